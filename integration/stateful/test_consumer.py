@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaProducer
 
 from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.keys import DEFAULT
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
@@ -100,7 +101,7 @@ def test_a_long_restore_tells_how_far_it_is(
 ) -> None:
     topic, log = make_topic(replicas=[[1, 2]]), make_topic(replicas=[[1, 2]], config={"cleanup.policy": "compact"})
     records, value = 100_000, bytes(range(256)) * 4
-    changes = (ChangelogRecord("last", 0, number, b"%d" % number, value) for number in range(records))
+    changes = (ChangelogRecord("last", 0, number, DEFAULT + b"%d" % number, value) for number in range(records))
     fill_changelog(rack_cluster.bootstrap, log, 0, changes)
     told: list[tuple[int, int]] = []
     with StatefulConsumer(

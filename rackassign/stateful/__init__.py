@@ -16,9 +16,27 @@ Invariants of this package:
 
 from __future__ import annotations
 
-from rackassign.stateful.active_partition import StateLostError
+from rackassign.stateful.active_task import StateLostError
 from rackassign.stateful.consumer import StatefulConsumer
+from rackassign.stateful.punctuation import Punctuate
+from rackassign.stateful.serdes import BYTES, INT, JSON, STR, Serde, msgpack, pair
 from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_store import StateStore
+from rackassign.stateful.state_store import State, StateStore
+from rackassign.stateful.stores import Store
 
-__all__ = ["StateLostError", "StateStore", "StatefulConsumer", "StoreError"]
+__all__ = [
+    "BYTES",
+    "INT",
+    "JSON",
+    "STR",
+    "Punctuate",
+    "Serde",
+    "State",
+    "StateLostError",
+    "StateStore",
+    "StatefulConsumer",
+    "Store",
+    "StoreError",
+    "msgpack",
+    "pair",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -45,12 +45,44 @@ class ChangelogBatch(NamedTuple):
     end: int
 
 
+class SentRecords:
+    """Records that were given to the producer.
+
+    Args:
+        answers: Futures of kafka-python, in order.
+        mapped: Raises errors as those of this module.
+    """
+
+    __slots__ = ("_answers", "_mapped", "_until")
+
+    def __init__(self, answers: Sequence[Any], mapped: Callable[[], AbstractContextManager[None]]) -> None:
+        self._answers = answers
+        self._mapped = mapped
+        self._until = time.monotonic() + _ANSWER_S
+
+    def done(self) -> bool:
+        """Return whether all were answered, or one was refused."""
+        # The last one is answered last, since a producer keeps the order within a partition.
+        return bool(self._answers[-1].is_done)
+
+    def result(self) -> tuple[int, int]:
+        """Wait until all replicas have the records; return the first offset and the one behind the last.
+
+        Raises:
+            KafkaUnavailableError: Some may not have been written.
+        """
+        with self._mapped():
+            # Behind the first failure there may be others, and none of the offsets would count.
+            offsets = [each.get(max(0.0, self._until - time.monotonic())).offset for each in self._answers]
+        return offsets[0], offsets[-1] + 1
+
+
 class ChangelogClient:
     """The changelogs of a group's topics.
 
     Args:
         name: Return the name of the changelog of a topic.
-        topics: Topics of the group.
+        topics: Input topics of each kind of task, of which the first one names it (`tasks`).
         config: Settings of the group's consumer, from which those of the other clients are derived.
         rack: Rack of this member, for follower fetching.
 
@@ -60,9 +92,10 @@ class ChangelogClient:
     """
 
     def __init__(
-        self, name: Callable[[str], str], topics: Iterable[str], config: Mapping[str, Any], rack: str | None
+        self, name: Callable[[str], str], topics: Iterable[tuple[str, ...]], config: Mapping[str, Any], rack: str | None
     ) -> None:
-        wanted = {topic: name(topic) for topic in topics}
+        copartitioned = list(topics)
+        wanted = {each[0]: name(each[0]) for each in copartitioned}
         self._name = wanted.__getitem__
         self._topics = {changelog: topic for topic, changelog in wanted.items()}
         self._settings = client_settings(config)
@@ -73,13 +106,13 @@ class ChangelogClient:
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
-        self._wanted = wanted
+        self._wanted = {each: wanted[each[0]] for each in copartitioned}
         self._once = WarnOnce(log)
         found = self._ensured()
         self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
-        """Topic ID of the changelog of each topic."""
+        """Topic ID of the changelog of each kind of task."""
         self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
-        """Partitions of the changelog of each topic."""
+        """Partitions of the changelog of each kind of task."""
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
         with ExitStack() as begun:
@@ -108,7 +141,7 @@ class ChangelogClient:
             return
         self._grown_at = time.monotonic()
         found = self._ensured()
-        sizes = {topic: found[changelog].partitions for topic, changelog in self._wanted.items()}
+        sizes = {topics[0]: found[changelog].partitions for topics, changelog in self._wanted.items()}
         if sizes == self.sizes:
             return
         # kafka-python (3.0.12) knows new partitions of a known topic only after `metadata_max_age_ms`.
@@ -159,15 +192,15 @@ class ChangelogClient:
             # kafka-python sends the request to one broker, and to another the next time.
             return False
 
-    def write(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
-        """Write records and wait until all replicas have them; return the first offset and the one behind the last.
+    def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:
+        """Begin to write records, behind those that were sent before.
 
         Raises:
             KafkaUnavailableError: Some may not have been written.
         """
         log = self._name(tp.topic)
-        try:
-            sent = [
+        with self._mapped(log, tp.partition):
+            answers = [
                 self._producer.send(
                     log,
                     value=change.log_value(),
@@ -177,8 +210,13 @@ class ChangelogClient:
                 )
                 for change in changes
             ]
-            self._producer.flush(_ANSWER_S)
-            offsets = [each.get(_ANSWER_S).offset for each in sent]
+        return SentRecords(answers, lambda: self._mapped(log, tp.partition))
+
+    @contextmanager
+    def _mapped(self, log: str, partition: int) -> Iterator[None]:
+        """Raise errors of the producer as those of this module."""
+        try:
+            yield
         except MessageSizeTooLargeError:
             # It would be too large the next time as well.
             raise
@@ -186,8 +224,7 @@ class ChangelogClient:
             # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
             if is_authorization_error(error) or "AuthorizationFailed" in str(error):
                 raise AuthorizationError("WRITE", topic_resource([log])) from None
-            raise KafkaUnavailableError(f"{log}-{tp.partition} cannot be written to: {self._why(log, error)}") from None
-        return offsets[0], offsets[-1] + 1
+            raise KafkaUnavailableError(f"{log}-{partition} cannot be written to: {self._why(log, error)}") from None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, each from the position of its state, however that was reached."""
@@ -237,6 +274,10 @@ class ChangelogClient:
             for records in self._finder.poll(timeout_ms=_READ_MS).values():
                 found += _changes(record for record in records if record.offset < end)
         return found
+
+    def has(self, task: TopicPartition) -> bool:
+        """Return whether a task has a changelog yet."""
+        return task.partition < self.sizes.get(task.topic, 0)
 
     def tps(self) -> Iterator[TopicPartition]:
         """Yield all partitions that have a changelog."""

@@ -54,29 +54,33 @@ class Changelog(NamedTuple):
     problem: str = ""
 
 
-def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
+def ensure_changelog_topics(
+    connection: Mapping[str, Any], wanted: Mapping[tuple[str, ...], str]
+) -> dict[str, Changelog]:
     """Create missing changelogs, with as many partitions and replicas as their topics; extend those of grown topics.
 
     Args:
         connection: Connection properties of an admin client.
-        wanted: Name of each topic's changelog.
+        wanted: Name of the changelog of each set of topics; those of one set are co-partitioned.
 
     Returns:
         Each changelog topic by name.
 
     Raises:
-        ConfigError: A topic does not exist, or a changelog does not match it.
+        ConfigError: A topic does not exist, co-partitioned ones differ, or a changelog does not match its topic.
         KafkaUnavailableError: Kafka refuses, or does not respond.
     """
-    for topic, changelog in wanted.items():
+    for topics, changelog in wanted.items():
         # The name comes from a function of the user.
         if not TOPIC_NAME.fullmatch(changelog or ""):
             size = len(str(changelog))
             why = f"the name has {size} characters, of which Kafka allows {_LONGEST}; " if size > _LONGEST else ""
             raise ConfigError(
-                f"the changelog of {truncate(topic)} cannot be called {short_repr(changelog)}: {why}see changelog="
+                f"the changelog of {truncate(', '.join(topics))} cannot be called {short_repr(changelog)}: {why}see"
+                " changelog="
             )
-    if len({*wanted, *wanted.values()}) < 2 * len(wanted):
+    inputs = [topic for topics in wanted for topic in topics]
+    if len({*inputs, *wanted.values()}) < len(inputs) + len(wanted):
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
     try:
         with closing(KafkaAdminClient(**connection)) as admin:
@@ -87,24 +91,24 @@ def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, 
 
 
 def _prepared(
-    admin: KafkaAdminClient, wanted: Mapping[str, str], connection: Mapping[str, Any]
+    admin: KafkaAdminClient, wanted: Mapping[tuple[str, ...], str], connection: Mapping[str, Any]
 ) -> dict[str, Changelog]:
-    there = _described(admin, [*wanted, *wanted.values()])
-    for topic, changelog in wanted.items():
-        if topic not in there:
-            raise ConfigError(f"topic {truncate(topic)} does not exist")
+    inputs = [topic for topics in wanted for topic in topics]
+    there = _described(admin, [*inputs, *wanted.values()])
+    for topics, changelog in wanted.items():
+        _check_inputs(topics, there)
         if changelog not in there:
-            _make(admin, changelog, there[topic]["partitions"])
+            _make(admin, changelog, there[topics[0]]["partitions"])
     made = _awaited(admin, dict.fromkeys(wanted.values(), 1))
     # Again and behind them: a topic may have grown in between, and its changelog with it.
-    there = _described(admin, list(wanted))
+    there = {**there, **_described(admin, inputs)}
     problems: dict[str, str] = {}
-    for topic, changelog in wanted.items():
-        has, like = (len(_rows(each)) if each else 0 for each in (made[changelog], there.get(topic)))
+    for topics, changelog in wanted.items():
+        has, like = len(_rows(made[changelog])), _check_inputs(topics, there)
         if has > like:
-            raise ConfigError(f"{changelog} has {has} partitions and {topic} has {like}: state would not be found")
+            raise ConfigError(f"{changelog} has {has} partitions and {topics[0]} has {like}: state would not be found")
         if has < like:
-            problems[changelog] = _extended(admin, _Growth(topic, changelog, has, like), connection)
+            problems[changelog] = _extended(admin, _Growth(topics[0], changelog, has, like), connection)
             if not problems[changelog]:
                 made |= _awaited(admin, {changelog: like})
     _look_at(admin, list(made))
@@ -112,6 +116,25 @@ def _prepared(
         name: Changelog(len(found["partitions"]), str(found["topic_id"] or ""), problems.get(name, ""))
         for name, found in made.items()
     }
+
+
+def _check_inputs(topics: Sequence[str], there: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the number of partitions of each of these topics.
+
+    Raises:
+        ConfigError: One does not exist, or they have different numbers of partitions.
+    """
+    for topic in topics:
+        if topic not in there:
+            raise ConfigError(f"topic {truncate(topic)} does not exist")
+    sizes = {topic: len(_rows(there[topic])) for topic in topics}
+    if len(set(sizes.values())) > 1:
+        each = ", ".join(f"{truncate(topic)} has {size}" for topic, size in sizes.items())
+        raise ConfigError(
+            f"co-partitioned topics need equal numbers of partitions: {each}; copy the smaller ones into new topics"
+            " with as many, or extend them (kafka-topics.sh --alter), which moves keys to other partitions"
+        )
+    return sizes[topics[0]]
 
 
 class _Growth(NamedTuple):

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaError, KafkaTimeoutError
-
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.active_partition import ActivePartition, FencedError
-from rackassign.stateful.batches import process_batch
+from rackassign.stateful.active_tasks import ActiveTasks, MemberParts
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
-from rackassign.stateful.claims import continued
 from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.clock import LONGEST_LEFT_S, ElapsedTime
-from rackassign.stateful.input_start import where_to_begin
+from rackassign.stateful.inputs import Inputs
 from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.offset_commits import OffsetCommits
 from rackassign.stateful.process_call import Process
+from rackassign.stateful.punctuation import Punctuate, check_punctuations
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_directory import StateDirectory
-from rackassign.stateful.state_file import StateFile
-from rackassign.stateful.state_store import StateStore
-from rackassign.stateful.validation import OnRestore, check
+from rackassign.stateful.state_store import State
+from rackassign.stateful.stores import AnyStore, stores_by_name
+from rackassign.stateful.task_run import Work, stored_state
+from rackassign.stateful.tasks import Tasks, changelog_names
+from rackassign.stateful.validation import OnRestore, check, check_commit_interval
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
 
@@ -45,7 +42,7 @@ _KEEP_S = 600.0
 _RESTORING_MS = 50
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
     """Values that the assignor reads from another thread: replaced as a whole, never changed."""
 
@@ -54,23 +51,30 @@ class _Known:
 
 
 class StatefulConsumer:
-    """A group member that keeps state for each partition it reads, and standbys of other members' state (KIP-708).
+    """A group member that keeps state for what it reads, and standbys of other members' state (KIP-708).
 
     The state has the effects of each record exactly once, whichever member fails at any time: the state is what the
     changelog contains, together with the offset of the input. Other effects of `process` (calls, output) may happen
     twice.
 
-    It may be used by one thread only. `process` must not keep a reference to the store.
+    It may be used by one thread only. `process` must not keep a reference to the state.
 
     Args:
-        *topics: Topics to read.
+        *input_topics: Topics to read.
         process: Processes a record before it returns; it is no coroutine or generator function.
         state_dir: Directory of local files, for this member only. Existing files are reused.
+        topics: Topics to read, in place of the positional ones.
+        copartitioned: Whether the partitions of one number have one state and are assigned together, for joins. The
+            topics need equal numbers of partitions.
+        stores: Named stores that `process` uses.
+        punctuate: Functions that are called at intervals.
+        commit_interval_ms: Milliseconds between commits, in which all changes of a key are written as one.
         client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
         standbys: How standbys are placed.
         on_restore: Called with the progress of a restore.
-        changelog: Return the changelog's name for a topic; `{group}-{topic}-changelog` by default. Missing ones are
-            created.
+        changelog: Return the changelog's name for a topic; `{group}-{topic}-changelog` by default. Co-partitioned
+            topics have one changelog, and the function is called with the first of them in alphabetical order; by
+            default its name contains all of them. Missing changelogs are created.
         client_rack: As for `RackAwareConsumer`.
         **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required. Settings of connections
             apply to the clients of the changelog as well.
@@ -83,9 +87,14 @@ class StatefulConsumer:
 
     def __init__(
         self,
-        *topics: str,
+        *input_topics: str,
         process: Process,
         state_dir: str | Path,
+        topics: Iterable[str] = (),
+        copartitioned: bool = False,
+        stores: Iterable[AnyStore] = (),
+        punctuate: Iterable[Punctuate] = (),
+        commit_interval_ms: int = 100,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
         on_restore: OnRestore | None = None,
@@ -93,23 +102,17 @@ class StatefulConsumer:
         client_rack: str | None = None,
         **config: Any,  # noqa: ANN401 - as in kafka-python
     ) -> None:
-        check(topics, process, state_dir, config)
+        names = check(input_topics, topics, process, state_dir, config)
+        check_commit_interval(commit_interval_ms)
         client_settings(config)
-        group = config["group_id"]
-        self._process = process
-        self._on_restore = on_restore
+        self._tasks = Tasks(names, copartitioned)
+        self._work = Work(process, stores_by_name(stores), check_punctuations(punctuate))
         self._known = _Known({}, {})
-        self._owners: dict[TopicPartition, ActivePartition] = {}
         self._unwanted: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
         self._since_poll = ElapsedTime()
-        self._generation = -1
-        self._fenced: set[TopicPartition] = set()
-        # Partitions whose errors of `process` were raised, in this order: the last one comes after the others.
-        self._raised: dict[TopicPartition, int] = {}
         self._once = WarnOnce(log)
-        self._from_the_start = config.get("auto_offset_reset", "earliest") == "earliest"
-        named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
+        named = changelog or changelog_names(config["group_id"], self._tasks)
         self._assignor = StandbyAwareAssignor(
             client_rack,
             client_tags=client_tags,
@@ -117,11 +120,12 @@ class StatefulConsumer:
             positions=lambda: self._known.positions,
             ends=lambda: self._known.ends,
             changelog=named,
+            copartition=[names] if copartitioned else (),
         )
         with ExitStack() as begun:
             self._shelf = StateDirectory(Path(state_dir))
             begun.callback(self._shelf.close)
-            self._logs = ChangelogClient(named, topics, config, client_rack)
+            self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack)
             begun.callback(self._logs.close)
             self._shelf.open_existing(self._logs.ids)
             self._consumer = RackAwareConsumer(
@@ -133,10 +137,21 @@ class StatefulConsumer:
             begun.callback(self._consumer.close)
             self._commits = OffsetCommits(self._consumer)
             begun.callback(self._commits.close)
-            self._check = MembershipCheck(self._consumer, self._once)
+            repeated = config.get("auto_offset_reset", "earliest") == "earliest"
+            self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
+            check_membership = MembershipCheck(self._consumer, self._once)
+            self._active = ActiveTasks(
+                MemberParts(
+                    self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor, self._once
+                ),
+                self._work,
+                commit_s=commit_interval_ms / 1000,
+                on_restore=on_restore,
+            )
+            begun.callback(self._finish)
             self._publish()
-            self._consumer.subscribe(list(topics))
-            # `close` closes these in the same order.
+            self._consumer.subscribe(list(names))
+            # `close` closes these in the opposite order.
             self._begun = begun.pop_all()
 
     @property
@@ -145,26 +160,34 @@ class StatefulConsumer:
         return self._consumer
 
     def active_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions that this member processes, with their state restored."""
-        return frozenset(tp for tp, owner in self._owners.items() if owner.ready)
+        """Return the input partitions that this member processes, with their state restored."""
+        return frozenset(tp for task in self._active.ready() for tp in self._tasks.inputs(task))
 
     def standby_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions of this member's standbys."""
-        return self._assignor.standbys - set(self._owners)
+        """Return the input partitions of this member's standbys."""
+        return frozenset(tp for task in self._standbys() for tp in self._tasks.inputs(task))
 
-    def store(self, tp: TopicPartition) -> StateStore:
-        """Return the local state of a partition, active or standby.
+    def _standbys(self) -> set[TopicPartition]:
+        return set(self._assignor.standbys) - self._active.tasks()
+
+    def store(self, tp: TopicPartition) -> State:
+        """Return the local state of an input partition, active or standby.
 
         Raises:
             StoreError: The partition has no local state.
         """
-        file = self._shelf.find(tp)
+        task = self._tasks.of(tp)
+        run, file = self._active.run(task), self._shelf.find(task)
+        if run is not None:
+            return run.state
         if file is None:
             raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
-        return StateStore(file)
+        return stored_state(file, self._work.stores)
 
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.
+
+        Changes are written at intervals, while the next records are processed.
 
         Args:
             timeout_ms: How long to wait for records.
@@ -180,88 +203,54 @@ class StatefulConsumer:
             raise
         except BaseException:
             # If interrupted anywhere, in kafka-python too, records are read again with the state of the files.
-            for tp in list(self._owners):
-                self._release(tp)
+            self._active.release_all()
             raise
 
     def _polled(self, timeout_ms: int) -> int:
         self._reset_after_long_pause()
-        restoring = any(not owner.ready for owner in self._owners.values())
-        polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
-        todo = {TopicPartition(*client_tp): batch for client_tp, batch in polled.items()}
-        done, ends = 0, dict[TopicPartition, int]()
+        restoring = self._active.restoring
+        polled = self._consumer.poll(timeout_ms=self._active.wait_ms(timeout_ms))
+        todo: dict[TopicPartition, Sequence[Any]] = {TopicPartition(*tp): batch for tp, batch in polled.items()}
+        done = 0
         try:
             self._apply_assignment()
-            reading = {tp for tp, owner in self._owners.items() if owner.reads}
+            reading = self._active.reading()
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
-            if self._present():
-                self._advance()
-                done = self._process_all(todo, reading, ends)
+            if self._active.present():
+                self._active.advance()
+                if time.monotonic() - self._looked >= _ENDS_S:
+                    self._looked = time.monotonic()
+                    self._check_changelogs()
+                done = self._active.process(todo, reading)
         finally:
             for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
-                self._stop_reading(tp)
-                if KafkaPythonPartition(*tp) in self._consumer.assignment():
-                    # If there is no state yet, this offset is stored nowhere else.
-                    self._consumer.seek(KafkaPythonPartition(*tp), batch[0].offset)
-            self._commits.send(ends)
+                self._active.interrupt(self._tasks.of(tp))
+                self._inputs.rewind(tp, batch[0].offset)
+            self._commits.send(self._active.take_offsets())
             self._publish()
-        return done
-
-    def _present(self) -> bool:
-        return self._check.present(self._generation)
-
-    def _process_all(
-        self,
-        todo: dict[TopicPartition, Sequence[Any]],
-        reading: AbstractSet[TopicPartition],
-        ends: dict[TopicPartition, int],
-    ) -> int:
-        """Process records, and remove the partitions that are done; return the number of processed records."""
-        done = 0
-        failures: list[tuple[TopicPartition, Exception]] = []
-        for tp in sorted(todo, key=lambda tp: self._raised.get(tp, 0)):
-            # A new partition gets its state first, which determines the offset where to begin.
-            owner, batch = self._owners.get(tp), todo[tp]
-            if owner is None or tp not in reading:
-                continue
-            count, failure = self._processed(tp, owner, batch, ends)
-            done += count
-            if batch[-1].offset <= owner.store.replay.source:
-                del todo[tp]
-            if failure is not None:
-                failures.append((tp, failure))
-            if self._check.doubted:
-                # Each of the other partitions would wait for another request.
-                break
-        for tp, other in failures[1:]:
-            log.warning("%s-%d: process raised here as well; the record is processed again", *tp, exc_info=other)
-        if failures:
-            tp, first = failures[0]
-            self._raised[tp] = max(self._raised.values(), default=0) + 1
-            raise first
         return done
 
     def _reset_after_long_pause(self) -> None:
         """Discard the state after a pause so long that compaction may have removed deletions since."""
         if self._since_poll.seconds() > LONGEST_LEFT_S:
-            for tp in list(self._owners):
-                self._release(tp)
+            self._active.release_all()
             self._shelf.expire()
         self._since_poll.restart()
 
-    def _stop_reading(self, tp: TopicPartition) -> None:
-        """Pause a partition; an active one continues later behind the records in its state."""
-        if tp in self._owners:
-            self._owners[tp].reads = False
-        client_tp = KafkaPythonPartition(*tp)
-        if client_tp in self._consumer.assignment():
-            self._consumer.pause(client_tp)
-
     def close(self) -> None:
-        """Leave the group and close everything; the files remain, so that the next start need not restore them."""
+        """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""
         self._begun.close()
+
+    def _finish(self) -> None:
+        """Commit what was processed; what cannot be committed is processed again by the next owner."""
+        try:
+            if self._active.present():
+                self._active.finish()
+        finally:
+            self._commits.send(self._active.take_offsets())
+            self._active.release_all()
 
     def __enter__(self) -> Self:
         return self
@@ -270,86 +259,51 @@ class StatefulConsumer:
         self.close()
 
     def _apply_assignment(self) -> None:
-        """Add assigned partitions, and release revoked ones."""
-        assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
-        for tp in set(self._owners) - assigned:
-            self._owners.pop(tp).store.discard_uncommitted()
-        for tp, owner in list(self._owners.items()):
-            if owner.store.failure is not None:
-                self._store_failed(tp, owner.store.failure)
-        if self._assignor.generation != self._generation:
-            consecutive = self._assignor.generation == self._generation + 1
-            self._generation = self._assignor.generation
-            self._fenced.clear()
-            for tp in list(self._owners):
-                if consecutive:
-                    # If it was lost and reassigned within one poll, the client has another offset.
-                    self._stop_reading(tp)
-                else:
-                    # Another member may have owned it in a generation that this one has not seen.
-                    self._release(tp)
-        self._grow(assigned | self._assignor.standbys)
-        for tp in sorted(assigned - set(self._owners) - self._fenced):
-            self._stop_reading(tp)
-            store = self._shelf.available(tp) if tp.partition < self._logs.sizes[tp.topic] else None
-            if store is not None:
-                self._owners[tp] = self._taken(tp, store)
+        """Take assigned tasks, and release revoked ones."""
+        assigned = self._inputs.assigned()
+        whole = self._tasks.whole(assigned)
+        for tp in assigned:
+            if self._tasks.of(tp) not in whole:
+                self._inputs.stop(self._tasks.of(tp))
+        self._grow(whole | self._assignor.standbys)
+        self._active.assign(whole)
 
-    def _grow(self, tps: AbstractSet[TopicPartition]) -> None:
+    def _grow(self, tasks: set[TopicPartition]) -> None:
         """Extend changelogs if their topics have new partitions; those are not processed until that succeeds."""
-        if all(tp.partition < self._logs.sizes[tp.topic] for tp in tps):
+        if all(map(self._logs.has, tasks)):
             return
         try:
             self._logs.grow()
         except (ConfigError, KafkaUnavailableError) as error:
             self._once.warn("grow", "new partitions are not processed yet: %s", error, about=str(error))
 
-    def _taken(self, tp: TopicPartition, store: StateFile) -> ActivePartition:
-        generation = self._generation
-        claim = self._check.claim(generation)
-        return ActivePartition(tp, store, self._logs, claim, lambda: self._check.confirmed(generation))
-
     def _follow(self) -> None:
-        """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
-        kept = {tp for tp in self.standby_partitions() if tp.partition < self._logs.sizes[tp.topic]}
-        wanted = kept | {tp for tp, owner in self._owners.items() if not owner.ready}
-        found = {tp: self._shelf.available(tp) for tp in wanted}
-        self._logs.assign({tp: store.position for tp, store in found.items() if store is not None})
+        """Read the changelogs of standbys and restoring tasks; delete files no longer needed."""
+        active = self._active.tasks()
+        wanted = set(filter(self._logs.has, self._standbys())) | (active - self._active.ready())
+        found = {task: self._shelf.available(task) for task in wanted}
+        self._logs.assign({task: store.position for task, store in found.items() if store is not None})
         now = time.monotonic()
-        for tp in self._shelf.tps() - wanted - set(self._owners):
-            if now - self._unwanted.setdefault(tp, now) > _KEEP_S:
-                self._shelf.delete(tp)
-        self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
+        unwanted = self._shelf.tps() - wanted - active
+        for task in unwanted:
+            if now - self._unwanted.setdefault(task, now) > _KEEP_S:
+                self._shelf.delete(task)
+        self._unwanted = {task: since for task, since in self._unwanted.items() if task in unwanted}
 
     def _take(self, found: Mapping[TopicPartition, ChangelogBatch]) -> None:
-        for tp, read in found.items():
-            store = self._shelf.available(tp)
+        for task, read in found.items():
+            store = self._shelf.available(task)
             if store is None:
                 continue
             try:
                 if read.start < store.position:
                     # Reading began at the position, so the changelog was recreated: the state belongs to the old one.
-                    log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
+                    log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *task)
                     store.clear()
                 else:
                     store.apply(read.changes, read.end)
             except StoreError as error:
-                self._store_failed(tp, error)
-
-    def _advance(self) -> None:
-        """Continue restores, and check whether another member writes to the changelogs of active partitions."""
-        late = False
-        for tp, owner in list(self._owners.items()):
-            if owner.reads or not (owner.ready or self._guarded(tp, owner.continue_restore)):
-                continue
-            restored = owner.first is not None
-            if owner.ready and not late:
-                late = not self._begin(tp, owner)
-            if self._on_restore is not None and not restored:
-                self._on_restore(tp, *owner.progress())
-        if time.monotonic() - self._looked >= _ENDS_S:
-            self._looked = time.monotonic()
-            self._check_changelogs()
+                self._active.store_failed(task, error)
 
     def _check_changelogs(self) -> None:
         """Read the ends of changelogs; rewrite keys that another member has written in active ones."""
@@ -358,93 +312,11 @@ class StatefulConsumer:
         except KafkaUnavailableError as error:
             log.warning("%s", error)
             return
-        self._known = _Known(self._known.positions, {tp: end for tp, (_, end) in bounds.items()})
+        self._known = _Known(self._known.positions, {task: end for task, (_, end) in bounds.items()})
         self._shelf.confirm(self._known.ends)
-        for tp, owner in list(self._owners.items()):
-            if owner.ready and bounds[tp][1] != owner.store.position:
-                self._guarded(tp, owner.reconcile)
-
-    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> bool:
-        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll.
-
-        Returns:
-            Whether Kafka responded in time.
-        """
-        client_tp, start = KafkaPythonPartition(*tp), owner.store.replay.source + 1
-        if owner.first is None:
-            try:
-                owner.first = where_to_begin(self._consumer, tp, start, repeated=self._from_the_start)
-            except KafkaTimeoutError:
-                # During a rebalance the coordinator responds once all members have joined.
-                return False
-            except KafkaError as error:
-                self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
-                return True
-        start = max(start, owner.first)
-        if start:
-            self._consumer.seek(client_tp, start)
-        elif self._from_the_start:
-            self._consumer.seek_to_beginning(client_tp)
-        self._consumer.resume(client_tp)
-        owner.reads = True
-        return True
-
-    def _processed(
-        self, tp: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
-    ) -> tuple[int, Exception | None]:
-        """Process records, write their changes, and store up to which offset all are done.
-
-        Returns:
-            Number of processed records, and the error of `process`, from which on they are processed again.
-        """
-        found = process_batch(tp, owner.store, batch, self._process, present=self._present, once=self._once)
-        if isinstance(found, StoreError):
-            self._store_failed(tp, found)
-            return 0, None
-        changed, failure = found
-        if changed:
-            if not self._guarded(tp, lambda: owner.write(changed)):
-                return 0, None
-            ends[tp] = changed[-1][0] + 1
-        return len(changed), failure
-
-    def _guarded(self, tp: TopicPartition, act: Callable[[], None]) -> bool:
-        """Act as the owner of a partition; return whether that succeeded. If not, the state is restored again."""
-        try:
-            act()
-        except FencedError:
-            log.info("%s-%d: another member owns it, or has owned it", *tp)
-            # Either another member owned it between two generations of this member, or this member is out of the group
-            # and has not noticed yet: then its next generation may have the partition.
-            if continued(self._check.claim(self._generation), self._owners[tp].store.replay.claim) is None:
-                self._fenced.add(tp)
-                self._assignor.request_rejoin()
-        except KafkaUnavailableError as error:
-            self._once.warn(
-                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *tp, error, about=tp
-            )
-        except StoreError as error:
-            self._shelf.failed(tp, error)
-        except BaseException:
-            # It is unknown what the changelog has of it: the state is restored again.
-            self._release(tp)
-            raise
-        else:
-            return True
-        self._release(tp)
-        return False
-
-    def _release(self, tp: TopicPartition) -> None:
-        """Discard what is not in the file; the next owner, maybe this member, restores the state."""
-        self._owners.pop(tp).store.discard_uncommitted()
-        self._stop_reading(tp)
-
-    def _store_failed(self, tp: TopicPartition, error: StoreError) -> None:
-        """Restore a partition once its local file can be used again."""
-        if tp in self._owners:
-            self._release(tp)
-        self._shelf.failed(tp, error)
+        self._active.reconcile(bounds)
 
     def _publish(self) -> None:
-        positions = {tp: at for tp, at in self._shelf.positions().items() if tp not in self._owners}
+        active = self._active.tasks()
+        positions = {task: at for task, at in self._shelf.positions().items() if task not in active}
         self._known = _Known(positions, self._known.ends)

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.state_store import StateStore
+from rackassign.stateful.state_store import State
 from rackassign.util.text import short_repr
 
-Process = Callable[[Any, StateStore], None]
-"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
+Process = Callable[[Any, State], None]
+"""Called with a record of kafka-python and the state of its task, which it reads and changes."""
 
 _INSTEAD = (
     "its body would never run, and its records would be committed: use a plain function (def, without yield);"
@@ -20,31 +20,35 @@ _INSTEAD = (
 )
 
 
-def check_process(process: object) -> None:
-    """Refuse what cannot process a record when called.
+def check_process(process: object, name: str = "process") -> None:
+    """Refuse what does not do its work when it is called.
+
+    Args:
+        process: The user's function.
+        name: Name of the option.
 
     Raises:
         ConfigError: It cannot be called, or its body would not run when it is called.
     """
     if not callable(process):
-        raise ConfigError(f"process must be a function of a record and a store, got {short_repr(process)}")
+        raise ConfigError(f"{name} must be a function of a record and a state, got {short_repr(process)}")
     called: Any = process
     while isinstance(called, partial):
         called = called.func
     for each in (called, type(called).__call__):
         kind = _deferred_function(each)
         if kind is not None:
-            raise ConfigError(f"process is {kind}: {_INSTEAD}")
+            raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
 
 
-def call_process(process: Process, record: Any, store: StateStore) -> None:  # noqa: ANN401 - of kafka-python
-    """Process a record.
+def call_process(process: Callable[[Any, State], None], given: Any, state: State) -> None:  # noqa: ANN401 - a record
+    """Process a record, or call a function of `punctuate` with the time.
 
     Raises:
         ConfigError: It returns an object that has the work still to be done.
     """
     # Typed as None, but users pass what they like.
-    returned: Any = process(record, store)  # type: ignore[func-returns-value]
+    returned: Any = process(given, state)  # type: ignore[func-returns-value]
     if returned is None:
         return
     kind = _deferred_object(returned)

@@ -1,15 +1,17 @@
-"""The format of changelog records: one change of a key each, with its owner and input record in a header.
+"""The format of changelog records: one change of a key each, with its owner and commit in a header.
 
 ======  =======================================================================
 header  `rackassign`, 17 bytes, big-endian
 ======  =======================================================================
-kind    8 bits: 0 change, 1 last change of its input record, 2 fence, 3 rewrite, 4 checkpoint, 5 lost
+kind    8 bits: 8 change, 9 last change of its commit, 10 fence, 11 rewrite, 12 lost
 epoch   64 bits: epoch of the owner, which is greater than that of all earlier owners
-source  64 bits: offset of the input record; of a rewrite or checkpoint, of the last complete one; otherwise -1
+commit  64 bits: number of the commit; of a rewrite, of the last complete one; otherwise -1
 ======  =======================================================================
 
-The key is that of the state with a one-byte prefix, so that records that are no changes have keys that no state can
-have. A null value deletes the key. The value of a fence ends with the claim of its writer, 24 bytes (`claims`).
+Kinds below 8 were those of a format in which each input record was a commit of its own: such records are ignored.
+
+The key is that of the state, whose first byte is never 0 (`keys`). Records that are no changes have keys that begin
+with 0. A null value deletes the key. The value of a fence ends with the claim of its writer, 24 bytes (`claims`).
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ from typing import Literal, get_args
 
 from rackassign.errors import WireError
 from rackassign.stateful.claims import Claim
+from rackassign.stateful.keys import is_state_key
 
 HEADER = "rackassign"
 
-Kind = Literal["change", "last", "fence", "rewrite", "mark", "lost"]
+Kind = Literal["change", "last", "fence", "rewrite", "lost"]
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _FORM = struct.Struct(">bqq")
 _CLAIM = struct.Struct(">qqq")
-_STATE = b"\1"
-_OTHERS: Mapping[Kind, bytes] = {"fence": b"\0fence", "mark": b"\0mark", "lost": b"\0lost"}
+_FIRST = 8
+_NUMBERS: Mapping[Kind, int] = {kind: number for number, kind in enumerate(_KINDS, _FIRST)}
+_OTHERS: Mapping[Kind, bytes] = {"fence": b"\0fence", "lost": b"\0lost"}
 
-NO_SOURCE = -1
+NO_COMMIT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +44,26 @@ class ChangelogRecord:
     """A record of a changelog.
 
     Args:
-        kind: `change` and `last` belong to an input record, whose last change is marked; `fence` begins an epoch;
-            `rewrite` repeats the value of a key that another member has written; `mark` is a checkpoint: input records
-            up to that one have no further changes; `lost` states that records which had been written no longer exist.
+        kind: `change` and `last` belong to a commit, whose last change is marked; `fence` begins an epoch; `rewrite`
+            repeats the value of a key that another member has written; `lost` states that records which had been
+            written no longer exist.
         epoch: Epoch of the writer.
-        source: Offset of the input record; for `rewrite` and `mark`, of the last one that is completely in the state;
-            otherwise -1.
-        key: Key of the state; empty if the record is no change.
+        commit: Number of the commit; for `rewrite`, of the last one that is completely in the state; otherwise -1.
+        key: Key of the state (`keys`); empty if the record is no change.
         value: Its new value; None if it is deleted.
         claim: Claim of the writer of a fence; None if it is not known.
     """
 
     kind: Kind
     epoch: int
-    source: int = NO_SOURCE
+    commit: int = NO_COMMIT
     key: bytes = b""
     value: bytes | None = None
     claim: Claim | None = None
 
     def header(self) -> bytes:
         """Return the header's value."""
-        return _FORM.pack(_KINDS.index(self.kind), self.epoch, self.source)
+        return _FORM.pack(_NUMBERS[self.kind], self.epoch, self.commit)
 
     def log_value(self) -> bytes | None:
         """Return the value of the record; other records than changes have one, since compaction removes null values."""
@@ -69,7 +72,7 @@ class ChangelogRecord:
 
     def log_key(self) -> bytes:
         """Return the key of the record."""
-        return _OTHERS.get(self.kind) or _STATE + self.key
+        return _OTHERS.get(self.kind) or self.key
 
 
 def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
@@ -85,14 +88,15 @@ def read_change(key: bytes | None, value: bytes | None, header: bytes | None) ->
     """
     if header is None or len(header) != _FORM.size:
         raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
-    kind, epoch, source = _FORM.unpack(header)
-    if not 0 <= kind < len(_KINDS):
-        raise WireError(0, f"kind {kind}: expected 0 to {len(_KINDS) - 1}")
-    if _KINDS[kind] in _OTHERS:
-        return ChangelogRecord(_KINDS[kind], epoch, source, claim=_claim(_KINDS[kind], value))
-    if not key or key[:1] != _STATE:
+    number, epoch, commit = _FORM.unpack(header)
+    if not _FIRST <= number < _FIRST + len(_KINDS):
+        raise WireError(0, f"kind {number}: expected {_FIRST} to {_FIRST + len(_KINDS) - 1}")
+    kind = _KINDS[number - _FIRST]
+    if kind in _OTHERS:
+        return ChangelogRecord(kind, epoch, commit, claim=_claim(kind, value))
+    if not key or not is_state_key(key):
         raise WireError(0, "the key of a change has no prefix of rackassign")
-    return ChangelogRecord(_KINDS[kind], epoch, source, key[1:], value)
+    return ChangelogRecord(kind, epoch, commit, key, value)
 
 
 def _claim(kind: Kind, value: bytes | None) -> Claim | None:

@@ -11,13 +11,17 @@ from typing import Any
 
 from rackassign.stateful.claims import Claim
 from rackassign.stateful.clock import is_too_old, time_of_day_ms
-from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
+from rackassign.stateful.keys import expires
+from rackassign.stateful.overlay import Overlay
+from rackassign.stateful.records import NO_COMMIT, ChangelogRecord
 from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
 from rackassign.stateful.sqlite_file import SqliteFile, StoreError
 
-_FORMAT = 2
+_FORMAT = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS expiry (key BLOB PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS expiry_at ON expiry (at);
 CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
@@ -28,7 +32,12 @@ _AT_ONCE = 64
 _SEAL = 4
 """Bytes of a checksum."""
 
+EXPIRY_BYTES = 8
+"""Values that expire begin with the time, in milliseconds."""
+
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
+
+_EXPIRED = "SELECT key FROM expiry WHERE at <= ? ORDER BY at, key LIMIT ?"
 
 _OTHER = "it contains other values than were written"
 
@@ -55,8 +64,10 @@ class StateFile:
         """Offset in the changelog up to which it was read."""
         self.replay = ChangelogReplay()
         self._takes = False
+        # Of the current input record, of the records since the last commit, and of the commit that is being written.
         self._changed: dict[bytes, bytes | None] = {}
-        self._before: dict[bytes, bytes | None] = {}
+        self._uncommitted = Overlay()
+        self._sent = Overlay()
         self._failure: StoreError | None = None
         self._expired = False
         self._version = 0
@@ -127,12 +138,11 @@ class StateFile:
         self.replay = ChangelogReplay(
             about.get("epoch", NO_EPOCH),
             about.get("fences", 0),
-            about.get("source", NO_SOURCE),
+            about.get("commit", NO_COMMIT),
             pending,
-            (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
+            (about.get("pending_epoch", NO_EPOCH), about.get("pending_commit", NO_COMMIT)),
             stale,
             bool(about.get("unfenced")),
-            bool(about.get("unmarked")),
             bool(about.get("lost")),
             Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
         )
@@ -143,7 +153,7 @@ class StateFile:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, with the changes that are not in the file; None without one."""
         self._check()
-        for changed in (self._changed, self._before):
+        for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
             if key in changed:
                 return changed[key]
         return self.stored_value(key)
@@ -154,7 +164,7 @@ class StateFile:
         rows = self._read("SELECT value FROM state WHERE key = ?", (key,))
         return self._unsealed(key, rows[0][0]) if rows else None
 
-    def _read(self, statement: str, values: tuple[bytes, ...]) -> list[Any]:
+    def _read(self, statement: str, values: tuple[bytes | int, ...]) -> list[Any]:
         """Return rows; after an error refuse everything, since `process` may ignore it."""
         try:
             return self._db.execute(statement, values)
@@ -192,11 +202,11 @@ class StateFile:
             StoreError: The file cannot be read, or was changed since this call.
         """
         self._check()
-        changed = {
-            key: value
-            for key, value in {**self._before, **self._changed}.items()
-            if key >= start and (end is None or key < end)
-        }
+        changed = dict(self._sent.between(start, end))
+        changed.update(self._uncommitted.between(start, end))
+        changed.update(
+            (key, value) for key, value in self._changed.items() if key >= start and (end is None or key < end)
+        )
         kept = (row for row in self._rows(start, end, self._version) if row[0] not in changed)
         return merge(kept, sorted((key, value) for key, value in changed.items() if value is not None))
 
@@ -221,24 +231,52 @@ class StateFile:
         self._check()
         self._takes = True
 
-    def commit_record(self) -> dict[bytes, bytes | None]:
-        """Return the changes of an input record; the next one sees them, although they are not in the file yet.
+    def commit_record(self) -> None:
+        """Keep the changes of an input record for the next commit; the next record sees them.
 
         Raises:
             StoreError: The file could not be read meanwhile, whatever `process` has made of that.
         """
         self._check()
-        changed, self._changed, self._takes = self._changed, {}, False
-        self._before.update(changed)
-        return changed
+        self._uncommitted.update(self._changed)
+        self._changed, self._takes = {}, False
 
     def rollback_record(self) -> None:
         """Discard the changes of the current input record."""
         self._changed, self._takes = {}, False
 
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Bytes of the changes since the last commit; 0 if there are none."""
+        return self._uncommitted.size
+
+    def take_commit(self) -> Mapping[bytes, bytes | None]:
+        """Return the changes since the last commit, which are about to be written to the changelog.
+
+        Until `commit_applied` reads include them, and those made meanwhile.
+        """
+        self._sent, self._uncommitted = self._uncommitted, Overlay()
+        return self._sent.changes
+
+    def commit_applied(self) -> None:
+        """Note that the file has the changes of the last commit."""
+        self._sent = Overlay()
+
     def discard_uncommitted(self) -> None:
         """Discard what is not in the file."""
-        self._changed, self._before, self._takes = {}, {}, False
+        self._changed, self._uncommitted, self._sent, self._takes = {}, Overlay(), Overlay(), False
+
+    def expired_keys(self, time_ms: int, most: int) -> list[bytes]:
+        """Return keys in the file whose time was over at a time, the earliest first.
+
+        Changes that are not in the file may have deleted or renewed them.
+
+        Args:
+            time_ms: Stream time, in milliseconds.
+            most: How many at most.
+        """
+        self._check()
+        return [key for (key,) in self._read(_EXPIRED, (time_ms, most))]
 
     def clear(self) -> None:
         """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.
@@ -255,6 +293,7 @@ class StateFile:
         self._version += 1
         with self._db.transaction():
             self._db.execute("DELETE FROM state")
+            self._db.execute("DELETE FROM expiry")
             self._keep(ChangelogReplay(), 0)
         self.replay, self.position, self._expired = ChangelogReplay(), 0, False
 
@@ -274,11 +313,10 @@ class StateFile:
         self._failure = StoreError(f"{self.file}: records were being applied")
         try:
             with self._db.transaction():
-                for change in changes:
-                    self._write(self.replay.take(change))
+                # Of several changes of a key only the last one has an effect.
+                self._write({key: value for change in changes for key, value in self.replay.take(change)})
                 self._keep(self.replay, position)
             self.position = position
-            self.discard_uncommitted()
             self._failure = None
         except BaseException:
             # Records applied before the failure are not in the file.
@@ -307,12 +345,18 @@ class StateFile:
         """
         self._db.close()
 
-    def _write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in changes:
-            if value is None:
-                self._db.execute("DELETE FROM state WHERE key = ?", (key,))
-            else:
-                self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, _sealed(key, value)))
+    def _write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        gone = [(key,) for key, value in changes.items() if value is None]
+        puts = [(key, value) for key, value in changes.items() if value is not None]
+        self._db.execute_many("DELETE FROM state WHERE key = ?", gone)
+        self._db.execute_many(
+            "INSERT OR REPLACE INTO state VALUES (?, ?)", ((key, _sealed(key, value)) for key, value in puts)
+        )
+        self._db.execute_many("DELETE FROM expiry WHERE key = ?", (row for row in gone if expires(row[0])))
+        self._db.execute_many(
+            "INSERT OR REPLACE INTO expiry VALUES (?, ?)",
+            ((key, expiry_of(value)) for key, value in puts if expires(key)),
+        )
 
     def _keep(self, replay: ChangelogReplay, position: int) -> None:
         """Write the position and the time."""
@@ -320,18 +364,17 @@ class StateFile:
         self._db.execute_many("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
         self._db.execute("DELETE FROM spoiled")
         self._db.execute_many("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.stale_keys))
-        epoch, source = replay.pending_of
+        epoch, commit = replay.pending_of
         written_ms = time_of_day_ms()
         about = {
             "position": position,
             "written_ms": written_ms,
             "epoch": replay.epoch,
             "fences": replay.fences,
-            "source": replay.source,
+            "commit": replay.commit,
             "pending_epoch": epoch,
-            "pending_source": source,
+            "pending_commit": commit,
             "unfenced": int(replay.fence_overwritten),
-            "unmarked": int(replay.checkpoint_missing),
             "lost": int(replay.lost),
             # All of them always: the checksum is over all names in the file.
             "claimed": int(replay.claim is not None),
@@ -345,6 +388,11 @@ class StateFile:
 def _sealed(key: bytes, value: bytes) -> bytes:
     """Return what is stored as the value of a key: its checksum and the value."""
     return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
+
+
+def expiry_of(value: bytes) -> int:
+    """Return when a value of a store with a time to live expires, in milliseconds; 0 if it has no time."""
+    return int.from_bytes(value[:EXPIRY_BYTES], "big", signed=True)
 
 
 def _checksum(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:

@@ -1,63 +1,113 @@
-"""What `process` receives: the state of its partition."""
+"""What `process` receives: the state of its task, as one or more stores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, overload
 
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.keys import DEFAULT, behind
+from rackassign.stateful.serdes import Serde, as_bytes
+from rackassign.stateful.state_file import EXPIRY_BYTES, StateFile, expiry_of
+from rackassign.stateful.stores import AnyStore, Store, unknown_store
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # Without types a store is one of bytes.
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+Now = Callable[[], int]
+"""Returns the stream time of a task, in milliseconds."""
 
 
-class StateStore:
-    """The state of a partition.
+class StateStore(Generic[K, V]):
+    """A store of a task.
 
-    While an input record is processed, reads include the changes of that record so far. Keys and values are bytes, and
-    keys are in the order of bytes. Only `process` may change a state, that of the partition of its record.
+    While an input record is processed, reads include the changes of that record so far. Keys are in the order of their
+    bytes. Only `process` and functions of `punctuate` may change a store, that of their task.
 
     Args:
-        file: The local file.
+        file: The local file of the task.
+        prefix: First bytes of the store's keys.
+        key: Serde of keys.
+        value: Serde of values.
+        ttl_ms: How long values are valid, in milliseconds of stream time; None for ever.
+        now: Returns the stream time.
     """
 
-    __slots__ = ("_file",)
+    __slots__ = ("_deserialize", "_end", "_file", "_key", "_now", "_prefix", "_serialize", "_ttl_ms")
 
-    def __init__(self, file: StateFile) -> None:
+    def __init__(
+        self,
+        file: StateFile,
+        prefix: bytes,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        ttl_ms: int | None = None,
+        now: Now = int,
+    ) -> None:
         self._file = file
+        self._prefix = prefix
+        self._end = behind(prefix)
+        self._key = key
+        self._serialize = value.serialize
+        self._deserialize = value.deserialize
+        self._ttl_ms = ttl_ms
+        self._now = now
 
-    def get(self, key: bytes) -> bytes | None:
+    def get(self, key: K) -> V | None:
         """Return the value of a key; None without one.
 
         Raises:
-            TypeError: The key is not bytes.
+            TypeError: The key has another type than the store's keys; bytes, if they have no serde.
             StoreError: The local file cannot be read. In `process` the partition is restored, whatever it raises.
         """
-        return self._file.get(_bytes(key))
+        value = self._file.get(self._prefix + self._key.serialize(key))
+        if value is None:
+            return None
+        if self._ttl_ms is not None:
+            if expiry_of(value) <= self._now():
+                return None
+            value = value[EXPIRY_BYTES:]
+        return self._deserialize(value)
 
-    def put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: K, value: V) -> None:
         """Set the value of a key; only while an input record is processed.
 
         Raises:
-            TypeError: The key or the value is not bytes.
+            TypeError: The key or the value has another type than those of the store.
             StoreError: No record is being processed.
         """
-        self._file.change(_bytes(key), _bytes(value))
+        stored = self._serialize(value)
+        if self._ttl_ms is not None:
+            stored = (self._now() + self._ttl_ms).to_bytes(EXPIRY_BYTES, "big", signed=True) + stored
+        self._file.change(self._prefix + self._key.serialize(key), stored)
 
-    def delete(self, key: bytes) -> None:
+    def delete(self, key: K) -> None:
         """Delete a key; only while an input record is processed.
 
         Raises:
-            TypeError: The key is not bytes.
+            TypeError: The key has another type than the store's keys.
             StoreError: No record is being processed.
         """
-        self._file.change(_bytes(key), None)
+        self._file.change(self._prefix + self._key.serialize(key), None)
 
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
+    def items(self) -> Iterator[tuple[K, V]]:
         """Yield all keys with their values, in order of the keys.
 
         Raises:
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        return self._file.between(b"", None)
+        return self._between(self._prefix, self._end)
 
-    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, start: K, end: K) -> Iterator[tuple[K, V]]:
         """Yield the keys from one up to another, with their values, in order.
 
         Rows are read when they are needed. Changes after this call do not show, so `process` may write meanwhile.
@@ -67,30 +117,77 @@ class StateStore:
             end: The key behind the last one.
 
         Raises:
-            TypeError: A key is not bytes.
+            TypeError: A key has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        return self._file.between(_bytes(start), _bytes(end))
+        return self._between(self._prefix + self._key.serialize(start), self._prefix + self._key.serialize(end))
 
-    def prefix(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that begin with these bytes, with their values, in order; as `range` does.
+    def prefix(self, start: K) -> Iterator[tuple[K, V]]:
+        """Yield the keys that begin with these bytes or characters, with their values, in order; as `range` does.
 
         Args:
             start: The common beginning of the keys.
 
         Raises:
-            TypeError: It is not bytes.
+            TypeError: It has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        first = _bytes(start)
-        shorter = first.rstrip(b"\xff")
-        # No key with this beginning is greater than the beginning with its last byte increased.
-        end = shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None
-        return self._file.between(first, end)
+        first = self._prefix + self._key.serialize(start)
+        return self._between(first, behind(first))
+
+    def _between(self, first: bytes, end: bytes | None) -> Iterator[tuple[K, V]]:
+        return self._decoded(self._file.between(first, end))
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
+        size, now = len(self._prefix), self._now()
+        for key, stored in rows:
+            value = stored
+            if self._ttl_ms is not None:
+                if expiry_of(stored) <= now:
+                    continue
+                value = stored[EXPIRY_BYTES:]
+            yield self._key.deserialize(key[size:]), self._deserialize(value)
 
 
-def _bytes(given: bytes) -> bytes:
-    """Return bytes as they are; `bytes` of a number would be that many zeros."""
-    if not isinstance(given, (bytes, bytearray, memoryview)):
-        raise TypeError(f"keys and values of a state are bytes, got {type(given).__name__}")
-    return bytes(given)
+_DEFAULT = Serde(as_bytes, bytes)
+
+
+class State(StateStore[bytes, bytes]):
+    """The state of a task: a store of bytes without a name, and the named ones in brackets.
+
+    Args:
+        file: The local file of the task.
+        stores: The named stores that were declared.
+        now: Returns the stream time.
+    """
+
+    __slots__ = ("_declared", "_stores")
+
+    def __init__(self, file: StateFile, stores: Mapping[str, AnyStore] | None = None, now: Now = int) -> None:
+        super().__init__(file, DEFAULT, _DEFAULT, _DEFAULT)
+        self._declared = stores or {}
+        self._stores: dict[str, StateStore[Any, Any]] = {
+            name: StateStore(file, each.prefix(), each.key, each.value, ttl_ms=_milliseconds(each.ttl_s), now=now)
+            for name, each in self._declared.items()
+        }
+
+    @overload
+    def __getitem__(self, store: Store[K, V]) -> StateStore[K, V]: ...
+
+    @overload
+    def __getitem__(self, store: str) -> StateStore[Any, Any]: ...
+
+    def __getitem__(self, store: Store[K, V] | str) -> StateStore[Any, Any]:
+        """Return a named store.
+
+        Raises:
+            ConfigError: It is not declared in `stores` of the consumer.
+        """
+        name = store.name if isinstance(store, Store) else store
+        if name not in self._stores or (isinstance(store, Store) and store != self._declared[name]):
+            raise unknown_store(store, self._declared.values())
+        return self._stores[name]
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.process_call import Process, check_process
-from rackassign.util.text import short_repr
+from rackassign.util.text import short_repr, truncate
 
 OnRestore = Callable[[TopicPartition, int, int], None]
 """Called during a restore with the partition, the number of records read and the number of all records."""
@@ -17,17 +17,31 @@ OnRestore = Callable[[TopicPartition, int, int], None]
 _RESETS = ("earliest", "latest")
 
 
-def check(topics: Sequence[str], process: Process, state_dir: str | Path, config: Mapping[str, Any]) -> None:
-    """Refuse invalid arguments.
+_LONGEST_COMMIT_MS = 60_000
+
+
+def check(
+    positional: Sequence[str],
+    topics: Iterable[str],
+    process: Process,
+    state_dir: str | Path,
+    config: Mapping[str, Any],
+) -> tuple[str, ...]:
+    """Refuse invalid arguments; return the topics.
 
     Raises:
         ConfigError: An option is invalid.
     """
-    if not topics or not config.get("group_id"):
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise ConfigError(f"topics must be a list of names, got {short_repr(topics)}")
+    names = (*positional, *topics)
+    if not names or not config.get("group_id"):
         raise ConfigError("topics and group_id are needed")
-    for topic in topics:
+    for topic in names:
         if not isinstance(topic, str):
             raise ConfigError(f"topics must be names, one after the other, got {short_repr(topic)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"each topic can be given once, got {', '.join(map(truncate, names))}")
     check_process(process)
     if not isinstance(state_dir, (str, Path)):
         raise ConfigError(f"state_dir must be a path, got {short_repr(state_dir)}")
@@ -41,4 +55,18 @@ def check(topics: Sequence[str], process: Process, state_dir: str | Path, config
     if config.get("auto_offset_reset", "earliest") not in _RESETS:
         raise ConfigError(
             f"auto_offset_reset must be earliest or latest, got {short_repr(config['auto_offset_reset'])}"
+        )
+    return names
+
+
+def check_commit_interval(commit_interval_ms: object) -> None:
+    """Refuse an invalid interval.
+
+    Raises:
+        ConfigError: It is no number of milliseconds up to a minute.
+    """
+    if type(commit_interval_ms) is not int or not 0 <= commit_interval_ms <= _LONGEST_COMMIT_MS:
+        raise ConfigError(
+            f"commit_interval_ms must be an integer from 0 to {_LONGEST_COMMIT_MS},"
+            f" got {short_repr(commit_interval_ms)}"
         )

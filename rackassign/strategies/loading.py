@@ -12,6 +12,7 @@ fails is imported again with the next plan.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from rackassign.strategies.standby.plan import StandbyPlan
     from rackassign.strategies.standby.warmup import Copies
 
-_RANGE, _STICKY, _STANDBY = (f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign"))
+    Sets = Sequence[Sequence[str]]
+
+_RANGE, _STICKY, _STANDBY, _COPARTITION = (
+    f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign", "copartition")
+)
 
 
 def load() -> None:
@@ -54,11 +59,21 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     return plan
 
 
+def plan_copartitioned(decide: Callable[[Group, Options], Plan], sets: Sets, group: Group, options: Options) -> Plan:
+    """Assign co-partitioned topics together: `rackassign.strategies.copartition.plan_copartitioned`."""
+    plan: Plan = _imported(_COPARTITION).plan_copartitioned(decide, sets, group, options)
+    return plan
+
+
 def assign_standbys(
-    group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+    copartition: Sets = (),
 ) -> StandbyPlan:
     """Assign active members and standbys: `rackassign.strategies.standby.assign.assign_standbys`."""
-    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active)
+    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active, copartition)
     return plan
 
 

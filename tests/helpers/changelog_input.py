@@ -1,27 +1,32 @@
-"""What input records do to a state, and the state recomputed from all of them."""
+"""What commits do to a state, and the state recomputed from all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-KEYS = [b"a", b"b", b"c"]
+from rackassign.stateful.keys import DEFAULT, PROGRESS
+from rackassign.stateful.progress import Progress
+
+KEYS = [DEFAULT + b"a", DEFAULT + b"b", DEFAULT + b"c"]
 
 
-def effect(state: dict[bytes, bytes], offset: int) -> dict[bytes, bytes | None]:
-    """What an input record does: it depends on the state, so that done twice it does something else."""
-    first, second = KEYS[offset % 3], KEYS[(offset // 2) % 3]
-    if offset % 7 == 3:
-        return {first: None}
-    if offset % 5 == 4:
-        return {}
-    grown = state.get(first, b"") + b"%d," % offset
-    return {first: grown} if first == second else {first: grown, second: state.get(second, b"")[-6:] + b"+"}
+def effect(state: dict[bytes, bytes], number: int) -> dict[bytes, bytes | None]:
+    """What a commit does: it depends on the state, so that done twice it does something else."""
+    first, second = KEYS[number % 3], KEYS[(number // 2) % 3]
+    progress = {PROGRESS: Progress({"t": number + 1}).encode()}
+    if number % 7 == 3:
+        return {first: None, **progress}
+    if number % 5 == 4:
+        return {**progress}
+    grown = state.get(first, b"") + b"%d," % number
+    more = {} if first == second else {second: state.get(second, b"")[-6:] + b"+"}
+    return {first: grown, **more, **progress}
 
 
-def recomputed(records: int) -> dict[bytes, bytes]:
+def recomputed(commits: int) -> dict[bytes, bytes]:
     state: dict[bytes, bytes] = {}
-    for offset in range(records):
-        apply(state, effect(state, offset).items())
+    for number in range(commits):
+        apply(state, effect(state, number).items())
     return state
 
 

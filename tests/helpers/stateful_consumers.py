@@ -26,9 +26,16 @@ def count(_: Any, store: StateStore) -> None:
     store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
 
 
-def member(folder: Path, *, process: Any = count, **more: Any) -> StatefulConsumer:
+def member(folder: Path, *topics: str, process: Any = count, **more: Any) -> StatefulConsumer:
+    """Return a member that commits with each poll."""
     return StatefulConsumer(
-        "t", process=process, state_dir=folder, group_id="g", bootstrap_servers="x", client_rack="a", **more
+        *(topics or ("t",)),
+        process=process,
+        state_dir=folder,
+        group_id="g",
+        bootstrap_servers="x",
+        client_rack="a",
+        **{"commit_interval_ms": 0, **more},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
@@ -31,12 +31,13 @@ class StandbyAwareAssignor(RackAwareAssignor):
 
     Args:
         rack: As for `RackAwareRangeAssignor`.
-        client_tags: As for `StandbyConfig`, like the five arguments that follow.
+        client_tags: As for `StandbyConfig`, like the six arguments that follow.
         standbys: How copies are placed; the leader's options apply.
         positions: Returns the changelog positions of this member's copies.
         ends: Returns the known ends of changelogs.
         on_standbys: Called with added and removed copies.
         changelog: Returns the name of a topic's changelog.
+        copartition: Sets of topics whose partitions of one number go to one member.
         locality: As for `RackAwareRangeAssignor`.
         name: As for `RackAwareRangeAssignor`, with a default of its own, because other assignors cannot read what its
             members send.
@@ -58,13 +59,14 @@ class StandbyAwareAssignor(RackAwareAssignor):
         ends: Callable[[], Positions] = dict,
         on_standbys: OnStandbys | None = None,
         changelog: Callable[[str], str] = "{}-changelog".format,
+        copartition: Sequence[Sequence[str]] = (),
         locality: str = "any-replica",
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
     ) -> None:
         member = self.member_context(rack, locality, name)
         placed = StandbyOptions() if standbys is None else standbys
-        config = StandbyConfig(client_tags or {}, placed, positions, ends, on_standbys, changelog)
+        config = StandbyConfig(client_tags or {}, placed, positions, ends, on_standbys, changelog, copartition)
         self._copies = StandbyCopies(member, config)
         self._standby_codec = StandbyCodec(member, config, self._copies)
         super().__init__(member, self._standby_codec, StandbyPlanner(member, config), rack_monitor)

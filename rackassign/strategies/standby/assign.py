@@ -12,6 +12,7 @@ from rackassign.model import Group, Member, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
+from rackassign.strategies.copartition import MergedGroup, Sets
 from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
@@ -31,7 +32,11 @@ _HADOOP_MOST, _HADOOP_FEWER = 2, 1
 
 
 def assign_standbys(
-    group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+    copartition: Sets = (),
 ) -> StandbyPlan:
     """Assign active members and standbys.
 
@@ -40,8 +45,15 @@ def assign_standbys(
         copies: Copies that members have.
         options: How copies are placed.
         active: How partitions are assigned.
+        copartition: Sets of topics whose partitions of one number have one state, named by the first topic of the set
+            in alphabetical order: so are their copies.
     """
-    options = options or StandbyOptions()
+    merged = MergedGroup.of(group, copartition)
+    found = _assign_units(merged.group, copies, options or StandbyOptions(), active)
+    return replace(found, plan=merged.expand(found.plan))
+
+
+def _assign_units(group: Group, copies: Copies, options: StandbyOptions, active: Options | None) -> StandbyPlan:
     limit = math.inf if active is None or active.time_limit_s is None else active.time_limit_s
     until = time.monotonic() + limit
     stand_ins = _failover_candidates(group, copies, options)

@@ -28,6 +28,9 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    topic: str = "t"
+    partition: int = 0
+    timestamp: int = -1
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Kafka:
     denied: set[str] = field(default_factory=set)
     generation: int = -1
     rebalancing: bool = False
+    late: bool = False
+    """Whether records are written and not acknowledged yet."""
     brokers: int = 2
     min_isr: str = "1"
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -64,9 +69,17 @@ class Kafka:
         known = {"cleanup.policy": "compact", "delete.retention.ms": "86400000", "min.compaction.lag.ms": "3600000"}
         self.topics[name] = Topic([[] for _ in range(partitions)], f"{next(self._ids):x}", {**known, **(configs or {})})
 
-    def append(self, name: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    def append(
+        self,
+        name: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        timestamp: int = -1,
+    ) -> int:
         log = self.topics[name].logs[partition]
-        log.append(Record(log[-1].offset + 1 if log else 0, key, value, headers))
+        log.append(Record(log[-1].offset + 1 if log else 0, key, value, headers, name, partition, timestamp))
         return log[-1].offset
 
     def feed(self, partition: int, records: int) -> None:
@@ -207,7 +220,7 @@ class Member(Consumer):
         return self
 
     def give(self, *partitions: int) -> None:
-        hosts = [HostPartition("t", partition) for partition in partitions]
+        hosts = [HostPartition(topic, partition) for topic in sorted(self._names) for partition in partitions]
         self.at = {host: self.at.get(host, self.kafka.committed.get(host, 0)) for host in hosts}
         self.paused &= set(hosts)
 
@@ -255,10 +268,19 @@ class Membership:
 
 
 class Sent:
-    def __init__(self, offset: int) -> None:
+    def __init__(self, kafka: Kafka, offset: int) -> None:
+        self._kafka = kafka
         self.offset = offset
 
-    def get(self, _: float) -> Sent:
+    @property
+    def is_done(self) -> bool:
+        return not self._kafka.late
+
+    def get(self, timeout_s: float) -> Sent:
+        assert 0 <= timeout_s <= 60
+        if "answer" in self._kafka.refuse:
+            self._kafka.refuse.remove("answer")
+            raise KafkaError("answer is refused")
         return self
 
 
@@ -266,13 +288,10 @@ class Producer(Client):
     def send(self, name: str, *, value: bytes | None, key: bytes, headers: Headers, partition: int) -> Sent:
         if self.kafka.before_send is not None:
             self.kafka.before_send(name, key, headers)
-        return Sent(self.kafka.append(name, partition, key, value, headers))
+        return Sent(self.kafka, self.kafka.append(name, partition, key, value, headers))
 
     def partitions_for(self, name: str) -> set[int]:
         return set(range(len(self.kafka.topics[name].logs)))
-
-    def flush(self, _: float) -> None:
-        self.answers("flush")
 
 
 class Admin(Client):

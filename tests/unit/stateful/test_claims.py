@@ -75,7 +75,7 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
     def note(record: object, _: StateStore) -> None:
         seen.append(record.offset)  # type: ignore[attr-defined]
         if where == "process":
-            one._check._seen -= 46
+            one._active._check._seen -= 46
             kafka.generation += 1
 
     with member(tmp_path, process=note) as one:
@@ -83,7 +83,7 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
         drain(one)
         kafka.feed(0, 3)
         if where == "poll":
-            one._check._seen -= 46
+            one._active._check._seen -= 46
             # The group went on meanwhile, and nobody has this member's partitions yet.
             kafka.generation += 1
         drain(one)
@@ -93,7 +93,7 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
         give(one, 0)
         drain(one)
         assert seen == [0, 1, 2]
-        one._check._seen -= 46
+        one._active._check._seen -= 46
         kafka.feed(0, 1)
         drain(one)
         assert seen == [0, 1, 2, 3]
@@ -112,7 +112,7 @@ def test_an_unconfirmed_member_sends_one_request_in_a_poll_whatever_the_number_o
     one: StatefulConsumer
 
     def goes_away(*_: object) -> None:
-        one._check._seen -= 46
+        one._active._check._seen -= 46
 
     with member(tmp_path, process=goes_away) as one:
         give(one, 0, 1)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from rackassign.errors import WireError
 from rackassign.stateful.records import ChangelogRecord, read_change
 from rackassign.stateful.replay import ChangelogReplay
-from tests.helpers.changelog_input import apply, effect, recomputed
+from tests.helpers.changelog_input import KEYS, apply, effect, recomputed
+
+A, B, C = KEYS
 
 
 class Copy:
@@ -54,27 +56,20 @@ class Owner:
         if heals:
             self.left = heals
             return
-        source = self.copy.replay.source + 1
-        changes = effect(self.copy.state, source)
+        commit = self.copy.replay.commit + 1
+        changes = effect(self.copy.state, commit)
         self.left = [
-            ChangelogRecord("last" if number == len(changes) else "change", self.epoch, source, key, value)
+            ChangelogRecord("last" if number == len(changes) else "change", self.epoch, commit, key, value)
             for number, (key, value) in enumerate(changes.items(), 1)
         ]
-        # Behind whatever is written together.
-        self.left.append(ChangelogRecord("mark", self.epoch, source))
 
     def heals(self) -> list[ChangelogRecord]:
         fence = [ChangelogRecord("fence", self.epoch)] * self.copy.replay.fence_overwritten
-        source = self.copy.replay.source
-        heals = [
-            ChangelogRecord("rewrite", self.epoch, source, key, self.copy.state.get(key))
+        commit = self.copy.replay.commit
+        return fence + [
+            ChangelogRecord("rewrite", self.epoch, commit, key, self.copy.state.get(key))
             for key in self.copy.replay.keys_to_rewrite()
         ]
-        return (
-            [*fence, *heals, ChangelogRecord("mark", self.epoch, source)]
-            if fence or heals or self.copy.replay.checkpoint_missing
-            else []
-        )
 
 
 class Log:
@@ -144,24 +139,24 @@ def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]
             log.forget_deletions(clean)
         if owner.begun and not owner.left and owner.copy.at == log.end and not owner.heals():
             clean = log.end
-            assert owner.copy.replay.source >= whole
-            whole = owner.copy.replay.source
+            assert owner.copy.replay.commit >= whole
+            whole = owner.copy.replay.commit
     while owner.left or owner.copy.at < log.end:
         owner.step()
     reader = Copy()
     for copy in (reader, spare, owner.copy):
         copy.read(log.records, log.end)
         if not copy.replay.uncommitted:
-            assert copy.state == recomputed(copy.replay.source + 1)
-    assert owner.copy.replay.source > 0
+            assert copy.state == recomputed(copy.replay.commit + 1)
+    assert owner.copy.replay.commit > 0
 
 
 def test_what_is_no_change_is_refused() -> None:
-    good = ChangelogRecord("last", 3, 7, b"k", b"v")
+    good = ChangelogRecord("last", 3, 7, b"\1k", b"v")
     for key, header in (
         (b"\1k", None),
         (b"\1k", b"short"),
-        (b"\1k", b"\x09" + good.header()[1:]),
+        (b"\1k", b"\x07" + good.header()[1:]),
         (b"\xff" + b"\1k", good.header()),
         (None, good.header()),
         (b"", good.header()),
@@ -170,78 +165,62 @@ def test_what_is_no_change_is_refused() -> None:
             with pytest.raises(WireError):
                 read_change(key, b"v", header)
     assert read_change(good.log_key(), b"v", good.header()) == good
-    for other in (ChangelogRecord("fence", 4), ChangelogRecord("mark", 4, 17), ChangelogRecord("lost", 4)):
+    for other in (ChangelogRecord("fence", 4), ChangelogRecord("lost", 4)):
         assert read_change(other.log_key(), None, other.header()) == other
-        assert other.log_key() != ChangelogRecord("change", 1, key=other.kind.encode()).log_key()
+        assert other.log_key() != ChangelogRecord("change", 1, key=b"\1" + other.kind.encode()).log_key()
         # Compaction keeps it.
         assert other.log_value()
 
 
-def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
+def test_changes_of_a_commit_count_when_it_is_known_to_be_complete() -> None:
     replay = ChangelogReplay()
-    assert list(replay.take(ChangelogRecord("change", 1, 5, b"a", b"1"))) == []
-    assert list(replay.take(ChangelogRecord("last", 1, 5, b"b", b"2"))) == [(b"a", b"1"), (b"b", b"2")]
-    assert replay.source == 5
+    assert list(replay.take(ChangelogRecord("change", 1, 5, A, b"1"))) == []
+    assert list(replay.take(ChangelogRecord("last", 1, 5, B, b"2"))) == [(A, b"1"), (B, b"2")]
+    assert replay.commit == 5
     # The mark of record 6 is gone with its change: compaction has found a later one of that key.
-    assert list(replay.take(ChangelogRecord("change", 1, 6, b"a", b"3"))) == []
-    assert list(replay.take(ChangelogRecord("last", 1, 7, b"b", b"4"))) == [(b"a", b"3"), (b"b", b"4")]
+    assert list(replay.take(ChangelogRecord("change", 1, 6, A, b"3"))) == []
+    assert list(replay.take(ChangelogRecord("last", 1, 7, B, b"4"))) == [(A, b"3"), (B, b"4")]
     # An owner dies within a record: what is there of it is healed away, or else it is whole.
-    for healed, left in ((True, []), (False, [(b"a", b"5")])):
+    for healed, left in ((True, []), (False, [(A, b"5")])):
         replay = ChangelogReplay()
         assert not [
-            *replay.take(ChangelogRecord("change", 1, 8, b"a", b"5")),
+            *replay.take(ChangelogRecord("change", 1, 8, A, b"5")),
             *replay.take(ChangelogRecord("fence", 2)),
         ]
-        assert replay.keys_to_rewrite() == [b"a"]
+        assert replay.keys_to_rewrite() == [A]
         if healed:
-            assert list(replay.take(ChangelogRecord("rewrite", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
-        assert list(replay.take(ChangelogRecord("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
+            assert list(replay.take(ChangelogRecord("rewrite", 2, 7, A, b"3"))) == [(A, b"3")]
+        assert list(replay.take(ChangelogRecord("last", 2, 8, C, b"6"))) == [*left, (C, b"6")]
 
 
 def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
     replay = ChangelogReplay()
     for change in (
         ChangelogRecord("fence", 2),
-        ChangelogRecord("last", 2, 1, b"a", b"1"),
-        ChangelogRecord("last", 1, 9, b"a", b"old"),
+        ChangelogRecord("last", 2, 1, A, b"1"),
+        ChangelogRecord("last", 1, 9, A, b"old"),
     ):
-        assert (b"a", b"old") not in replay.take(change)
-    assert (replay.source, replay.keys_to_rewrite()) == (1, [b"a"])
+        assert (A, b"old") not in replay.take(change)
+    assert (replay.commit, replay.keys_to_rewrite()) == (1, [A])
     assert list(replay.take(ChangelogRecord("fence", 1))) == []
-    assert list(replay.take(ChangelogRecord("rewrite", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
+    assert list(replay.take(ChangelogRecord("rewrite", 2, 1, A, b"1"))) == [(A, b"1")]
     assert replay.keys_to_rewrite() == []
 
 
-def test_records_that_change_nothing_leave_a_mark() -> None:
+def test_a_fence_that_comes_late_is_made_good() -> None:
     replay = ChangelogReplay()
-    for change in (
-        ChangelogRecord("fence", 2),
-        ChangelogRecord("last", 2, 1, b"a", b"1"),
-        ChangelogRecord("mark", 2, 9),
-        ChangelogRecord("mark", 1, 99),
-    ):
+    for change in (ChangelogRecord("fence", 2), ChangelogRecord("fence", 1)):
         list(replay.take(change))
-    assert (replay.source, replay.keys_to_rewrite(), replay.fence_overwritten, replay.checkpoint_missing) == (
-        9,
-        [],
-        False,
-        True,
-    )
-    # What compaction has left of record 10 counts with the mark that comes after it.
-    assert list(replay.take(ChangelogRecord("change", 2, 10, b"a", b"2"))) == []
-    assert list(replay.take(ChangelogRecord("mark", 2, 11))) == [(b"a", b"2")]
-    assert replay.source == 11
-
-
-def test_a_fence_or_a_mark_that_comes_late_is_made_good() -> None:
-    replay = ChangelogReplay()
-    for change in (ChangelogRecord("fence", 2), ChangelogRecord("fence", 1), ChangelogRecord("mark", 1, 7)):
-        list(replay.take(change))
-    assert (replay.epoch, replay.source, replay.fence_overwritten, replay.checkpoint_missing) == (2, -1, True, True)
+    assert (replay.epoch, replay.commit, replay.fence_overwritten) == (2, -1, True)
     list(replay.take(ChangelogRecord("fence", 2)))
-    assert (replay.fence_overwritten, replay.checkpoint_missing) == (False, True)
-    list(replay.take(ChangelogRecord("mark", 2, 3)))
-    assert (replay.epoch, replay.source, replay.fence_overwritten, replay.checkpoint_missing) == (2, 3, False, False)
+    assert (replay.epoch, replay.commit, replay.fence_overwritten) == (2, -1, False)
+
+
+def test_records_of_the_format_with_a_commit_for_each_input_record_are_refused() -> None:
+    header = ChangelogRecord("last", 3, 7, A, b"v").header()
+    for kind in range(8):
+        with pytest.raises(WireError, match="kind"):
+            read_change(A, b"v", bytes([kind]) + header[1:])
 
 
 def test_lost_is_lost_whoever_says_it() -> None:

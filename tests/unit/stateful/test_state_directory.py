@@ -69,7 +69,7 @@ def test_topics_with_long_names_have_files(tmp_path: Path) -> None:
 
 
 def test_a_path_that_sqlite_does_not_open_is_refused_at_the_start(kafka: Kafka, tmp_path: Path) -> None:
-    folder = tmp_path.joinpath(*["d" * 100] * 4)
+    folder = tmp_path.joinpath(*["d" * 100] * 5)
     with pytest.raises(StoreError, match="bytes, of which SQLite allows 500: use a shorter state_dir"):
         member(folder, process=count)
     assert not kafka.open

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.stateful import StateStore, StoreError
+from rackassign.stateful import State, StateStore, StoreError
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.stateful.state_file import StateFile
 from tests.helpers.fakes.kafka import Kafka
@@ -22,7 +22,10 @@ keys = st.binary(max_size=3) | st.sampled_from([b"\xff", b"\xff\xff", b"a\xff", 
 
 
 def filled(file: StateFile, state: dict[bytes, bytes]) -> None:
-    file.apply([ChangelogRecord("last", 1, at, *item) for at, item in enumerate(state.items())], len(state))
+    file.apply(
+        [ChangelogRecord("last", 1, at, b"\1" + key, value) for at, (key, value) in enumerate(state.items())],
+        len(state),
+    )
 
 
 @given(
@@ -38,7 +41,7 @@ def test_iterations_are_those_of_a_sorted_map(
     with TemporaryDirectory() as folder:
         file = StateFile(Path(folder) / "x.sqlite")
         filled(file, stored)
-        store, model = StateStore(file), dict(stored)
+        store, model = State(file), dict(stored)
         for changes in records:
             file.begin()
             for key, value in changes.items():
@@ -59,7 +62,7 @@ def test_an_iteration_shows_the_state_at_its_beginning_while_process_writes(tmp_
     file = StateFile(tmp_path / "x.sqlite")
     state = {b"%04d" % number: b"v" for number in range(1000)}
     filled(file, state)
-    store = StateStore(file)
+    store = State(file)
     file.begin()
     seen = []
     for key, value in store.range(b"0100", b"0900"):
@@ -82,10 +85,10 @@ def test_an_iteration_is_lazy_and_ends_when_the_file_changes(tmp_path: Path, mon
         return read(statement, values)
 
     monkeypatch.setattr(file, "_read", counted)
-    rows = StateStore(file).items()
+    rows = State(file).items()
     assert [key for key, _ in islice(rows, 10)] == [b"%04d" % number for number in range(10)]
     assert len(reads) == 1
-    file.apply([ChangelogRecord("last", 1, 2000, b"0500", None)], 1001)
+    file.apply([ChangelogRecord("last", 1, 2000, b"\1" + b"0500", None)], 1001)
     with pytest.raises(StoreError, match="was changed since this iteration began"):
         list(rows)
     file.close()

@@ -62,7 +62,7 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path
     [
         ({"client_tags": ["zone"]}, "client_tags must be keys with values, got an array of 1"),
         ({"standbys": 2}, "standbys must be StandbyOptions, got 2"),
-        ({"process": None}, "process must be a function of a record and a store, got null"),
+        ({"process": None}, "process must be a function of a record and a state, got null"),
         ({"state_dir": 5}, "state_dir must be a path, got 5"),
         ({"group_id": ""}, "topics and group_id are needed"),
         ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),

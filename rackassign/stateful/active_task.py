@@ -1,16 +1,17 @@
-"""The owner of a partition: it restores the state, fences former owners, and writes changes."""
+"""The owner of a task: it restores the state, fences former owners, and writes commits."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.claims import Claim, continued
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.task_run import TaskRun
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +24,25 @@ class StateLostError(RackassignError):
     """A changelog has lost records that have others behind them, so it no longer determines the state."""
 
 
+class PendingWrite(Protocol):
+    """Records on their way to a changelog."""
+
+    def done(self) -> bool:
+        """Return whether `result` has no need to wait."""
+
+    def result(self) -> tuple[int, int]:
+        """Wait until all replicas have the records; return the first offset and the one behind the last.
+
+        Raises:
+            KafkaUnavailableError: Some may not have been written.
+        """
+
+
 class ChangelogPort(Protocol):
     """A changelog; see `changelog.ChangelogClient`."""
 
-    def write(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
-        """Write records; return the first offset and the one behind the last."""
+    def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> PendingWrite:
+        """Begin to write records, behind those that were sent before."""
 
     def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets at which changelogs begin and end."""
@@ -36,13 +51,22 @@ class ChangelogPort(Protocol):
         """Read the records from one offset to another."""
 
 
-class ActivePartition:
-    """A partition that was assigned to this member.
+class _Sent(NamedTuple):
+    """A commit that is being written, and the input offsets that it contains."""
 
-    Until it is `ready`, the caller applies the changelog to its store and calls `continue_restore`.
+    records: Sequence[ChangelogRecord]
+    write: PendingWrite
+    offsets: Mapping[str, int]
+
+
+class ActiveTask:
+    """A task that was assigned to this member.
+
+    Until it is `ready`, the caller applies the changelog to its store and calls `continue_restore`. Then it processes
+    records, of which one commit is written while the next one is processed.
 
     Args:
-        tp: The partition.
+        tp: The task.
         store: Its local file.
         log: The changelogs.
         claim: Claim of this member.
@@ -66,12 +90,15 @@ class ActivePartition:
         """Whether its state is restored and former owners are fenced."""
         self.reads = False
         """Whether its input is being read from where the state ends."""
-        self.first: int | None = None
-        """Offset of the first input record to read; None until it is known."""
+        self.restored = False
+        """Whether its input has been read once since its state was restored."""
+        self.run: TaskRun | None = None
+        """Its processing; None until it is ready."""
         self._log = log
         self._epoch = -1
         self._start = store.position
         self._end: int | None = None
+        self._sent: _Sent | None = None
 
     def progress(self) -> tuple[int, int]:
         """Return the number of changelog records read, and the number to be read."""
@@ -103,7 +130,7 @@ class ActivePartition:
         self._claim = self._next_claim()
         self._epoch = self.store.replay.epoch + 1
         # This reads everything that was written in between, before the fence or with another fence.
-        self._written([self._fence()])
+        self._write([self._fence()])
         replay = self.store.replay
         if (replay.epoch, replay.claim, replay.fences) != (self._epoch, self._claim, 1):
             raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self._epoch} is another member's")
@@ -123,28 +150,54 @@ class ActivePartition:
     def _fence(self) -> ChangelogRecord:
         return ChangelogRecord("fence", self._epoch, claim=self._claim)
 
-    def write(self, changed: Sequence[tuple[int, Mapping[bytes, bytes | None]]]) -> None:
-        """Write the changes of input records, and apply them to the state.
+    @property
+    def writes(self) -> bool:
+        """Whether a commit is being written."""
+        return self._sent is not None
+
+    def commit(self, changes: Mapping[bytes, bytes | None], offsets: Mapping[str, int] | None = None) -> None:
+        """Begin to write the next commit, behind the last one, which must be settled.
 
         Args:
-            changed: Offset and changes of each record.
+            changes: Changes of the state, with the progress as the last one.
+            offsets: Input offsets that the commit contains, by topic; `settle` returns them.
+
+        Raises:
+            KafkaUnavailableError: It is unknown what was written.
+        """
+        number = self.store.replay.commit + 1
+        records = [
+            ChangelogRecord("last" if count == len(changes) else "change", self._epoch, number, key, value)
+            for count, (key, value) in enumerate(changes.items(), 1)
+        ]
+        self._sent = _Sent(records, self._log.send(self.tp, records), offsets or {})
+
+    def settle(self, *, wait: bool) -> Mapping[str, int] | None:
+        """Apply the commit that was written to the local file.
+
+        Args:
+            wait: Whether to wait for it.
+
+        Returns:
+            The input offsets that are committed now; None while the commit is still being written.
 
         Raises:
             FencedError: Another member owns the partition; nothing is applied.
             StateLostError: The changelog has lost records that were written before.
             KafkaUnavailableError: It is unknown what was written; nothing is applied.
         """
-        changes = [
-            ChangelogRecord("last" if number == len(keys) else "change", self._epoch, source, key, value)
-            for source, keys in changed
-            for number, (key, value) in enumerate(keys.items(), 1)
-        ]
-        if changed:
-            self._written([*changes, self._mark(changed[-1][0])])
+        if self._sent is None:
+            return {}
+        if not wait and not self._sent.write.done():
+            return None
+        sent, self._sent = self._sent, None
+        self._apply_written(sent.records, *sent.write.result())
+        self.store.commit_applied()
         self._rewrite_stale()
+        return sent.offsets
 
     def reconcile(self) -> None:
-        """Read what another member has written, and rewrite the overwritten keys.
+        """Read what another member has written, and rewrite the overwritten keys; no commit may be being written.
 
         Raises:
             FencedError: It was a new owner.
@@ -159,36 +212,33 @@ class ActivePartition:
 
     def _rewrite_stale(self) -> None:
         while rewrites := self._rewrites():
-            self._written(rewrites)
+            self._write(rewrites)
 
     def _rewrites(self) -> list[ChangelogRecord]:
         """Return the records to be written again because others have overwritten them."""
         replay, store = self.store.replay, self.store
-        found = [self._fence()] if replay.fence_overwritten else []
-        found += [
-            ChangelogRecord("rewrite", self._epoch, replay.source, key, store.stored_value(key))
+        fences = [self._fence()] if replay.fence_overwritten else []
+        return fences + [
+            ChangelogRecord("rewrite", self._epoch, replay.commit, key, store.stored_value(key))
             for key in replay.keys_to_rewrite()
         ]
-        return [*found, self._mark(replay.source)] if found or replay.checkpoint_missing else []
 
-    def _mark(self, source: int) -> ChangelogRecord:
-        # A deletion leaves no trace of its input record once compaction removes it.
-        return ChangelogRecord("mark", self._epoch, source)
+    def _write(self, records: Sequence[ChangelogRecord]) -> None:
+        self._apply_written(records, *self._log.send(self.tp, records).result())
 
-    def _written(self, changes: Sequence[ChangelogRecord]) -> None:
-        first, behind = self._log.write(self.tp, changes)
+    def _apply_written(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> None:
         if first < self.store.position:
             # Records behind the missing ones are in their place now, and all readers must know that.
             try:
-                self._log.write(self.tp, [ChangelogRecord("lost", self._epoch)])
+                self._log.send(self.tp, [ChangelogRecord("lost", self._epoch)]).result()
             except KafkaUnavailableError as error:
                 raise self._lost() from error
             raise self._lost()
-        if first == self.store.position and behind - first == len(changes):
-            self.store.apply(changes, behind)
+        if first == self.store.position and behind - first == len(records):
+            self.store.apply(records, behind)
         else:
-            # Another member has written there too. The log determines which records count.
-            self.store.discard_uncommitted()
+            # Another member has written there too. The log determines which records count; those of this member do,
+            # unless it is fenced.
             self._read_to(behind)
 
     def _read_to(self, end: int) -> None:

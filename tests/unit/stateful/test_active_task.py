@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,15 +16,29 @@ from hypothesis import strategies as st
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateStore, StoreError, state_file
-from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful import State, StatefulConsumer, StoreError, state_file
+from rackassign.stateful.active_task import ActiveTask, FencedError
 from rackassign.stateful.claims import Claim
 from rackassign.stateful.records import ChangelogRecord, read_change
 from rackassign.stateful.state_directory import StateDirectory
 from rackassign.stateful.state_file import StateFile
-from tests.helpers.changelog_input import effect, recomputed
+from tests.helpers.changelog_input import KEYS, effect, recomputed
 
 PLACE = TopicPartition("t", 3)
+
+
+class Write(NamedTuple):
+    """What has become of records; None if nobody knows."""
+
+    offsets: tuple[int, int] | None
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> tuple[int, int]:
+        if self.offsets is None:
+            raise KafkaUnavailableError("gone")
+        return self.offsets
 
 
 class Memory:
@@ -39,14 +53,12 @@ class Memory:
         self.records: list[ChangelogRecord] = []
         self._breaks = list(breaks)
 
-    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
+    def send(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> Write:
         assert place == PLACE
         broken = self._breaks.pop(0) if self._breaks else None
         first = len(self.records)
         self.records += changes[:broken]
-        if broken is not None:
-            raise KafkaUnavailableError("gone")
-        return first, len(self.records)
+        return Write(None if broken is not None else (first, len(self.records)))
 
     def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return dict.fromkeys(places, (0, len(self.records)))
@@ -56,7 +68,7 @@ class Memory:
         return self.records[start:end]
 
 
-def fed(owner: ActivePartition, log: Memory) -> None:
+def fed(owner: ActiveTask, log: Memory) -> None:
     """Do for an owner what a consumer does until it is ready."""
     while not owner.ready:
         owner.store.apply(log.records[owner.store.position :], len(log.records))
@@ -66,21 +78,22 @@ def fed(owner: ActivePartition, log: Memory) -> None:
             continue
 
 
-def process(owner: ActivePartition, records: int) -> None:
-    """Process so many records, in one batch."""
-    changed = []
-    for offset in range(owner.store.replay.source + 1, owner.store.replay.source + 1 + records):
+def process(owner: ActiveTask, records: int) -> None:
+    """Process so many records, each of which is committed while the next one is processed."""
+    for number in range(owner.store.replay.commit + 1, owner.store.replay.commit + 1 + records):
+        state = {key: value for key in KEYS if (value := owner.store.get(key)) is not None}
         owner.store.begin()
-        store = StateStore(owner.store)
-        state = {key: value for key in (b"a", b"b", b"c") if (value := store.get(key)) is not None}
-        for key, value in effect(state, offset).items():
-            if value is None:
-                store.delete(key)
-            else:
-                store.put(key, value)
-        changed.append((offset, owner.store.commit_record()))
+        for key, value in effect(state, number).items():
+            owner.store.change(key, value)
+        owner.store.commit_record()
+        settled(owner)
+        owner.commit(owner.store.take_commit())
+    settled(owner)
+
+
+def settled(owner: ActiveTask) -> None:
     try:
-        owner.write(changed)
+        owner.settle(wait=True)
     except (KafkaUnavailableError, FencedError):
         owner.store.discard_uncommitted()
         raise
@@ -88,7 +101,7 @@ def process(owner: ActivePartition, records: int) -> None:
 
 def check(store: StateFile) -> None:
     if not store.replay.uncommitted:
-        assert dict(store.between(b"", None)) == recomputed(store.replay.source + 1)
+        assert dict(store.between(b"", None)) == recomputed(store.replay.commit + 1)
 
 
 moves = st.lists(
@@ -109,13 +122,13 @@ def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], br
             stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))
             return stores[-1]
 
-        def seated(store: StateFile) -> ActivePartition:
-            owner = ActivePartition(PLACE, store, log)
+        def seated(store: StateFile) -> ActiveTask:
+            owner = ActiveTask(PLACE, store, log)
             fed(owner, log)
             return owner
 
         owner, spare = seated(new_store()), new_store()
-        former: ActivePartition | None = None
+        former: ActiveTask | None = None
         for move in moves:
             if move == "heir":
                 former, owner, spare = owner, seated(spare), new_store()
@@ -141,17 +154,17 @@ def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], br
 
 def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Path) -> None:
     log = Memory()
-    first = ActivePartition(PLACE, StateFile(tmp_path / "1.sqlite"), log)
+    first = ActiveTask(PLACE, StateFile(tmp_path / "1.sqlite"), log)
     fed(first, log)
     process(first, 3)
-    second = ActivePartition(PLACE, StateFile(tmp_path / "2.sqlite"), log)
+    second = ActiveTask(PLACE, StateFile(tmp_path / "2.sqlite"), log)
     fed(second, log)
-    before = dict(StateStore(second.store).items())
+    before = dict(second.store.between(b"", None))
     with pytest.raises(FencedError, match="t-3: epoch 1 has begun"):
         process(first, 2)
-    assert dict(StateStore(first.store).items()) == before
+    assert dict(first.store.between(b"", None)) == before
     # What it has written all the same is healed: compaction would keep it, and not what counts.
-    spoiled = {c.key for c in log.records if c.epoch == 0 and c.source >= 3 and c.kind != "mark"}
+    spoiled = {c.key for c in log.records if c.epoch == 0 and c.commit >= 3}
     second.reconcile()
     healed = {change.key: change.value for change in log.records if change.kind == "rewrite"}
     assert healed == {key: before.get(key) for key in spoiled}
@@ -166,12 +179,12 @@ def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Pat
 def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
     file = tmp_path / "t-3.sqlite"
     on_disk = StateFile(file)
-    store = StateStore(on_disk)
+    store = State(on_disk)
     on_disk.apply(
         [
             ChangelogRecord("fence", 1),
-            ChangelogRecord("last", 1, 0, b"k", b"v"),
-            ChangelogRecord("change", 1, 1, b"j", b"w"),
+            ChangelogRecord("last", 1, 0, b"\1k", b"v"),
+            ChangelogRecord("change", 1, 1, b"\1j", b"w"),
         ],
         3,
     )
@@ -179,7 +192,7 @@ def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
         store.put(b"k", b"v")
     on_disk.begin()
     store.put(b"k", b"not written")
-    assert (store.get(b"k"), on_disk.stored_value(b"k")) == (b"not written", b"v")
+    assert (store.get(b"k"), on_disk.stored_value(b"\1k")) == (b"not written", b"v")
     on_disk.rollback_record()
     on_disk.begin()
     store.put(b"a", b"new")
@@ -187,14 +200,15 @@ def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
     on_disk.rollback_record()
     on_disk.begin()
     store.delete(b"k")
-    assert on_disk.commit_record() == {b"k": None}
-    assert (store.get(b"k"), on_disk.stored_value(b"k")) == (None, b"v")
+    on_disk.commit_record()
+    assert on_disk.take_commit() == {b"\1k": None}
+    assert (store.get(b"k"), on_disk.stored_value(b"\1k")) == (None, b"v")
     on_disk.close()
     again = StateFile(file)
-    assert (again.position, again.replay, dict(StateStore(again).items())) == (3, on_disk.replay, {b"k": b"v"})
-    assert again.replay.uncommitted == {b"j": b"w"}
+    assert (again.position, again.replay, dict(State(again).items())) == (3, on_disk.replay, {b"k": b"v"})
+    assert again.replay.uncommitted == {b"\1j": b"w"}
     again.clear()
-    assert (again.position, again.get(b"k"), again.replay.uncommitted) == (0, None, {})
+    assert (again.position, again.get(b"\1k"), again.replay.uncommitted) == (0, None, {})
     again.close()
 
 
@@ -204,7 +218,7 @@ def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_p
     shelf.open_existing({"t": "1d"})
     assert shelf.positions() == {}
     assert shelf.open(TopicPartition("t", 1)).position == 0
-    shelf.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 7)
+    shelf.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 7)
     assert shelf.positions() == {TopicPartition("t", 1): 0, PLACE: 7}
     with pytest.raises(StoreError, match="is in use: each member needs a folder of its own"):
         StateDirectory(tmp_path)
@@ -226,7 +240,7 @@ def test_files_that_are_old_or_of_another_changelog_are_thrown_away(
     for place, age_h in zip(places, (13, 11, 0, -13), strict=True):
         with monkeypatch.context() as patch:
             patch.setattr(state_file, "time_of_day_ms", lambda: int((time.time() - age_h * 3600) * 1000))  # noqa: B023
-            shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 5)
+            shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 5)
     shelf.close()
     (tmp_path / "notes.sqlite").touch()
     os.utime(tmp_path / "t-1@1d.sqlite", (1.0, 1.0))
@@ -257,10 +271,10 @@ def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> Non
 
 def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> None:
     log = Memory()
-    late = ActivePartition(PLACE, StateFile(tmp_path / "1.sqlite"), log)
+    late = ActiveTask(PLACE, StateFile(tmp_path / "1.sqlite"), log)
     # It looks, and is stopped before it writes its fence; meanwhile another has begun the same epoch.
     late.store.apply([], 0)
-    early = ActivePartition(PLACE, StateFile(tmp_path / "2.sqlite"), log)
+    early = ActiveTask(PLACE, StateFile(tmp_path / "2.sqlite"), log)
     fed(early, log)
     process(early, 3)
     bounds = log.offset_range
@@ -277,7 +291,7 @@ def test_fences_outlive_compaction() -> None:
     fence = ChangelogRecord("fence", 7)
     assert fence.log_value() is not None
     assert read_change(fence.log_key(), fence.log_value(), fence.header()) == fence
-    assert ChangelogRecord("last", 1, 0, b"k", None).log_value() is None
+    assert ChangelogRecord("last", 1, 0, b"\1k", None).log_value() is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["move", "work", "resume", "late"]), st.integers(0, 3)), max_size=30))
@@ -288,14 +302,14 @@ def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[st
     stores: list[StateFile] = []
     with TemporaryDirectory() as folder:
 
-        def taken(generation: int, number: int, *, current: bool) -> ActivePartition:
+        def taken(generation: int, number: int, *, current: bool) -> ActiveTask:
             stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))
-            return ActivePartition(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
+            return ActiveTask(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
 
         generation = 1
         owner = taken(generation, 0, current=True)
         fed(owner, log)
-        former: list[tuple[int, int, ActivePartition]] = []
+        former: list[tuple[int, int, ActiveTask]] = []
         for move, number in moves:
             if move == "move":
                 former.append((generation, number, owner))

@@ -1,0 +1,345 @@
+"""The active tasks of a member: taken when they are assigned, restored, processed, committed, and released."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from rackassign.clients.kafka_python import StandbyAwareAssignor
+from rackassign.errors import KafkaUnavailableError
+from rackassign.model import TopicPartition
+from rackassign.stateful.active_task import ActiveTask, FencedError
+from rackassign.stateful.changelog import ChangelogClient
+from rackassign.stateful.claims import continued
+from rackassign.stateful.inputs import Inputs, in_order
+from rackassign.stateful.membership_check import MembershipCheck
+from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.task_run import Processed, TaskRun, Work, started_run
+from rackassign.stateful.tasks import Tasks
+from rackassign.stateful.validation import OnRestore
+from rackassign.util.log_once import WarnOnce
+
+log = logging.getLogger(__name__)
+
+_WRITING_MS = 5
+"""How long to wait for records while a commit is being written, whose offsets are committed after that."""
+
+_COMMIT_BYTES = 4 << 20
+"""Changes of a task that are committed before the interval is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberParts:
+    """What a member has, for whatever task.
+
+    Args:
+        tasks: The tasks of the group.
+        shelf: The local files.
+        logs: The changelogs.
+        inputs: The input partitions.
+        check: Its membership.
+        assignor: Its assignor.
+        once: Logs a warning once.
+    """
+
+    tasks: Tasks
+    shelf: StateDirectory
+    logs: ChangelogClient
+    inputs: Inputs
+    check: MembershipCheck
+    assignor: StandbyAwareAssignor
+    once: WarnOnce
+
+
+class ActiveTasks:
+    """The active tasks of a member, whatever happens to each.
+
+    Args:
+        parts: What the member has.
+        work: What is done with records.
+        commit_s: Seconds between commits.
+        on_restore: Called with the progress of a restore.
+    """
+
+    def __init__(self, parts: MemberParts, work: Work, *, commit_s: float, on_restore: OnRestore | None) -> None:
+        self._tasks = parts.tasks
+        self._shelf = parts.shelf
+        self._logs = parts.logs
+        self._inputs = parts.inputs
+        self._check = parts.check
+        self._assignor = parts.assignor
+        self._once = parts.once
+        self._work = work
+        self._commit_s = commit_s
+        self._on_restore = on_restore
+        self._active: dict[TopicPartition, ActiveTask] = {}
+        self._generation = -1
+        self._fenced: set[TopicPartition] = set()
+        self._committed_at = float("-inf")
+        self._offsets: dict[TopicPartition, int] = {}
+        # Tasks whose errors of `process` were raised, in this order: the last one comes after the others.
+        self._raised: dict[TopicPartition, int] = {}
+        self._wall_ms = min((each.interval_ms for each in work.punctuate if each.time == "wall"), default=None)
+
+    def tasks(self) -> set[TopicPartition]:
+        """Return the active tasks, whether their state is restored or not."""
+        return set(self._active)
+
+    def ready(self) -> set[TopicPartition]:
+        """Return the active tasks whose state is restored."""
+        return {task for task, active in self._active.items() if active.ready}
+
+    def reading(self) -> set[TopicPartition]:
+        """Return the active tasks whose input is being read."""
+        return {task for task, active in self._active.items() if active.reads}
+
+    @property
+    def restoring(self) -> bool:
+        """Whether the state of an active task is not restored yet."""
+        return any(not active.ready for active in self._active.values())
+
+    def run(self, task: TopicPartition) -> TaskRun | None:
+        """Return the processing of a task; None if it is not active, or not restored yet."""
+        active = self._active.get(task)
+        return None if active is None else active.run
+
+    def wait_ms(self, timeout_ms: int) -> int:
+        """Return how long to wait for records, so that nothing else is late."""
+        if self.restoring:
+            return 0
+        if self._wall_ms is not None:
+            timeout_ms = min(timeout_ms, self._wall_ms)
+        if any(active.writes for active in self._active.values()):
+            return min(timeout_ms, _WRITING_MS)
+        if any(active.run is not None and active.run.changed for active in self._active.values()):
+            left_s = max(0.0, self._committed_at + self._commit_s - time.monotonic())
+            return min(timeout_ms, math.ceil(left_s * 1000))
+        return timeout_ms
+
+    def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
+        """Take the tasks that are assigned to this member, and release those that are not any more."""
+        for task in set(self._active) - assigned:
+            self.release(task)
+        for task, active in list(self._active.items()):
+            if active.store.failure is not None:
+                self.store_failed(task, active.store.failure)
+        if self._assignor.generation != self._generation:
+            consecutive = self._assignor.generation == self._generation + 1
+            self._generation = self._assignor.generation
+            self._fenced.clear()
+            for task in list(self._active):
+                if consecutive:
+                    # If it was lost and reassigned within one poll, the client has another offset.
+                    self._stop_reading(task)
+                else:
+                    # Another member may have owned it in a generation that this one has not seen.
+                    self.release(task)
+        for task in sorted(assigned - set(self._active) - self._fenced):
+            self._inputs.forget(task)
+            store = self._shelf.available(task) if self._logs.has(task) else None
+            if store is not None:
+                self._active[task] = self._taken(task, store)
+
+    def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
+        generation = self._generation
+        claim = self._check.claim(generation)
+        return ActiveTask(task, store, self._logs, claim, lambda: self._check.confirmed(generation))
+
+    def present(self) -> bool:
+        """Return whether this member may process the tasks of its last assignment."""
+        return self._check.present(self._generation)
+
+    def advance(self) -> None:
+        """Continue restores, and begin to read the input of tasks that are ready."""
+        late = False
+        for task, active in list(self._active.items()):
+            if active.reads or not (active.ready or self._guarded(task, active.continue_restore)):
+                continue
+            restored = active.restored
+            if active.ready and not late:
+                late = not self._begin(task, active)
+            if self._on_restore is not None and not restored:
+                self._on_restore(task, *active.progress())
+
+    def _begin(self, task: TopicPartition, active: ActiveTask) -> bool:
+        """Read the input of a task; return whether Kafka responded in time."""
+        run = active.run or self._started(task, active)
+        if run is None:
+            return True
+        begun = self._inputs.begin(task, run)
+        if begun:
+            active.reads = active.restored = True
+        return begun is not None
+
+    def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
+        """Return the processing of a task that is ready; None if its local file has failed."""
+        try:
+            active.run = started_run(task, active.store, self._work, self._once)
+        except StoreError as error:
+            self.store_failed(task, error)
+            return None
+        return active.run
+
+    def process(self, todo: dict[TopicPartition, Sequence[Any]], reading: AbstractSet[TopicPartition]) -> int:
+        """Process records, and remove the partitions that are done; return the number of processed records.
+
+        Args:
+            todo: Records by input partition.
+            reading: Tasks that were being read when these records were received.
+
+        Raises:
+            Exception: The error of `process` in one of the tasks; others are logged.
+        """
+        self._settle(wait=False)
+        done = 0
+        failures: list[tuple[TopicPartition, Exception]] = []
+        by_task = self._inputs.by_task(todo)
+        for task in sorted(self._active, key=lambda task: (self._raised.get(task, 0), task)):
+            # A new task gets its state first, which determines the offset where to begin.
+            run = self.run(task)
+            if task not in reading or run is None:
+                continue
+            batches = by_task.get(task, {})
+            found = run.process(in_order(list(batches.values())), self.present) if batches else Processed(0, None)
+            if not isinstance(found, StoreError) and found.failure is None and not self._check.doubted:
+                called = run.call_due()
+                found = called if isinstance(called, StoreError) else Processed(found.records, called.failure)
+            if isinstance(found, StoreError):
+                self.store_failed(task, found)
+                continue
+            done += found.records
+            for tp, batch in batches.items():
+                if batch[-1].offset < run.next_offset(tp.topic):
+                    del todo[tp]
+            if found.failure is not None:
+                failures.append((task, found.failure))
+            if self._check.doubted:
+                # Each of the other tasks would wait for another request.
+                break
+        self._commit_due()
+        for task, other in failures[1:]:
+            log.warning("%s-%d: process raised here as well; the record is processed again", *task, exc_info=other)
+        if failures:
+            task, first = failures[0]
+            self._raised[task] = max(self._raised.values(), default=0) + 1
+            raise first
+        return done
+
+    def _commit_due(self) -> None:
+        """Write the changes of all tasks if the interval is over, or those of a task that has many."""
+        now = time.monotonic()
+        due = now - self._committed_at >= self._commit_s
+        for task, active in list(self._active.items()):
+            run = active.run
+            if run is not None and run.changed and (due or active.store.uncommitted_bytes >= _COMMIT_BYTES):
+                self._committed_at = now if due else self._committed_at
+                self._commit(task, active, run)
+
+    def _commit(self, task: TopicPartition, active: ActiveTask, run: TaskRun) -> bool:
+        """Write the changes of a task, behind the commit that is being written; return whether that succeeded."""
+
+        def write() -> None:
+            self._settle_one(task, active, wait=True)
+            active.commit(run.take_commit(), run.offsets())
+
+        return self._guarded(task, write)
+
+    def _settle(self, *, wait: bool) -> None:
+        """Apply the commits that have been written."""
+        for task, active in list(self._active.items()):
+            if active.writes:
+                self._guarded(
+                    task,
+                    lambda task=task, active=active: self._settle_one(task, active, wait=wait),  # type: ignore[misc]
+                )
+
+    def _settle_one(self, task: TopicPartition, active: ActiveTask, *, wait: bool) -> None:
+        offsets = active.settle(wait=wait)
+        for tp in self._tasks.inputs(task) if offsets else ():
+            if offsets is not None and tp.topic in offsets:
+                self._offsets[tp] = offsets[tp.topic]
+
+    def take_offsets(self) -> dict[TopicPartition, int]:
+        """Return the input offsets that commits contain which were written since the last call."""
+        found, self._offsets = self._offsets, {}
+        return found
+
+    def finish(self) -> None:
+        """Write all changes and wait for that, before this member leaves the group.
+
+        Behind the first task that fails none is tried: each might wait for Kafka.
+        """
+        for task, active in list(self._active.items()):
+            run = active.run
+            if run is not None and run.changed and not self._commit(task, active, run):
+                return
+        self._settle(wait=True)
+
+    def reconcile(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Rewrite keys that other members have written in changelogs of active tasks.
+
+        Args:
+            bounds: The offsets at which changelogs begin and end.
+        """
+        for task, active in list(self._active.items()):
+            if active.ready and not active.writes and bounds[task][1] != active.store.position:
+                self._guarded(task, active.reconcile)
+
+    def _guarded(self, task: TopicPartition, act: Callable[[], None]) -> bool:
+        """Act as the owner of a task; return whether that succeeded. If not, the state is restored again."""
+        try:
+            act()
+        except FencedError:
+            log.info("%s-%d: another member owns it, or has owned it", *task)
+            # Either another member owned it between two generations of this member, or this member is out of the group
+            # and has not noticed yet: then its next generation may have the task.
+            if continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
+                self._fenced.add(task)
+                self._assignor.request_rejoin()
+        except KafkaUnavailableError as error:
+            self._once.warn(
+                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *task, error, about=task
+            )
+        except StoreError as error:
+            self._shelf.failed(task, error)
+        except BaseException:
+            # It is unknown what the changelog has of it: the state is restored again.
+            self.release(task)
+            raise
+        else:
+            return True
+        self.release(task)
+        return False
+
+    def _stop_reading(self, task: TopicPartition) -> None:
+        """Pause the input of a task, which continues later behind the records in its state."""
+        self._active[task].reads = False
+        self._inputs.stop(task)
+
+    def interrupt(self, task: TopicPartition) -> None:
+        """Pause a task whose records were not all processed."""
+        if task in self._active:
+            self._stop_reading(task)
+
+    def release(self, task: TopicPartition) -> None:
+        """Discard what is not in the file; the next owner, maybe this member, restores the state."""
+        self._active.pop(task).store.discard_uncommitted()
+        self._inputs.forget(task)
+
+    def release_all(self) -> None:
+        """Release all tasks."""
+        for task in list(self._active):
+            self.release(task)
+
+    def store_failed(self, task: TopicPartition, error: StoreError) -> None:
+        """Restore a task once its local file can be used again."""
+        if task in self._active:
+            self.release(task)
+        self._shelf.failed(task, error)

@@ -1,0 +1,237 @@
+"""The processing of a task: its records in order, and functions that are due; all changes stay in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rackassign.errors import WireError
+from rackassign.model import TopicPartition
+from rackassign.stateful.keys import PROGRESS
+from rackassign.stateful.process_call import Process, call_process
+from rackassign.stateful.progress import NO_TIME, Progress, decode_progress
+from rackassign.stateful.punctuation import Punctuate
+from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.state_file import StateFile, expiry_of
+from rackassign.stateful.state_store import State
+from rackassign.stateful.stores import AnyStore
+from rackassign.util.log_once import WarnOnce
+
+_EXPIRED_AT_ONCE = 1000
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with the records of a task.
+
+    Args:
+        process: Called with each record.
+        stores: Named stores.
+        punctuate: Functions that are called at intervals.
+    """
+
+    process: Process
+    stores: Mapping[str, AnyStore] = field(default_factory=dict)
+    punctuate: tuple[Punctuate, ...] = ()
+
+
+class Processed(NamedTuple):
+    """What was done.
+
+    Args:
+        records: Number of processed records.
+        failure: The error of `process` at the record behind them, or of a function that was due; None if there is
+            none.
+    """
+
+    records: int
+    failure: Exception | None
+
+
+class TaskRun:
+    """A task whose state is restored.
+
+    Args:
+        tp: The task.
+        store: Its local file.
+        work: What is done with its records.
+        once: Logs a warning once.
+
+    Raises:
+        WireError: The progress of the task cannot be decoded.
+        StoreError: The local file cannot be read.
+    """
+
+    def __init__(self, tp: TopicPartition, store: StateFile, work: Work, once: WarnOnce) -> None:
+        self._tp = tp
+        self._store = store
+        self._work = work
+        self._once = once
+        progress = decode_progress(store.get(PROGRESS))
+        self._next = dict(progress.next)
+        self._time_ms = progress.time_ms
+        self._punctuated = dict(progress.punctuated)
+        self._state = State(store, work.stores, lambda: self._time_ms)
+        self._expiring = any(each.ttl_s is not None for each in work.stores.values())
+        self._due_ms = self._next_due()
+        self.changed = False
+        """Whether anything was processed since the last commit."""
+
+    @property
+    def state(self) -> State:
+        """The state, with all changes."""
+        return self._state
+
+    def next_offset(self, topic: str) -> int:
+        """Return the offset of the next record of an input topic; 0 if none was processed."""
+        return self._next.get(topic, 0)
+
+    def offsets(self) -> dict[str, int]:
+        """Return the offset of the next record of each input topic of which a record was processed."""
+        return dict(self._next)
+
+    def process(self, records: Iterable[Any], present: Callable[[], bool]) -> Processed | StoreError:
+        """Process records up to the first that fails.
+
+        Args:
+            records: Records of kafka-python, in order.
+            present: Returns whether this member may process a record now.
+
+        Returns:
+            The failure of the local file, if it has failed: whatever `process` has read may be wrong, also if it has
+            caught the error.
+        """
+        count, following = 0, self._next
+        failure = self._sweep() or self._stream_functions()
+        if failure is None:
+            for record in records:
+                if not present():
+                    break
+                if record.offset < following.get(record.topic, 0):
+                    self._skipped(record)
+                    continue
+                former_ms, self._time_ms = self._time_ms, max(self._time_ms, record.timestamp)
+                failure = self._attempt(self._work.process, record)
+                if failure is not None:
+                    self._time_ms = former_ms
+                    break
+                following[record.topic] = record.offset + 1
+                count += 1
+                self.changed = True
+                if self._time_ms >= self._due_ms:
+                    failure = self._stream_functions()
+                    if failure is not None:
+                        break
+        return self._store.failure or Processed(count, failure)
+
+    def call_due(self) -> StoreError | Processed:
+        """Call the functions of wall-clock time that are due."""
+        failure = self._functions("wall", int(time.time() * 1000))
+        return self._store.failure or Processed(0, failure)
+
+    def take_commit(self) -> dict[bytes, bytes | None]:
+        """Return the changes since the last commit, with the progress as the last one."""
+        self.changed = False
+        progress = Progress(self._next, self._time_ms, self._punctuated).encode()
+        return {**self._store.take_commit(), PROGRESS: progress}
+
+    def _attempt(self, call: Callable[[Any, State], None], given: Any) -> Exception | None:  # noqa: ANN401 - a record
+        """Call a function of the user; return its error, after which nothing of it remains."""
+        store = self._store
+        try:
+            store.begin()
+            call_process(call, given, self._state)
+            store.commit_record()
+        except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
+            store.rollback_record()
+            return error
+        # A failure of the file that the function has ignored.
+        return store.failure
+
+    def _skipped(self, record: Any) -> None:  # noqa: ANN401 - of kafka-python
+        # The state already has the effects of this record, wherever it comes from.
+        next_offset = self._next[record.topic]
+        self._once.warn(
+            "restarted",
+            "%s-%d: its input restarts at %d, but its state has records up to %d: skipping records up to there;"
+            " if the topic was recreated, delete its changelog as well",
+            *(record.topic, record.partition, record.offset, next_offset - 1),
+            about=(record.topic, record.partition),
+        )
+
+    def _stream_functions(self) -> Exception | None:
+        """Call the functions of stream time that are due."""
+        return None if self._time_ms == NO_TIME else self._functions("stream", self._time_ms)
+
+    def _functions(self, clock: str, now_ms: int) -> Exception | None:
+        for each in self._work.punctuate:
+            if each.time != clock:
+                continue
+            last_ms = self._punctuated.get(each.name)
+            due_ms = each.due(now_ms, last_ms)
+            if due_ms is not None:
+                failure = self._attempt(each.call, due_ms)
+                if failure is not None:
+                    return failure
+                self._punctuated[each.name] = due_ms
+                self.changed = True
+            elif last_ms is None or (clock == "wall" and last_ms > now_ms):
+                # The first interval begins, or the clock was set back.
+                self._punctuated[each.name] = each.begin(now_ms)
+                self.changed = True
+        self._due_ms = self._next_due()
+        return None
+
+    def _next_due(self) -> int:
+        """Return the stream time at which a function is due or its first interval begins."""
+        return min(
+            (
+                self._punctuated[each.name] + each.interval_ms if each.name in self._punctuated else 0
+                for each in self._work.punctuate
+                if each.time == "stream"
+            ),
+            default=_NEVER,
+        )
+
+    def _sweep(self) -> Exception | None:
+        """Delete keys whose time is over; a limited number, so that records are not delayed."""
+        if not self._expiring:
+            return None
+        now_ms = self._time_ms
+
+        def delete(_: object, __: State) -> None:
+            for key in self._store.expired_keys(now_ms, _EXPIRED_AT_ONCE):
+                value = self._store.get(key)
+                if value is not None and expiry_of(value) <= now_ms:
+                    self._store.change(key, None)
+                    self.changed = True
+
+        return self._attempt(delete, None)
+
+
+def started_run(tp: TopicPartition, store: StateFile, work: Work, once: WarnOnce) -> TaskRun:
+    """Return the processing of a task whose state is restored.
+
+    Raises:
+        StoreError: The local file cannot be read.
+    """
+    try:
+        return TaskRun(tp, store, work, once)
+    except WireError as error:
+        raise StoreError(f"{tp.topic}-{tp.partition}: {error}") from None
+
+
+def stored_state(store: StateFile, stores: Mapping[str, AnyStore]) -> State:
+    """Return the state in a file of a task that is not processed here.
+
+    Raises:
+        StoreError: The local file cannot be read.
+    """
+    try:
+        time_ms = decode_progress(store.get(PROGRESS)).time_ms
+    except WireError as error:
+        raise StoreError(f"{store.file.name}: {error}") from None
+    return State(store, stores, lambda: time_ms)
