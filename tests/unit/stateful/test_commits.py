@@ -14,7 +14,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
-from rackassign.stateful import StateStore, StatefulConsumer, active_tasks
+from rackassign.stateful import StatefulConsumer, StateStore, active_tasks
 from rackassign.stateful.keys import DEFAULT, PROGRESS
 from rackassign.stateful.progress import decode_progress
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
