@@ -94,7 +94,7 @@ class StatefulConsumer:
         copartitioned: bool = False,
         stores: Iterable[AnyStore] = (),
         punctuate: Iterable[Punctuate] = (),
-        commit_interval_ms: int = 100,
+        commit_interval_ms: int = 1000,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
         on_restore: OnRestore | None = None,
@@ -238,6 +238,18 @@ class StatefulConsumer:
             self._active.release_all()
             self._shelf.expire()
         self._since_poll.restart()
+
+    def commit(self) -> None:
+        """Write all changes so far, without waiting for the end of the interval, and wait until they are stored.
+
+        If that fails the records are processed again, as after any other failure of a commit.
+
+        Raises:
+            StateLostError: A changelog was deleted or truncated while its partition was active.
+        """
+        if self._active.present():
+            self._active.finish()
+        self._commits.send(self._active.take_offsets())
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""

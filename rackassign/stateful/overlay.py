@@ -12,12 +12,10 @@ class Overlay:
     Keys are sorted when they are first read in order, and kept sorted from then on: most tasks never read them so.
     """
 
-    __slots__ = ("_sorted", "changes", "size")
+    __slots__ = ("_sorted", "changes")
 
     def __init__(self) -> None:
         self.changes: dict[bytes, bytes | None] = {}
-        self.size = 0
-        """Bytes of all changes that were added, those that were replaced included."""
         self._sorted: list[bytes] | None = None
 
     def update(self, changes: Mapping[bytes, bytes | None]) -> None:
@@ -27,7 +25,6 @@ class Overlay:
                 if key not in self.changes:
                     insort(self._sorted, key)
         self.changes.update(changes)
-        self.size += sum(len(key) + len(value or b"") for key, value in changes.items())
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the changes of keys from one up to another, in order.

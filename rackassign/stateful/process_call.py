@@ -41,16 +41,12 @@ def check_process(process: object, name: str = "process") -> None:
             raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
 
 
-def call_process(process: Callable[[Any, State], None], given: Any, state: State) -> None:  # noqa: ANN401 - a record
-    """Process a record, or call a function of `punctuate` with the time.
+def check_returned(returned: object) -> None:
+    """Refuse what `process`, or a function of `punctuate`, has returned if it has the work still to be done.
 
     Raises:
-        ConfigError: It returns an object that has the work still to be done.
+        ConfigError: It is a coroutine, a generator, or something else to be awaited.
     """
-    # Typed as None, but users pass what they like.
-    returned: Any = process(given, state)  # type: ignore[func-returns-value]
-    if returned is None:
-        return
     kind = _deferred_object(returned)
     if kind is not None:
         close = getattr(returned, "close", None)

@@ -50,6 +50,8 @@ def as_bytes(given: bytes) -> bytes:
     Raises:
         TypeError: It is something else.
     """
+    if type(given) is bytes:
+        return given
     if not isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(f"keys and values of a state are bytes, got {type(given).__name__}")
     return bytes(given)
@@ -78,7 +80,7 @@ def _json_bytes(given: Any) -> bytes:  # noqa: ANN401 - what JSON can have
     return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-BYTES: Serde[bytes] = Serde(as_bytes, bytes)
+BYTES: Serde[bytes] = Serde(as_bytes, as_bytes)
 """Bytes as they are."""
 
 STR: Serde[str] = Serde(_str_bytes, bytes.decode)

@@ -68,6 +68,7 @@ class StateFile:
         self._changed: dict[bytes, bytes | None] = {}
         self._uncommitted = Overlay()
         self._sent = Overlay()
+        self._bytes = 0
         self._failure: StoreError | None = None
         self._expired = False
         self._version = 0
@@ -152,7 +153,9 @@ class StateFile:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, with the changes that are not in the file; None without one."""
-        self._check()
+        if self._failure is not None or self._db.damage is not None:
+            self._check()
+        # Called for each record, mostly for a key that another record of the interval has changed.
         for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
             if key in changed:
                 return changed[key]
@@ -186,10 +189,12 @@ class StateFile:
         Raises:
             StoreError: No record is being processed.
         """
-        self._check()
+        if self._failure is not None or self._db.damage is not None:
+            self._check()
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
         self._changed[key] = value
+        self._bytes += len(key) if value is None else len(key) + len(value)
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from one up to another, with their values, in order; later changes do not show.
@@ -228,7 +233,8 @@ class StateFile:
 
     def begin(self) -> None:
         """Begin an input record: accept its changes until it is committed or rolled back."""
-        self._check()
+        if self._failure is not None or self._db.damage is not None:
+            self._check()
         self._takes = True
 
     def commit_record(self) -> None:
@@ -237,9 +243,12 @@ class StateFile:
         Raises:
             StoreError: The file could not be read meanwhile, whatever `process` has made of that.
         """
-        self._check()
-        self._uncommitted.update(self._changed)
-        self._changed, self._takes = {}, False
+        if self._failure is not None or self._db.damage is not None:
+            self._check()
+        if self._changed:
+            self._uncommitted.update(self._changed)
+            self._changed = {}
+        self._takes = False
 
     def rollback_record(self) -> None:
         """Discard the changes of the current input record."""
@@ -247,15 +256,15 @@ class StateFile:
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Bytes of the changes since the last commit; 0 if there are none."""
-        return self._uncommitted.size
+        """Bytes of the changes since the last commit, those that were replaced included."""
+        return self._bytes
 
     def take_commit(self) -> Mapping[bytes, bytes | None]:
         """Return the changes since the last commit, which are about to be written to the changelog.
 
         Until `commit_applied` reads include them, and those made meanwhile.
         """
-        self._sent, self._uncommitted = self._uncommitted, Overlay()
+        self._sent, self._uncommitted, self._bytes = self._uncommitted, Overlay(), 0
         return self._sent.changes
 
     def commit_applied(self) -> None:
@@ -265,6 +274,7 @@ class StateFile:
     def discard_uncommitted(self) -> None:
         """Discard what is not in the file."""
         self._changed, self._uncommitted, self._sent, self._takes = {}, Overlay(), Overlay(), False
+        self._bytes = 0
 
     def expired_keys(self, time_ms: int, most: int) -> list[bytes]:
         """Return keys in the file whose time was over at a time, the earliest first.

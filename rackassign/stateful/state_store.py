@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from rackassign.stateful.keys import DEFAULT, behind
-from rackassign.stateful.serdes import Serde, as_bytes
+from rackassign.stateful.serdes import BYTES, Serde
 from rackassign.stateful.state_file import EXPIRY_BYTES, StateFile, expiry_of
 from rackassign.stateful.stores import AnyStore, Store, unknown_store
 
@@ -41,7 +41,7 @@ class StateStore(Generic[K, V]):
         now: Returns the stream time.
     """
 
-    __slots__ = ("_deserialize", "_end", "_file", "_key", "_now", "_prefix", "_serialize", "_ttl_ms")
+    __slots__ = ("_deserialize", "_end", "_file", "_key_bytes", "_key_of", "_now", "_prefix", "_serialize", "_ttl_ms")
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class StateStore(Generic[K, V]):
         self._file = file
         self._prefix = prefix
         self._end = behind(prefix)
-        self._key = key
+        self._key_bytes = key.serialize
+        self._key_of = key.deserialize
         self._serialize = value.serialize
         self._deserialize = value.deserialize
         self._ttl_ms = ttl_ms
@@ -69,7 +70,7 @@ class StateStore(Generic[K, V]):
             TypeError: The key has another type than the store's keys; bytes, if they have no serde.
             StoreError: The local file cannot be read. In `process` the partition is restored, whatever it raises.
         """
-        value = self._file.get(self._prefix + self._key.serialize(key))
+        value = self._file.get(self._prefix + self._key_bytes(key))
         if value is None:
             return None
         if self._ttl_ms is not None:
@@ -88,7 +89,7 @@ class StateStore(Generic[K, V]):
         stored = self._serialize(value)
         if self._ttl_ms is not None:
             stored = (self._now() + self._ttl_ms).to_bytes(EXPIRY_BYTES, "big", signed=True) + stored
-        self._file.change(self._prefix + self._key.serialize(key), stored)
+        self._file.change(self._prefix + self._key_bytes(key), stored)
 
     def delete(self, key: K) -> None:
         """Delete a key; only while an input record is processed.
@@ -97,7 +98,7 @@ class StateStore(Generic[K, V]):
             TypeError: The key has another type than the store's keys.
             StoreError: No record is being processed.
         """
-        self._file.change(self._prefix + self._key.serialize(key), None)
+        self._file.change(self._prefix + self._key_bytes(key), None)
 
     def items(self) -> Iterator[tuple[K, V]]:
         """Yield all keys with their values, in order of the keys.
@@ -120,7 +121,7 @@ class StateStore(Generic[K, V]):
             TypeError: A key has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        return self._between(self._prefix + self._key.serialize(start), self._prefix + self._key.serialize(end))
+        return self._between(self._prefix + self._key_bytes(start), self._prefix + self._key_bytes(end))
 
     def prefix(self, start: K) -> Iterator[tuple[K, V]]:
         """Yield the keys that begin with these bytes or characters, with their values, in order; as `range` does.
@@ -132,7 +133,7 @@ class StateStore(Generic[K, V]):
             TypeError: It has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        first = self._prefix + self._key.serialize(start)
+        first = self._prefix + self._key_bytes(start)
         return self._between(first, behind(first))
 
     def _between(self, first: bytes, end: bytes | None) -> Iterator[tuple[K, V]]:
@@ -146,10 +147,7 @@ class StateStore(Generic[K, V]):
                 if expiry_of(stored) <= now:
                     continue
                 value = stored[EXPIRY_BYTES:]
-            yield self._key.deserialize(key[size:]), self._deserialize(value)
-
-
-_DEFAULT = Serde(as_bytes, bytes)
+            yield self._key_of(key[size:]), self._deserialize(value)
 
 
 class State(StateStore[bytes, bytes]):
@@ -164,7 +162,7 @@ class State(StateStore[bytes, bytes]):
     __slots__ = ("_declared", "_stores")
 
     def __init__(self, file: StateFile, stores: Mapping[str, AnyStore] | None = None, now: Now = int) -> None:
-        super().__init__(file, DEFAULT, _DEFAULT, _DEFAULT)
+        super().__init__(file, DEFAULT, BYTES, BYTES)
         self._declared = stores or {}
         self._stores: dict[str, StateStore[Any, Any]] = {
             name: StateStore(file, each.prefix(), each.key, each.value, ttl_ms=_milliseconds(each.ttl_s), now=now)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.keys import PROGRESS
-from rackassign.stateful.process_call import Process, call_process
+from rackassign.stateful.process_call import Process, check_returned
 from rackassign.stateful.progress import NO_TIME, Progress, decode_progress
 from rackassign.stateful.punctuation import Punctuate
 from rackassign.stateful.sqlite_file import StoreError
@@ -104,27 +104,28 @@ class TaskRun:
             The failure of the local file, if it has failed: whatever `process` has read may be wrong, also if it has
             caught the error.
         """
-        count, following = 0, self._next
+        count = 0
         failure = self._sweep() or self._stream_functions()
-        if failure is None:
-            for record in records:
-                if not present():
-                    break
-                if record.offset < following.get(record.topic, 0):
-                    self._skipped(record)
-                    continue
-                former_ms, self._time_ms = self._time_ms, max(self._time_ms, record.timestamp)
-                failure = self._attempt(self._work.process, record)
+        for record in records if failure is None else ():
+            if not present():
+                break
+            if record.offset < self._next.get(record.topic, 0):
+                self._skipped(record)
+                continue
+            former_ms = self._time_ms
+            if record.timestamp > former_ms:
+                self._time_ms = record.timestamp
+            failure = self._attempt(self._work.process, record)
+            if failure is not None:
+                self._time_ms = former_ms
+                break
+            self._next[record.topic] = record.offset + 1
+            count += 1
+            self.changed = True
+            if self._time_ms >= self._due_ms:
+                failure = self._stream_functions()
                 if failure is not None:
-                    self._time_ms = former_ms
                     break
-                following[record.topic] = record.offset + 1
-                count += 1
-                self.changed = True
-                if self._time_ms >= self._due_ms:
-                    failure = self._stream_functions()
-                    if failure is not None:
-                        break
         return self._store.failure or Processed(count, failure)
 
     def call_due(self) -> StoreError | Processed:
@@ -143,7 +144,10 @@ class TaskRun:
         store = self._store
         try:
             store.begin()
-            call_process(call, given, self._state)
+            # Typed as None, but users pass what they like.
+            returned: Any = call(given, self._state)  # type: ignore[func-returns-value]
+            if returned is not None:
+                check_returned(returned)
             store.commit_record()
         except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
             store.rollback_record()
