@@ -130,7 +130,7 @@ class TaskRun:
 
     def call_due(self) -> StoreError | Processed:
         """Call the functions of wall-clock time that are due."""
-        failure = self._functions("wall", int(time.time() * 1000))
+        failure = self._functions("wall", _now_ms())
         return self._store.failure or Processed(0, failure)
 
     def take_commit(self) -> dict[bytes, bytes | None]:
@@ -214,6 +214,10 @@ class TaskRun:
                     self.changed = True
 
         return self._attempt(delete, None)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def started_run(tp: TopicPartition, store: StateFile, work: Work, once: WarnOnce) -> TaskRun:

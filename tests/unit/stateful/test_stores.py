@@ -1,0 +1,399 @@
+"""Named stores: typed keys and values, values that expire, and functions that are called at intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import TopicPartition as HostPartition
+
+from rackassign.errors import ConfigError
+from rackassign.stateful import (
+    BYTES,
+    INT,
+    JSON,
+    STR,
+    Punctuate,
+    Serde,
+    State,
+    StatefulConsumer,
+    Store,
+    msgpack,
+    pair,
+    task_run,
+)
+from rackassign.stateful.keys import LONGEST_NAME, expires, is_state_key
+from tests.helpers.fakes.kafka import Kafka, Record
+from tests.helpers.stateful_consumers import FIRST, drain, give, member
+
+counts = Store("counts", STR, INT)
+orders = Store("orders", pair(STR, INT), JSON)
+seen = Store("seen", STR, ttl_s=10)
+
+S_MS = 1000
+
+
+def feed_at(kafka: Kafka, *times_s: float, partition: int = 0) -> None:
+    for time_s in times_s:
+        kafka.append("t", partition, None, b"x", timestamp=round(time_s * S_MS))
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def test_stores_are_apart_and_have_the_types_they_were_declared_with(kafka: Kafka, tmp_path: Path) -> None:
+    def process(record: Record, state: State) -> None:
+        name = f"käse-{record.offset % 2}"
+        state[counts].put(name, (state[counts].get(name) or 0) + 1)
+        state[orders].put((name, record.offset), {"at": record.offset, "name": name})
+        state.put(name.encode(), b"default")
+        if record.offset == 5:
+            state[orders].delete((name, 1))
+
+    kafka.feed(0, 7)
+    for folder in ("1", "2"):
+        with member(tmp_path / folder, process=process, stores=[counts, orders]) as one:
+            give(one, 0)
+            drain(one)
+            state = one.store(FIRST)
+            assert dict(state[counts].items()) == {"käse-0": 4, "käse-1": 3}
+            assert [key for key, _ in state[orders].items()] == [
+                *(("käse-0", number) for number in (0, 2, 4, 6)),
+                *(("käse-1", number) for number in (3, 5)),
+            ]
+            assert [v["at"] for _, v in state[orders].range(("käse-0", 1), ("käse-0", 5))] == [2, 4]
+            assert dict(state["counts"].prefix("käse-1")) == {"käse-1": 3}
+            assert [key.decode() for key, _ in state.items()] == ["käse-0", "käse-1"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ("orders", 'store "orders" is not declared in stores=: declared are counts'),
+        (orders, 'store "orders" is not declared in stores=: declared are counts'),
+        (Store("counts", STR, JSON), "store counts is declared in stores= with other options"),
+    ],
+)
+def test_a_store_that_is_not_declared_is_named(kafka: Kafka, tmp_path: Path, asked: Any, problem: str) -> None:
+    kafka.feed(0, 1)
+    with member(tmp_path, process=lambda _, state: state[asked], stores=[counts]) as one:
+        give(one, 0)
+        with pytest.raises(ConfigError) as raised:
+            drain(one)
+        assert str(raised.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Store(""), "the name of a store has up to 100 letters"),
+        (lambda: Store("a b"), "the name of a store has"),
+        (lambda: Store("x" * (LONGEST_NAME + 1)), "the name of a store has"),
+        (lambda: Store(5), "the name of a store has"),  # type: ignore[arg-type]
+        (lambda: Store("x", key=str), "key of store x must be a Serde, got .*; call it"),  # type: ignore[arg-type]
+        (lambda: Store("x", value=None), "value of store x must be a Serde"),  # type: ignore[arg-type]
+        (lambda: Store("x", ttl_s=0), "ttl_s of store x must be a number of seconds, got 0"),
+        (lambda: Store("x", ttl_s=-1), "ttl_s of store x"),
+        (lambda: Store("x", ttl_s=math.nan), "ttl_s of store x"),
+        (lambda: Store("x", ttl_s=math.inf), "ttl_s of store x"),
+        (lambda: Store("x", ttl_s=True), "ttl_s of store x"),
+        (lambda: Store("x", ttl_s="1"), "ttl_s of store x"),  # type: ignore[arg-type]
+        (lambda: Serde(1, 2), "serialize of a serde must be a function, got 1"),  # type: ignore[arg-type]
+        (lambda: Punctuate(nothing, 0), "interval_s of punctuate must be a number"),
+        (lambda: Punctuate(nothing, math.nan), "interval_s of punctuate must be a number"),
+        (lambda: Punctuate(nothing, 1, "clock"), "time of punctuate must be stream or wall"),  # type: ignore[arg-type]
+        (lambda: Punctuate(lambda *_: None, 1), "needs name="),
+        (lambda: Punctuate(5, 1), "the function of punctuate must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_declarations_are_checked(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"stores": counts}, "stores must be a list of Store"),
+        ({"stores": ["counts"]}, 'stores must be a list of Store, got "counts" in it'),
+        ({"stores": [counts, Store("counts")]}, "two stores have the name counts"),
+        ({"punctuate": Punctuate(nothing, 1)}, "punctuate must be a list of Punctuate"),
+        ({"punctuate": [nothing]}, "punctuate must be a list of Punctuate, got .* in it"),
+        ({"punctuate": [Punctuate(nothing, 1), Punctuate(nothing, 2)]}, "two functions of punctuate have the name"),
+    ],
+)
+def test_options_are_checked(kafka: Kafka, tmp_path: Path, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        member(tmp_path, **given)
+    assert not kafka.open
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(st.text()), st.lists(st.tuples(st.text(), st.integers(0, 9)))
+)
+def test_keys_are_in_the_order_of_what_they_stand_for(
+    numbers: list[int], texts: list[str], pairs: list[tuple[str, int]]
+) -> None:
+    for serde, keys in ((INT, numbers), (STR, texts), (pair(STR, INT), pairs)):
+        assert [serde.deserialize(serde.serialize(key)) for key in keys] == keys  # type: ignore[attr-defined]
+    assert sorted(numbers) == sorted(numbers, key=INT.serialize)
+    assert sorted(texts) == sorted(texts, key=STR.serialize)
+    assert sorted(pairs) == sorted(pairs, key=pair(STR, INT).serialize)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=2)), max_size=8))
+def test_pairs_of_bytes_are_ordered_as_pairs(pairs: list[tuple[bytes, bytes]]) -> None:
+    serde = pair(BYTES, BYTES)
+    assert [serde.deserialize(serde.serialize(each)) for each in pairs] == pairs
+    assert sorted(pairs) == sorted(pairs, key=serde.serialize)
+
+
+@pytest.mark.parametrize(
+    ("serde", "wrong", "error"),
+    [
+        (STR, b"x", TypeError),
+        (STR, 1, TypeError),
+        (INT, "1", TypeError),
+        (INT, True, TypeError),
+        (INT, 1.0, TypeError),
+        (INT, 2**63, ValueError),
+        (INT, -(2**63) - 1, ValueError),
+        (JSON, math.nan, ValueError),
+        (JSON, b"x", TypeError),
+    ],
+)
+def test_what_a_serde_cannot_store_is_refused(serde: Serde[Any], wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        serde.serialize(wrong)
+
+
+def test_equal_objects_have_equal_json_and_msgpack_and_any_functions_can_be_a_serde() -> None:
+    assert JSON.serialize({"b": 1, "a": "ä"}) == JSON.serialize({"a": "ä", "b": 1}) == '{"a":"ä","b":1}'.encode()
+    packed = msgpack()
+    assert packed.deserialize(packed.serialize({"a": [1, b"x", None]})) == {"a": [1, b"x", None]}
+    own: Serde[list[int]] = Serde(bytes, list)
+    assert own.deserialize(own.serialize([1, 2])) == [1, 2]
+
+
+def test_keys_name_their_store() -> None:
+    assert is_state_key(counts.prefix() + b"x")
+    assert (expires(counts.prefix()), expires(seen.prefix())) == (False, True)
+    assert not is_state_key(b"")
+    assert not is_state_key(b"\0fence")
+    assert not is_state_key(b"\4x")
+
+
+def test_values_expire_with_stream_time_here_and_in_the_changelog(kafka: Kafka, tmp_path: Path) -> None:
+    found: list[str | None] = []
+
+    def process(record: Record, state: State) -> None:
+        value = state[seen].get("k")
+        found.append(None if value is None else value.decode())
+        if record.offset in {0, 2}:
+            state[seen].put("k", b"%d" % record.offset)
+            state[seen].put(f"only-{record.offset}", b"")
+
+    feed_at(kafka, 0, 9, 9, 18, 19, 100)
+    with member(tmp_path / "1", process=process, stores=[seen], max_poll_records=1) as one:
+        give(one, 0)
+        drain(one)
+        # Set again at 9, so that it expires at 19; a record that is late does not set the time back.
+        assert found == [None, "0", "0", "2", None, None]
+        assert list(one.store(FIRST)[seen].items()) == []
+        feed_at(kafka, 50)
+        drain(one)
+        assert one._shelf.open(FIRST).stored_value(seen.prefix() + b"k") is None
+        assert one._shelf.open(FIRST).expired_keys(10**9, 10) == []
+    with member(tmp_path / "2", process=process, stores=[seen]) as heir:
+        give(heir, 0)
+        drain(heir)
+        assert list(heir._shelf.open(FIRST).between(seen.prefix(), None))[:-1] == []
+        assert found[-1] is None
+
+
+def test_expired_values_are_deleted_a_few_at_a_time(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_run, "_EXPIRED_AT_ONCE", 10)
+
+    def process(record: Record, state: State) -> None:
+        for number in range(100) if record.offset == 0 else ():
+            state[seen].put(f"{number}", b"")
+
+    with member(tmp_path, process=process, stores=[seen]) as one:
+        give(one, 0)
+        feed_at(kafka, 0)
+        drain(one)
+        left = []
+        for at_s in (20, 21, 22):
+            feed_at(kafka, at_s)
+            one.poll(0)
+            one.poll(0)
+            left.append(len(one._shelf.open(FIRST).expired_keys(10**9, 1000)))
+            # They are gone for `process` all the same.
+            assert list(one.store(FIRST)[seen].items()) == []
+        assert left == [100, 90, 80]
+
+
+def test_an_heir_knows_the_time_of_the_stream(kafka: Kafka, tmp_path: Path) -> None:
+    def process(record: Record, state: State) -> None:
+        if record.offset == 0:
+            state[seen].put("k", b"")
+
+    feed_at(kafka, 0, 100)
+    with member(tmp_path / "1", process=process, stores=[seen]) as one:
+        give(one, 0)
+        drain(one)
+    with member(tmp_path / "2", process=process, stores=[seen]) as heir:
+        give(heir, 0)
+        drain(heir)
+        assert heir.store(FIRST)[seen].get("k") is None
+
+
+def windows(kafka: Kafka, folder: Path, calls: list[int], **more: Any) -> StatefulConsumer:
+    def close_windows(time_ms: int, state: State) -> None:
+        calls.append(time_ms)
+        state.put(b"closed", b"%d" % (int(state.get(b"closed") or 0) + 1))
+
+    del kafka
+    return member(folder, process=nothing, punctuate=[Punctuate(close_windows, 10)], **more)
+
+
+def test_functions_of_stream_time_are_called_once_for_each_interval_whoever_owns_the_task(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+    at = (3, 9, 10, 11, 5, 19, 20, 47, 49, 50)
+    for number, time_s in enumerate(at):
+        feed_at(kafka, time_s)
+        # Each record has another owner, which continues where the last one was.
+        with windows(kafka, tmp_path / f"{number}", calls) as one:
+            give(one, 0)
+            drain(one)
+            closed = one.store(FIRST).get(b"closed")
+    # Of the intervals from 20 to 40, in which nothing came, there is one call.
+    assert calls == [10_000, 20_000, 40_000, 50_000]
+    assert closed == b"4"
+
+
+def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(kafka: Kafka, tmp_path: Path) -> None:
+    fail = True
+    calls: list[int] = []
+
+    def boundary(time_ms: int, state: State) -> None:
+        state.put(b"half", b"")
+        if fail:
+            raise ZeroDivisionError
+        calls.append(time_ms)
+        state.delete(b"half")
+
+    def process(record: Record, state: State) -> None:
+        state.put(b"n", b"%d" % record.offset)
+
+    feed_at(kafka, 1, 11, 12)
+    with member(tmp_path, process=process, punctuate=[Punctuate(boundary, 10)]) as one:
+        give(one, 0)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                drain(one)
+            assert dict(one.store(FIRST).items()) == {b"n": b"1"}
+        fail = False
+        drain(one)
+        assert (calls, dict(one.store(FIRST).items())) == ([10_000], {b"n": b"2"})
+
+
+def test_functions_of_wall_clock_time_are_called_without_records(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(task_run, "_now_ms", lambda: int(now * 1000))
+    calls: list[int] = []
+
+    def tick(time_ms: int, state: State) -> None:
+        calls.append(time_ms)
+        state.put(b"ticks", b"%d" % len(calls))
+
+    for folder in ("1", "2"):
+        with member(tmp_path / folder, process=nothing, punctuate=[Punctuate(tick, 10, "wall")]) as one:
+            give(one, 0)
+            drain(one)
+            assert one._active.wait_ms(60_000) == 10_000
+            for _ in range(3):
+                now += 4
+                one.poll(0)
+    assert calls == [1_000_012_000, 1_000_024_000]
+    now -= 100_000
+    with member(tmp_path / "3", process=nothing, punctuate=[Punctuate(tick, 10, "wall")]) as one:
+        give(one, 0)
+        drain(one)
+        # The clock was set back: the interval begins anew.
+        now += 11
+        drain(one)
+        assert calls[2:] == [int(now * 1000)]
+        assert one.store(FIRST).get(b"ticks") == b"3"
+    assert kafka.end(HostPartition(*FIRST)) == 0
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["put", "delete", "read"]), st.sampled_from("abc"), st.integers(0, 40))
+    | st.sampled_from(["move", "fresh"]),
+    max_size=30,
+)
+
+
+@given(moves)
+@settings(max_examples=80, deadline=None)
+def test_what_has_not_expired_is_that_of_a_map_with_times(moves: list[Any]) -> None:
+    model: dict[str, tuple[int, int]] = {}
+    now_s = -1
+    shown: list[tuple[dict[str, int], dict[str, int]]] = []
+    store = Store("s", STR, INT, ttl_s=10)
+
+    def process(record: Record, state: State) -> None:
+        nonlocal now_s
+        kind, key, at_s = json.loads(record.value or b"")
+        now_s = max(now_s, at_s)
+        living = {key: value for key, (value, until_s) in model.items() if until_s > now_s}
+        shown.append((dict(state[store].items()), living))
+        assert state[store].get(key) == living.get(key)
+        if kind == "put":
+            state[store].put(key, record.offset)
+            model[key] = (record.offset, now_s + 10)
+        elif kind == "delete":
+            state[store].delete(key)
+            model.pop(key, None)
+
+    def started(number: int) -> StatefulConsumer:
+        one = member(Path(folder) / f"{number}", process=process, stores=[store], max_poll_records=2)
+        give(one, 0)
+        return one
+
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        kafka = Kafka().installed(patch)
+        kafka.make("t")
+        number = 0
+        one = started(number)
+        for move in moves:
+            if isinstance(move, tuple):
+                kafka.append("t", 0, None, json.dumps(move).encode(), timestamp=move[2] * S_MS)
+                continue
+            drain(one)
+            one.close()
+            number += move == "fresh"
+            one = started(number)
+        drain(one)
+        one.close()
+    assert all(found == living for found, living in shown)
+
+
+def test_the_time_of_this_machine_is_in_milliseconds() -> None:
+    assert abs(task_run._now_ms() / 1000 - time.time()) < 60
