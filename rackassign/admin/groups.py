@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka import errors
+from kafka.admin import ACLOperation
 from kafka.protocol import admin as protocol
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetDeleteRequest, OffsetFetchRequest
@@ -200,6 +201,20 @@ class GroupAdmin:
             for row in topic.partitions
             if not row.error_code and row.committed_offset >= 0
         }
+
+    def check_operations(self, group: str, operations: Iterable[str]) -> None:
+        """Check that operations are allowed on a group, as far as brokers report it (classic groups, 2.3 and later).
+
+        Raises:
+            AuthorizationError: One of them is not allowed.
+            KafkaError: As raised by the admin client.
+        """
+        request = protocol.DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+        with requires("DESCRIBE", group_resource(group)):
+            allowed = self._ask(group, request).groups[0].authorized_operations
+        for operation in operations:
+            if allowed and ACLOperation[operation] not in allowed:
+                raise AuthorizationError(operation, group_resource(group))
 
     def commit(self, group: str, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit offsets of a group without members; partitions of topics that do not exist are skipped.

@@ -72,6 +72,9 @@ class ResetCluster(Protocol):
     def check_may_delete(self, names: Iterable[str]) -> None:
         """Raise `AuthorizationError` if DELETE on one of the topics is known to be missing."""
 
+    def check_may_delete_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Raise `AuthorizationError` if a permission for offsets of the group and of topics is known to be missing."""
+
     def mark(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Mark committed offsets; raise `ConfigError` if the group has members."""
 
@@ -154,6 +157,8 @@ def plan_reset(cluster: ResetCluster, request: ResetRequest) -> ResetPlan:
     if not found and not offsets:
         raise ConfigError(_nothing(cluster, request, names, known=known))
     changelogs = _checked(cluster, found, there, topics)
+    if offsets:
+        cluster.check_may_delete_offsets(request.group, {tp.topic for tp in offsets if tp.topic in there})
     marked = {tp.topic for tp, commit in commits.items() if commit.marked}
     missing = {name: topic for name, topic in names.items() if name not in there}
     warnings = [*_missing_changelogs(cluster, missing, marked), *_similar_topics(cluster, request, names)]

@@ -107,6 +107,11 @@ class KafkaResetCluster:
         """Raise `AuthorizationError` if DELETE on one of the topics is known to be missing."""
         check_operation(self._admin, "DELETE", names)
 
+    def check_may_delete_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Raise `AuthorizationError` if a permission for offsets of the group and of topics is known to be missing."""
+        self._groups.check_operations(group, ("DELETE", "READ"))
+        check_operation(self._admin, "READ", topics)
+
     def check_records(self, name: str, partitions: int) -> RecordCheck:
         """Return whether the first and the last records of each partition are those of rackassign."""
         tps = [KafkaPythonPartition(name, partition) for partition in range(partitions)]

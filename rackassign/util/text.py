@@ -109,7 +109,7 @@ def name_error(error: BaseException) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the most similar known one, or nothing without one."""
     close = get_close_matches(name, [each for each in known if each != name], 1)
-    return f"; did you mean {short_repr(close[0])}?" if close else ""
+    return f'; did you mean "{strip_control_chars(close[0])}"?' if close else ""
 
 
 def with_version(distribution: str) -> str:

@@ -76,6 +76,11 @@ class Cluster:
             if name in self.denied:
                 raise AuthorizationError("DELETE", f"topic {name}")
 
+    def check_may_delete_offsets(self, group: str, topics: Iterable[str]) -> None:
+        if group in self.denied:
+            raise AuthorizationError("DELETE", f"group {group}")
+        assert set(topics) <= set(self.topics)
+
     def _step(self, what: object) -> None:
         if len(self.did) >= self.fails_after:
             raise KafkaUnavailableError("lost")
@@ -215,6 +220,8 @@ def test_without_the_permission_to_delete_one_nothing_is_deleted() -> None:
     cluster = Cluster(denied={OTHER})
     with pytest.raises(AuthorizationError, match=f"not allowed: DELETE on topic {OTHER}"):
         planned(cluster)
+    with pytest.raises(AuthorizationError, match="not allowed: DELETE on group g"):
+        planned(Cluster(denied={"g"}))
 
 
 def test_names_that_do_not_exist_are_refused_with_a_similar_one() -> None:
