@@ -29,6 +29,8 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         wait_until(lambda: three.settled(1), "three members with their copies")
         three.write(600)
         wait_until(lambda: three.done() >= 600, "records being processed")
+        # Partitions move to members once their copies are warm.
+        three.come_to_rest(1, 120)
         shown = json.loads(
             rackassign("state describe", rack_cluster.bootstrap, "--group", group, "--output", "json").stdout
         )
@@ -37,10 +39,10 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         words = ("--group", group, *folders)
         sized = json.loads(rackassign("state describe", rack_cluster.bootstrap, *words, "--output", "json").stdout)
         sized_table = rackassign("state describe", rack_cluster.bootstrap, *words).stdout
+        now = three.now()
         # Their files were neither opened nor locked meanwhile.
         three.write(100)
         wait_until(lambda: three.done() >= 700, "records being processed beside it")
-        now = three.now()
         three.end()
     assert len(shown["members"]) == 3
     active = sorted(len([row for row in shown["partitions"] if row["active"] == m["id"]]) for m in shown["members"])

@@ -92,6 +92,10 @@ def test_after_a_reset_the_state_is_that_of_the_whole_input(
     with begun(topic, group, tmp_path, bootstrap_servers=server) as member:
         wait_counted(member, topic, 10)
         wait_committed(admin, group, {0: 10, 1: 10})
+        admin.alter_group_offsets(f"{group}-o", {TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
+        words = ("--group", f"{group}-o", "--changelog", log, "--execute")
+        refused = rackassign("state reset", server, *words, code=2)
+        assert f'that of group "{group}", whose members read ' in refused.stderr
         refused = rackassign("state reset", server, "--group", group, "--execute", code=2)
         assert f'group "{group}" has 1 member: ' in refused.stderr
         assert "stop all members first" in refused.stderr

@@ -52,7 +52,7 @@ class ResetCluster(Protocol):
         """Return a group; None if it does not exist."""
 
     def group_names(self) -> Collection[str]:
-        """Return the names of all groups that may be described."""
+        """Return the names of all consumer groups that may be described."""
 
     def commits(self, group: str) -> Mapping[TopicPartition, Commit]:
         """Return the committed offsets of a group."""
@@ -156,6 +156,7 @@ def plan_reset(cluster: ResetCluster, request: ResetRequest) -> ResetPlan:
     }
     if not found and not offsets:
         raise ConfigError(_nothing(cluster, request, names, known=known))
+    _check_unused(cluster, request.group, found)
     changelogs = _checked(cluster, found, there, topics)
     if offsets:
         cluster.check_may_delete_offsets(request.group, {tp.topic for tp in offsets if tp.topic in there})
@@ -284,6 +285,28 @@ def _checked(
             raise ConfigError(_not_ours(name, checked.foreign))
         found.append(ChangelogDeletion(name, there[name], checked.records))
     return tuple(found)
+
+
+def _check_unused(cluster: ResetCluster, group: str, names: Collection[str]) -> None:
+    """Refuse changelogs that have the default name of another group's, if members of that group read its input."""
+    there = set(cluster.topic_names())
+    for other in cluster.group_names():
+        begin, end = default_changelog(other, "\0").split("\0")
+        topics = {name.removeprefix(begin).removesuffix(end): name for name in names if name.startswith(begin)}
+        if other == group or not topics.keys() & there:
+            continue
+        found = cluster.group(other)
+        used = sorted(topics.keys() & _read_topics(found)) if found is not None else []
+        if used:
+            raise ConfigError(
+                f"changelog {short_repr(topics[used[0]])} has the name of that of group {short_repr(other)}, whose"
+                f" members read {truncate(used[0])}: stop them first"
+            )
+
+
+def _read_topics(group: GroupDescription) -> set[str]:
+    subscribed = (member.subscription.topics for member in group.members if member.subscription is not None)
+    return {topic for topics in (*subscribed, *(member.assigned for member in group.members)) for topic in topics}
 
 
 def _not_ours(name: str, why: str) -> str:

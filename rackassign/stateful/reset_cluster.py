@@ -67,13 +67,15 @@ class KafkaResetCluster:
         return find_group(self._groups, name)
 
     def group_names(self) -> list[str]:
-        """Return the names of all groups that may be described; none if brokers do not list them."""
+        """Return the names of all consumer groups that may be described; none if brokers do not list them."""
         found: list[str] = []
         try:
             for broker in list_brokers(self._admin):
-                found += [] if broker.fenced else list_groups_on(self._admin, broker.id)
+                known = {} if broker.fenced else list_groups_on(self._admin, broker.id)
+                # A group that never had members has no type.
+                found += [name for name, kind in known.items() if kind in {"consumer", ""}]
         except KafkaError:
-            # They are only a hint in another error.
+            # Without them an error has no hint, and members of other groups are not found.
             return []
         return found
 
@@ -200,6 +202,8 @@ def _foreign(
         to_end: Whether to read to the end, or only the first records.
     """
     missing = {tp for tp, start in starts.items() if start < ends[tp]}
+    if not missing:
+        return ""
     reader.assign(list(missing))
     for tp in missing:
         reader.seek(tp, starts[tp])

@@ -216,6 +216,19 @@ def test_an_input_topic_and_a_topic_of_kafka_are_not_changelogs() -> None:
     assert refusal(cluster, changelogs=("__consumer_offsets",)).endswith("it belongs to Kafka")
 
 
+def test_a_changelog_of_another_group_with_members_is_refused() -> None:
+    cluster = Cluster(groups={"g": group(name="g", state="Empty"), "h": group(name="h", state="Empty")}, offsets={})
+    reader = MemberDescription("m", "client", "10.0.0.1", assigned={"t": (0,), "u": (0,)})
+    assert planned(cluster, name="h", changelogs=(LOG,)).changelogs
+    cluster.groups["g"] = group(reader, name="g")
+    message = f'changelog "{LOG}" has the name of that of group "g", whose members read t: stop them first'
+    assert refusal(cluster, name="h", changelogs=(LOG,)) == message
+    # A group whose name only begins like that of another one.
+    cluster.groups["g-x"] = group(name="g-x", state="Empty")
+    cluster.topics["g-x-t-changelog"] = 1
+    assert planned(cluster, "t", name="g-x").changelogs
+
+
 def test_without_the_permission_to_delete_one_nothing_is_deleted() -> None:
     cluster = Cluster(denied={OTHER})
     with pytest.raises(AuthorizationError, match=f"not allowed: DELETE on topic {OTHER}"):
