@@ -29,11 +29,20 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         wait_until(lambda: three.settled(1), "three members with their copies")
         three.write(600)
         wait_until(lambda: three.done() >= 600, "records being processed")
+        # Partitions move to members once their copies are warm.
+        three.come_to_rest(1, 120)
         shown = json.loads(
             rackassign("state describe", rack_cluster.bootstrap, "--group", group, "--output", "json").stdout
         )
         table = rackassign("state describe", rack_cluster.bootstrap, "--group", group).stdout
+        folders = [word for name in ("ax", "by", "cx") for word in ("--state-dir", str(tmp_path / name))]
+        words = ("--group", group, *folders)
+        sized = json.loads(rackassign("state describe", rack_cluster.bootstrap, *words, "--output", "json").stdout)
+        sized_table = rackassign("state describe", rack_cluster.bootstrap, *words).stdout
         now = three.now()
+        # Their files were neither opened nor locked meanwhile.
+        three.write(100)
+        wait_until(lambda: three.done() >= 700, "records being processed beside it")
         three.end()
     assert len(shown["members"]) == 3
     active = sorted(len([row for row in shown["partitions"] if row["active"] == m["id"]]) for m in shown["members"])
@@ -50,5 +59,20 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         assert copy["member"] != row["active"]
         assert copy["lag_at_most"] is None or copy["lag_at_most"] >= 0
     assert f"{group}: {len(SPREAD)} partitions on 3 members, {len(SPREAD)} copies" in table
+    assert "local files" not in table
+    for row in shown["partitions"]:
+        assert row["changelog"] == f"{group}-{row['topic']}-changelog"
+        # Fifty records each, of three words.
+        assert 1_000 < row["changelog_bytes"] < 1_000_000
+        assert row["local_files"] == []
+    assert sized["other_local_files"] == []
+    where = {m["id"]: m["tags"]["zone"] + m["tags"]["cluster"] for m in sized["members"]}
+    for row in sized["partitions"]:
+        holders = sorted(str(tmp_path / where[each]) for each in (row["active"], row["copies"][0]["member"]))
+        files = [file for file in row["local_files"] if file["state_dir"] in holders]
+        assert sorted(file["state_dir"] for file in files) == holders
+        assert all(file["bytes"] > 1_000 and not file["damaged"] for file in files)
+    assert "local files" in sized_table
+    assert f"{tmp_path / 'ax'}: " in sized_table
     missing = rackassign("state describe", rack_cluster.bootstrap, "--group", f"{group}-", code=2)
     assert "there is no consumer group" in missing.stderr

@@ -92,6 +92,21 @@ class DescribedTopic:
     refused: bool = False
 
 
+def check_operation(admin: KafkaAdminClient, operation: str, names: Iterable[str]) -> None:
+    """Check that an operation is allowed on existing topics, as far as brokers report it (2.3 and later).
+
+    Raises:
+        AuthorizationError: It is not allowed on one of them.
+        KafkaError: As raised by the admin client.
+    """
+    wanted = sorted(set(names))
+    found = retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else ()
+    allowed = {topic["name"]: topic.get("authorized_operations") for topic in found}
+    refused = [name for name, operations in allowed.items() if operations is not None and operation not in operations]
+    if refused:
+        raise AuthorizationError(operation, topic_resource(refused))
+
+
 _UNKNOWN = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 

@@ -8,17 +8,27 @@ an admin client are used, and `_manager.cluster._coordinators` to forget a coord
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka import errors
+from kafka.admin import ACLOperation
 from kafka.protocol import admin as protocol
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetFetchRequest
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType
+from kafka.structs import OffsetAndMetadata
 
-from rackassign.admin.authorization import AuthorizationError, group_resource, requires
+from rackassign.admin.authorization import (
+    AuthorizationError,
+    check_authorized,
+    group_resource,
+    requires,
+    topic_resource,
+)
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions, TopicPartition
 from rackassign.util.text import with_version
@@ -94,6 +104,18 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...]
 
 
+class CommittedOffset(NamedTuple):
+    """A committed offset.
+
+    Args:
+        offset: The offset.
+        metadata: The text that was committed with it.
+    """
+
+    offset: int
+    metadata: str
+
+
 class GroupAdmin:
     """Requests about groups, sent to their coordinators.
 
@@ -150,6 +172,14 @@ class GroupAdmin:
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group; partitions without one, or with an error, are omitted.
 
+        Raises:
+            KafkaError: As raised by the admin client, or an error returned by the coordinator.
+        """
+        return {tp: committed.offset for tp, committed in self.commits(group).items()}
+
+    def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group with their metadata, as `committed_offsets` does.
+
         kafka-python's own `list_group_offsets` raises for the first partition with an error, and does not retry if the
         coordinator has moved.
 
@@ -166,11 +196,73 @@ class GroupAdmin:
                 found = self._ask(group, OffsetFetchRequest(group_id=group, topics=None, min_version=2, max_version=7))
             _failed(found.error_code)
         return {
-            TopicPartition(topic.name, row.partition_index): row.committed_offset
+            TopicPartition(topic.name, row.partition_index): CommittedOffset(row.committed_offset, row.metadata or "")
             for topic in found.topics
             for row in topic.partitions
             if not row.error_code and row.committed_offset >= 0
         }
+
+    def check_operations(self, group: str, operations: Iterable[str]) -> None:
+        """Check that operations are allowed on a group, as far as brokers report it (classic groups, 2.3 and later).
+
+        Raises:
+            AuthorizationError: One of them is not allowed.
+            KafkaError: As raised by the admin client.
+        """
+        request = protocol.DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+        with requires("DESCRIBE", group_resource(group)):
+            allowed = self._ask(group, request).groups[0].authorized_operations
+        for operation in operations:
+            if allowed and ACLOperation[operation] not in allowed:
+                raise AuthorizationError(operation, group_resource(group))
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets of a group without members; partitions of topics that do not exist are skipped.
+
+        Raises:
+            AuthorizationError: READ on the group or on a topic is missing.
+            KafkaError: As raised by the admin client, or an error returned by the coordinator: `UnknownMemberIdError`
+                or `IllegalGenerationError` if the group has members.
+        """
+        wanted = {
+            KafkaPythonPartition(*tp): OffsetAndMetadata(each.offset, each.metadata, -1) for tp, each in commits.items()
+        }
+        with requires("READ", group_resource(group)):
+            found = self._admin.alter_group_offsets(group, wanted)
+            for tp, error in found.items():
+                if error is errors.TopicAuthorizationFailedError:
+                    raise AuthorizationError("READ", topic_resource([tp.topic]))
+                if error not in {errors.NoError, errors.UnknownTopicOrPartitionError}:
+                    raise error
+
+    def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets; partitions without one, and a group that does not exist, are skipped.
+
+        Raises:
+            AuthorizationError: DELETE on the group or READ on a topic is missing.
+            KafkaError: As raised by the admin client, or an error returned by the coordinator: `NonEmptyGroupError` or
+                `GroupSubscribedToTopicError` if the group has members.
+        """
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(tps):
+            by_topic.setdefault(topic, []).append(partition)
+        rows = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        cells = rows.OffsetDeleteRequestPartition
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                rows(name=topic, partitions=[cells(partition_index=partition) for partition in partitions])
+                for topic, partitions in by_topic.items()
+            ],
+        )
+        with requires("DELETE", group_resource(group)):
+            response = self._ask(group, request)
+            if _failed(response.error_code, *_NOT_FOUND):
+                return
+        for topic in response.topics:
+            for row in topic.partitions:
+                check_authorized(row.error_code, "READ", topic_resource([topic.name]))
+                _failed(row.error_code, errors.UnknownTopicOrPartitionError)
 
     def join_pending(self, group: str, strategies: tuple[str, ...]) -> str | None:
         """Do the first of the two steps of a join; return the member ID, or None if the group rejects it.

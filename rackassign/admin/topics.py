@@ -1,4 +1,4 @@
-"""Requests that create or extend topics through kafka-python's admin client, with workarounds for its pitfalls.
+"""Requests that create, extend or delete topics through kafka-python's admin client, with workarounds for its pitfalls.
 
 A request that fails because of a lost connection may have been executed. So the state is checked before a request is
 repeated: a topic that exists by then with the requested replicas was created by the first attempt.
@@ -7,14 +7,20 @@ repeated: a topic that exists by then with the requested replicas was created by
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka.errors import BrokerResponseError, TopicAlreadyExistsError, for_code
+from kafka.errors import BrokerResponseError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
-from rackassign.admin.authorization import CLUSTER, check_authorized, topic_resource
+from rackassign.admin.authorization import (
+    CLUSTER,
+    AuthorizationError,
+    check_authorized,
+    is_authorization_error,
+    topic_resource,
+)
 from rackassign.admin.cluster import MIN_ISR
 from rackassign.admin.cluster import describe_topics as described
 from rackassign.admin.raw_requests import DEAD, forget_controller
@@ -24,6 +30,8 @@ _PATIENCE_S = 30.0
 """Seconds for which a cluster may be without a controller."""
 
 _PAUSE_S = 0.5
+
+_GONE = (0, UnknownTopicOrPartitionError.errno)
 
 T = TypeVar("T")
 
@@ -137,6 +145,24 @@ class TopicAdmin:
             raise RequestRejectedError(
                 f"topic {name}", for_code(response.error_code).__name__, response.error_message or ""
             )
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics; those that do not exist are skipped.
+
+        Raises:
+            RequestRejectedError: A topic was not deleted; others may have been.
+            AuthorizationError: DELETE on one of them is missing.
+            KafkaError: As raised by the admin client.
+        """
+        wanted = sorted(names)
+        answer = self.send(lambda: self._admin.delete_topics(wanted, raise_errors=False))
+        failed = {row["name"]: row for row in answer["topics"] if row["error_code"] not in _GONE}
+        refused = [name for name, row in failed.items() if is_authorization_error(row["error_code"])]
+        if refused:
+            raise AuthorizationError("DELETE", topic_resource(refused))
+        for name, row in failed.items():
+            kind = for_code(row["error_code"]).__name__
+            raise RequestRejectedError(f"topic {name}", kind, row.get("error_message") or "")
 
     def _create(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None, *, validate_only: bool

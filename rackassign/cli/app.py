@@ -22,6 +22,8 @@ from rackassign.cli.commands.plan import plan
 from rackassign.cli.commands.simulate_placement import simulate_placement
 from rackassign.cli.commands.snapshot import snapshot
 from rackassign.cli.commands.spark_doctor import spark_doctor
+from rackassign.cli.commands.state_clean import clean as clean_state
+from rackassign.cli.commands.state_reset import reset as reset_state
 from rackassign.cli.commands.top import top
 from rackassign.cli.epilog import examples, exit_codes
 from rackassign.cli.exit_codes import ExitCode
@@ -91,6 +93,12 @@ app.command(
 app.command(
     epilog=examples(f"top {_SERVER} --all-groups", f"top {_SERVER} --group billing --interval 10"),
 )(top)
+state.app.command(
+    epilog=examples("state clean --state-dir /var/lib/count", "state clean --state-dir /var/lib/count --execute"),
+)(clean_state)
+state.app.command(
+    epilog=examples(f"state reset {_SERVER} --group count", f"state reset {_SERVER} --group count --execute"),
+)(reset_state)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(reassign_status.app, name="reassign")
 app.add_typer(state.app, name="state")

@@ -11,6 +11,7 @@ Invariants of this package:
 from __future__ import annotations
 
 from rackassign.monitoring.analysis import SORT_KEYS, GroupAnalysis, RecommendedChange, SortKey, StrategyOutcome
+from rackassign.monitoring.changelog_sizes import ChangelogSizes, read_changelog_sizes
 from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import (
     ClusterReport,
@@ -44,7 +45,15 @@ from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.serialize import as_json
 from rackassign.monitoring.snapshot import Snapshot
-from rackassign.monitoring.stateful_group import GroupState, PartitionState, StateCopy, describe_state, lag_of
+from rackassign.monitoring.stateful_group import (
+    GroupState,
+    PartitionState,
+    StateCopy,
+    default_changelog,
+    describe_state,
+    lag_of,
+    with_default_changelogs,
+)
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
@@ -52,6 +61,7 @@ from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recove
 __all__ = [
     "SORT_KEYS",
     "BrokerDescription",
+    "ChangelogSizes",
     "ClusterReport",
     "ClusterSnapshot",
     "Examination",
@@ -81,6 +91,7 @@ __all__ = [
     "as_json",
     "collect_repeatedly",
     "collection_warnings",
+    "default_changelog",
     "describe_action",
     "describe_brokers",
     "describe_cross",
@@ -94,7 +105,9 @@ __all__ = [
     "lag_of",
     "may_not_settle",
     "migration_step",
+    "read_changelog_sizes",
     "recover",
     "verdict",
     "watch",
+    "with_default_changelogs",
 ]

@@ -157,15 +157,30 @@ def describe_group(calls: GroupAdmin, name: str) -> GroupDescription:
         ConfigError: The group does not exist, or is not a consumer group.
         KafkaError: Raised by the admin client.
     """
+    found = find_group(calls, name)
+    if found is None:
+        raise ConfigError(f"group: there is no consumer group {short_repr(name)} on this cluster")
+    return found
+
+
+def find_group(calls: GroupAdmin, name: str) -> GroupDescription | None:
+    """Describe a group as `describe_group` does; None if there is none of that name.
+
+    Args:
+        calls: Requests to its coordinator.
+        name: Name of the group.
+
+    Raises:
+        ConfigError: It is not a consumer group.
+        KafkaError: Raised by the admin client.
+    """
     found = calls.describe_classic_group(name)
     if found is not None:
         if found.protocol_type not in {"consumer", ""}:
             raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(found.protocol_type)}")
         return _live(name, "classic", found)
     found = calls.describe_consumer_group(name)
-    if found is None:
-        raise ConfigError(f"group: there is no consumer group {short_repr(name)} on this cluster")
-    return _live(name, "consumer", found)
+    return None if found is None else _live(name, "consumer", found)
 
 
 def watch(

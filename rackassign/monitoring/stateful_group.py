@@ -7,8 +7,8 @@ old as the last rebalance, and a lag that is computed from them is what a copy l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rackassign.errors import ConfigError, WireError
@@ -42,7 +42,7 @@ class PartitionState:
 
     Args:
         tp: The partition of the input.
-        changelog: Its partition of the changelog; None if no copy states it.
+        changelog: Its partition of the changelog; None if no copy of its topic states it.
         active: The member that processes it; None if there is none.
         copies: Its copies on other members.
     """
@@ -97,11 +97,43 @@ def describe_state(group: GroupDescription) -> GroupState:
             if places:
                 changelogs.setdefault(tp, places[0])
     tps = sorted({*active, *copies})
+    # All partitions of a topic have one changelog.
+    logs = {tp.topic: changelog.topic for tp, changelog in changelogs.items()}
+    for tp in tps:
+        if tp not in changelogs and tp.topic in logs:
+            changelogs[tp] = TopicPartition(logs[tp.topic], tp.partition)
     partitions = tuple(
         PartitionState(tp, changelogs.get(tp), active.get(tp), tuple(sorted(copies.get(tp, ()), key=_name)))
         for tp in tps
     )
     return GroupState(group, partitions, {m: {} if i is None else dict(i.tags) for m, i in sent.items()})
+
+
+def default_changelog(group: str, topic: str) -> str:
+    """Return the name of a topic's changelog if the members of a group choose no other."""
+    return f"{group}-{topic}-changelog"
+
+
+def with_default_changelogs(state: GroupState, sizes: Callable[[Iterable[str]], Mapping[str, int]]) -> GroupState:
+    """Return the same with changelogs that no copy states, if they exist: a group without copies names none.
+
+    Args:
+        state: Where the state of a group is.
+        sizes: Return the number of partitions of those topics that exist.
+    """
+    topics = sorted({each.tp.topic for each in state.partitions if each.changelog is None and each.tp.topic})
+    if not topics:
+        return state
+    names = {topic: default_changelog(state.group.name, topic) for topic in topics}
+    found = sizes(names.values())
+
+    def completed(each: PartitionState) -> PartitionState:
+        name = names.get(each.tp.topic, "")
+        if each.changelog is not None or each.tp.partition >= found.get(name, 0):
+            return each
+        return replace(each, changelog=TopicPartition(name, each.tp.partition))
+
+    return replace(state, partitions=tuple(map(completed, state.partitions)))
 
 
 def lag_of(copy: StateCopy, changelog: TopicPartition | None, ends: Mapping[TopicPartition, int]) -> int | None:

@@ -12,6 +12,7 @@ Invariants of this package:
   ignored by all readers (`replay`). So is a fence of a former owner, because its assignment is of an earlier generation
   (`claims`). The owner also rewrites their keys in the log, because compaction ignores owners.
 * `records` and `replay` only compute. `sqlite_file` uses SQLite, and `changelog` uses Kafka.
+* `reset`, `cleaning` and `local_files` are for commands, which run beside members or in place of them.
 """
 
 from __future__ import annotations

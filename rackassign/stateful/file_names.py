@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.stateful.sqlite_file import StoreError
 
 DAMAGED = ".damaged"
+LOCK = "lock"
+"""The file by which a directory is locked for one process."""
+
+NAMED = re.compile(
+    rf"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>[0-9]+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite(?P<damaged>{DAMAGED})?"
+)
+"""The name of a partition's SQLite file, also of one that was set aside."""
+
 _ENDS = ("", "-wal", "-shm")
 
 _MOST = 150

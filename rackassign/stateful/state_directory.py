@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.file_names import DAMAGED, parts, state_file_name, topic_names
+from rackassign.stateful.file_names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
 from rackassign.stateful.private_files import make_private
 from rackassign.stateful.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
 from rackassign.stateful.state_file import StateFile
@@ -53,13 +53,13 @@ class StateDirectory:
         self._waits: dict[TopicPartition, _Wait] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (folder / "lock").open("w")
+            self._lock = (folder / LOCK).open("w")
         except OSError as error:
             raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
         if not try_lock(self._lock):
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own")
-        make_private(folder, [folder / "lock", *(each for each in folder.iterdir() if _OURS.search(each.name))])
+        make_private(folder, [folder / LOCK, *(each for each in folder.iterdir() if _OURS.search(each.name))])
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
         """Open existing files of these changelogs; delete those of others, and those older than half a day.
@@ -76,7 +76,7 @@ class StateDirectory:
             check_path(parts(self._damaged(TopicPartition(topic, 999_999)))[1])
         topics = topic_names(ids)
         for file in sorted(self._folder.glob("*.sqlite*")):
-            named = _NAMED.fullmatch(file.name)
+            named = NAMED.fullmatch(file.name)
             if named is None or not file.is_file():
                 continue
             topic = topics.get(named["topic"], "")
@@ -242,7 +242,6 @@ class StateDirectory:
         return Path(f"{self._file(tp)}{DAMAGED}")
 
 
-_NAMED = re.compile(rf"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>\d+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite({DAMAGED})?")
 _OURS = re.compile(rf"@[0-9A-Za-z_-]*\.sqlite({DAMAGED})?(-wal|-shm)?$")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib.metadata import version
 
 _LONGEST = 80
@@ -103,6 +104,12 @@ def name_error(error: BaseException) -> str:
     name = type(error).__name__
     ours = type(error).__module__.partition(".")[0] == "rackassign"
     return describe_error(error) if ours else _BARE.get(name, name)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the most similar known one, or nothing without one."""
+    close = get_close_matches(name, [each for each in known if each != name], 1)
+    return f'; did you mean "{strip_control_chars(close[0])}"?' if close else ""
 
 
 def with_version(distribution: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,7 +10,7 @@ import pytest
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.monitoring import MemberDescription, StateCopy, describe_state, lag_of
+from rackassign.monitoring import MemberDescription, StateCopy, describe_state, lag_of, with_default_changelogs
 from rackassign.wire import Subscription
 from rackassign.wire.streams_assignment import StreamsAssignmentInfo, encode_streams_assignment
 from rackassign.wire.streams_subscription import ACTIVE_SUM, StreamsSubscriptionInfo, TaskId, encode_streams
@@ -73,3 +73,27 @@ def test_groups_without_state_and_groups_in_a_rebalance_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"in a rebalance \(PreparingRebalance\)"):
         describe_state(group(plain, state="PreparingRebalance"))
     assert describe_state(group(state="Empty")).partitions == ()
+
+
+def test_a_partition_without_copies_has_the_changelog_of_its_topic() -> None:
+    found = describe_state(group(member("one", [0, 1], [], {}), member("two", [2], [0], {0: 4})))
+    assert [(each.changelog, len(each.copies)) for each in found.partitions] == [
+        (TopicPartition("g-t-changelog", p), int(p == 0)) for p in range(3)
+    ]
+
+
+def test_a_group_without_copies_has_changelogs_by_their_default_names_where_these_exist() -> None:
+    asked: list[str] = []
+
+    def sizes(names: Iterable[str]) -> dict[str, int]:
+        asked.extend(names)
+        return {"g-t-changelog": 1}
+
+    alone = describe_state(group(member("one", [0, 1], [], {}), name="g"))
+    assert [each.changelog for each in alone.partitions] == [None, None]
+    found = with_default_changelogs(alone, sizes)
+    assert [each.changelog for each in found.partitions] == [CHANGELOG, None]
+    assert asked == ["g-t-changelog"]
+    kept = describe_state(group(member("one", [0], [1], {}), name="other"))
+    assert with_default_changelogs(kept, sizes) is kept
+    assert asked == ["g-t-changelog"]

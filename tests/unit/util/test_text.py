@@ -6,12 +6,18 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NodeNotReadyError
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, describe_error, join_first, join_ids
+from rackassign.util.text import counted, describe_error, did_you_mean, join_first, join_ids
 
 
 @pytest.mark.parametrize(("names", "text"), [("", ""), ("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more")])
 def test_only_the_first_names_are_listed(names: str, text: str) -> None:
     assert join_first(list(names), 3) == text
+
+
+def test_a_similar_name_is_suggested_in_full() -> None:
+    name = "a" * 120 + "-orders"
+    assert did_you_mean(f"{name}s", ["x", name]) == f'; did you mean "{name}"?'
+    assert did_you_mean("orders", ["orders"]) == did_you_mean("orders", ["zzz"]) == ""
 
 
 def test_numbers_of_things_and_brokers() -> None:
