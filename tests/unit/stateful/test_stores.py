@@ -143,8 +143,9 @@ def test_options_are_checked(kafka: Kafka, tmp_path: Path, given: dict[str, Any]
 def test_keys_are_in_the_order_of_what_they_stand_for(
     numbers: list[int], texts: list[str], pairs: list[tuple[str, int]]
 ) -> None:
-    for serde, keys in ((INT, numbers), (STR, texts), (pair(STR, INT), pairs)):
-        assert [serde.deserialize(serde.serialize(key)) for key in keys] == keys  # type: ignore[attr-defined]
+    every: list[tuple[Serde[Any], list[Any]]] = [(INT, numbers), (STR, texts), (pair(STR, INT), pairs)]
+    for serde, keys in every:
+        assert [serde.deserialize(serde.serialize(key)) for key in keys] == keys
     assert sorted(numbers) == sorted(numbers, key=INT.serialize)
     assert sorted(texts) == sorted(texts, key=STR.serialize)
     assert sorted(pairs) == sorted(pairs, key=pair(STR, INT).serialize)
