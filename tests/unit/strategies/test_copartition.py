@@ -1,0 +1,208 @@
+"""Co-partitioned topics: partitions of one number are on one member, whatever was before."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
+from rackassign.strategies import Options, plan_cooperative, plan_sticky
+from rackassign.strategies.copartition import MergedGroup
+from rackassign.strategies.loading import plan_copartitioned
+from rackassign.strategies.standby import StandbyOptions, assign_standbys
+
+RACKS = ("a", "b", "c")
+BROKERS = tuple(Broker(number, rack) for number, rack in enumerate(RACKS, 1))
+PAIR = (("orders", "payments"),)
+TOPICS = ("orders", "payments", "visits")
+
+
+def rows(*replicas: tuple[int, ...]) -> tuple[Partition, ...]:
+    return tuple(Partition(each, each[0]) for each in replicas)
+
+
+def tps(given: Partitions) -> set[TopicPartition]:
+    return {TopicPartition(topic, partition) for topic, ids in given.items() for partition in ids}
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> Group:
+    """Members that subscribe to all topics, and claim anything: parts of units, with old generations, twice."""
+    size = draw(st.integers(1, 5))
+    sizes = {
+        "orders": size,
+        "payments": draw(st.sampled_from([size, size, size, size + 1, max(1, size - 1), 0])),
+        "visits": draw(st.integers(0, 3)),
+    }
+    replicas = st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=2, unique=True).map(tuple)
+    known = {t: rows(*(draw(replicas) for _ in range(n))) for t, n in sizes.items() if n}
+    members = []
+    for number in range(draw(st.integers(1, 4))):
+        owned = {
+            topic: tuple(p for p in range(len(partitions)) if draw(st.integers(0, 3)) == 0)
+            for topic, partitions in known.items()
+        }
+        members.append(
+            Member(
+                f"m{number}",
+                frozenset(TOPICS),
+                draw(st.sampled_from([*RACKS, None])),
+                owned={topic: ids for topic, ids in owned.items() if ids},
+                generation=draw(st.sampled_from([None, 4, 5])),
+            )
+        )
+    return Group(Topology(BROKERS, known), tuple(members))
+
+
+def units(given: Partitions) -> set[int]:
+    """Return the numbers of the units of which a member has a part."""
+    return {tp.partition for tp in tps(given) if tp.topic in PAIR[0]}
+
+
+def check(group: Group, plan: Plan) -> None:
+    every = {TopicPartition(topic, p) for topic, known in group.topology.topics.items() for p in range(len(known))}
+    given = Counter(tp for theirs in plan.target.values() for tp in tps(theirs))
+    assert given == Counter(every)
+    shares = [units(theirs) for theirs in plan.target.values()]
+    assert len(set().union(*shares)) == sum(map(len, shares)), "a unit is on two members"
+    now = Counter(tp for theirs in plan.assignment.values() for tp in tps(theirs))
+    assert set(now.values()) <= {1}
+    assert set(now) | tps(plan.withheld) == every
+    assert not set(now) & tps(plan.withheld)
+    claimed: dict[TopicPartition, set[str]] = {}
+    latest: dict[TopicPartition, int] = {}
+    for member in group.members:
+        for tp in tps(member.owned):
+            generation = -1 if member.generation is None else member.generation
+            if generation > latest.get(tp, -2):
+                latest[tp], claimed[tp] = generation, set()
+            if generation == latest[tp]:
+                claimed[tp].add(member.id)
+    for member_id, theirs in plan.assignment.items():
+        for tp in tps(theirs):
+            assert claimed.get(tp, {member_id}) == {member_id}, "two owners in one generation"
+
+
+def next_round(group: Group, plan: Plan, generation: int) -> Group:
+    members = (replace(m, owned=plan.assignment[m.id], generation=generation) for m in group.members)
+    return replace(group, members=tuple(members))
+
+
+@given(groups(), st.integers(0, 99))
+@settings(max_examples=400, deadline=None)
+def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int) -> None:
+    decide = partial(plan_copartitioned, plan_cooperative, PAIR)
+    plan = decide(group, Options())
+    check(group, plan)
+    shuffled = list(group.members)
+    random.Random(seed).shuffle(shuffled)
+    again = decide(replace(group, members=tuple(shuffled)), Options())
+    assert (again.assignment, again.target, again.withheld) == (plan.assignment, plan.target, plan.withheld)
+    for generation in (6, 7, 8):
+        group = next_round(group, plan, generation)
+        plan = decide(group, Options())
+        check(group, plan)
+    assert (plan.assignment, plan.moved, plan.withheld) == (plan.target, 0, {})
+    sizes = [len(group.topology.topics.get(topic, ())) for topic in PAIR[0]]
+    loads = [len(units(theirs)) for theirs in plan.target.values()]
+    if "visits" not in group.topology.topics and min(sizes):
+        assert max(loads) - min(loads) <= 1
+
+
+@given(groups())
+@settings(max_examples=150, deadline=None)
+def test_without_claims_each_partition_is_assigned_at_once(group: Group) -> None:
+    group = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
+    for plan in (
+        plan_copartitioned(plan_cooperative, PAIR, group, Options()),
+        plan_copartitioned(plan_sticky, PAIR, group, Options()),
+        assign_standbys(group, {}, StandbyOptions(1), copartition=PAIR).plan,
+    ):
+        check(group, plan)
+        assert plan.assignment == plan.target
+
+
+def two_topics(size: int, *members: Member) -> Group:
+    known = {topic: rows(*[(1, 2)] * size) for topic in PAIR[0]}
+    return Group(Topology(BROKERS, known), members)
+
+
+def test_a_unit_of_which_another_member_has_a_part_is_withheld_as_a_whole() -> None:
+    topics = frozenset(PAIR[0])
+    group = two_topics(
+        2,
+        Member("m", topics, owned={"orders": (0, 1), "payments": (0,)}, generation=1),
+        Member("n", topics, owned={"payments": (1,)}, generation=1),
+    )
+    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    (owner,) = (member for member, theirs in plan.target.items() if 1 in theirs["orders"])
+    other = {"m": "n", "n": "m"}[owner]
+    assert plan.target[owner]["payments"] == plan.target[owner]["orders"]
+    # What it has of the unit already it keeps; the rest waits for the other member.
+    assert 1 not in plan.assignment[other].get("orders", ())
+    assert 1 not in plan.assignment[other].get("payments", ())
+    assert tps(plan.withheld) <= {TopicPartition("payments", 1), TopicPartition("orders", 1)}
+
+
+def test_a_unit_is_local_where_all_its_parts_are() -> None:
+    topics = frozenset(PAIR[0])
+    known = {"orders": rows((1, 2)), "payments": rows((2, 3))}
+    group = Group(Topology(BROKERS, known), tuple(Member(rack, topics, rack) for rack in RACKS))
+    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    assert plan.target["b"] == {"orders": (0,), "payments": (0,)}
+
+
+@pytest.mark.parametrize("part", ["orders", "payments"])
+def test_a_set_of_which_a_member_reads_a_part_is_not_merged(part: str) -> None:
+    group = two_topics(3, Member("m", frozenset(PAIR[0])), Member("n", frozenset({part})))
+    merged = MergedGroup.of(group, PAIR)
+    assert (merged.group, merged.split) == (group, PAIR)
+    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    check_complete(group, plan)
+
+
+def check_complete(group: Group, plan: Plan) -> None:
+    given = Counter(tp for theirs in plan.target.values() for tp in tps(theirs))
+    assert given == Counter(
+        TopicPartition(t, p) for t, known in group.topology.topics.items() for p in range(len(known))
+    )
+
+
+def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
+    topics = frozenset(PAIR[0])
+    members = [Member(name, topics, tags={"zone": name}) for name in RACKS]
+    group = two_topics(6, *members)
+    options = StandbyOptions(1, ("zone",))
+    first = assign_standbys(group, {}, options, copartition=PAIR)
+    check(group, first.plan)
+    assert {topic for theirs in first.standbys.values() for topic in theirs} == {"orders"}
+    copies = {
+        name: {TopicPartition("orders", p): 0 for p in (*first.standbys[name].get("orders", ()),)} for name in RACKS
+    }
+    # One member is gone; each of its units goes to the member with the copy, with all its topics.
+    left = replace(
+        group,
+        members=tuple(
+            replace(member, owned=first.plan.target[member.id], generation=1) for member in members if member.id != "a"
+        ),
+    )
+    second = assign_standbys(left, {name: copies[name] for name in "bc"}, options, copartition=PAIR)
+    check(left, second.plan)
+    for unit in first.plan.target["a"]["orders"]:
+        (holder,) = (name for name in "bc" if unit in first.standbys[name].get("orders", ()))
+        assert {TopicPartition(topic, unit) for topic in topics} <= tps(second.plan.assignment[holder])
+
+
+def test_weights_of_a_unit_are_those_of_its_parts() -> None:
+    group = two_topics(3, Member("m", frozenset(PAIR[0])), Member("n", frozenset(PAIR[0])))
+    group = replace(group, weights={"orders": (1.0, 1.0, 5.0), "payments": (0.0, 1.0, 9.0)})
+    merged = MergedGroup.of(group, PAIR).group
+    assert merged.weights == {"orders": (1.0, 2.0, 14.0)}
+    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    assert sorted(len(theirs["orders"]) for theirs in plan.target.values()) == [1, 2]
