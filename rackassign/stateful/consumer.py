@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 _ENDS_S = 2.0
 _KEEP_S = 600.0
 _RESTORING_MS = 50
+_PARTS_S = 30.0
+"""Longer than a rebalance in which one member gives up its parts of a task and another gets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class StatefulConsumer:
         self._work = Work(process, stores_by_name(stores), check_punctuations(punctuate))
         self._known = _Known({}, {})
         self._unwanted: dict[TopicPartition, float] = {}
+        self._parts: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
         self._since_poll = ElapsedTime()
         self._once = WarnOnce(log)
@@ -274,11 +277,25 @@ class StatefulConsumer:
         """Take assigned tasks, and release revoked ones."""
         assigned = self._inputs.assigned()
         whole = self._tasks.whole(assigned)
-        for tp in assigned:
-            if self._tasks.of(tp) not in whole:
-                self._inputs.stop(self._tasks.of(tp))
-        self._grow(whole | self._assignor.standbys)
+        parts = {self._tasks.of(tp) for tp in assigned} - whole
+        self._stop_parts(parts, assigned)
+        self._grow(whole | parts | self._assignor.standbys)
         self._active.assign(whole)
+
+    def _stop_parts(self, parts: set[TopicPartition], assigned: set[TopicPartition]) -> None:
+        """Process nothing of tasks of which only some inputs are assigned; warn if that remains so."""
+        now = time.monotonic()
+        self._parts = {task: self._parts.get(task, now) for task in parts}
+        for task, since in self._parts.items():
+            self._inputs.stop(task)
+            if now - since > _PARTS_S:
+                missing = [tp for tp in self._tasks.inputs(task) if tp not in assigned]
+                self._once.warn(
+                    "part",
+                    "%s are not assigned to this member, but other partitions of the same number are: nothing of them"
+                    " is processed; all members need copartitioned=True and the same topics",
+                    ", ".join(f"{tp.topic}-{tp.partition}" for tp in missing),
+                )
 
     def _grow(self, tasks: set[TopicPartition]) -> None:
         """Extend changelogs if their topics have new partitions; those are not processed until that succeeds."""
