@@ -21,6 +21,7 @@ from rackassign.stateful.active_task import StateLostError
 from rackassign.stateful.consumer import StatefulConsumer
 from rackassign.stateful.punctuation import Punctuate
 from rackassign.stateful.serdes import BYTES, INT, JSON, STR, Serde, msgpack, pair
+from rackassign.stateful.snapshot import StateSnapshot, open_state
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_store import State, StateStore
 from rackassign.stateful.stores import Store
@@ -34,10 +35,12 @@ __all__ = [
     "Serde",
     "State",
     "StateLostError",
+    "StateSnapshot",
     "StateStore",
     "StatefulConsumer",
     "Store",
     "StoreError",
     "msgpack",
+    "open_state",
     "pair",
 ]

@@ -22,6 +22,7 @@ from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.offset_commits import OffsetCommits
 from rackassign.stateful.process_call import Process
 from rackassign.stateful.punctuation import Punctuate, check_punctuations
+from rackassign.stateful.snapshot import StateSnapshot
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_directory import StateDirectory
 from rackassign.stateful.state_store import State
@@ -59,7 +60,7 @@ class StatefulConsumer:
     changelog contains, together with the offset of the input. Other effects of `process` (calls, output) may happen
     twice.
 
-    It may be used by one thread only. `process` must not keep a reference to the state.
+    It may be used by one thread only, except for `state`. `process` must not keep a reference to the state.
 
     Args:
         *input_topics: Topics to read.
@@ -186,6 +187,19 @@ class StatefulConsumer:
         if file is None:
             raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
         return stored_state(file, self._work.stores)
+
+    def state(self, tp: TopicPartition | tuple[str, int]) -> StateSnapshot:
+        """Return the local state of an input partition as of its last commit; it may be called in any thread.
+
+        It is to be closed: `with consumer.state(tp) as state`.
+
+        Args:
+            tp: The partition, active or standby.
+
+        Raises:
+            StoreError: The partition has no local state, or it cannot be read.
+        """
+        return StateSnapshot(self._shelf.path(self._tasks.of(TopicPartition(*tp))), self._work.stores)
 
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.

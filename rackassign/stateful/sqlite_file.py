@@ -15,7 +15,7 @@ from rackassign.errors import RackassignError
 _MOST_BYTES = 500
 """SQLite refuses paths of more than 512 bytes, and those of its other files are a little longer."""
 
-_FILES = "each partition needs two open files (ulimit -n)"
+_FILES = "each partition needs three open files (ulimit -n)"
 _FULL = "database or disk is full"
 _DAMAGE = ("disk I/O error", "malformed", "no such table", "no such column", "has no column")
 
@@ -74,8 +74,6 @@ class SqliteFile:
             raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
 
     def _prepare(self, schema: str, version: int) -> None:
-        # Only one process uses the file. If nothing is read before, this mode needs one file less for each partition.
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         ((found,),) = self._db.execute("PRAGMA user_version").fetchall()
         if found not in {0, version}:
             raise DamagedError(f"{self._file} has format {found}, only {version} can be read")

@@ -211,6 +211,17 @@ class StateDirectory:
         """Return the file of a partition if it is open, whether it can be used or not."""
         return self._open.get(tp)
 
+    def path(self, tp: TopicPartition) -> Path:
+        """Return the path of a partition's file; may be called in any thread.
+
+        Raises:
+            StoreError: It has no file.
+        """
+        file = self._file(tp)
+        if not file.exists():
+            raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
+        return file
+
     def tps(self) -> set[TopicPartition]:
         """Return the partitions that have an open file, whether it can be used or not."""
         return set(self._open)

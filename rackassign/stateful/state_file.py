@@ -16,30 +16,20 @@ from rackassign.stateful.overlay import Overlay
 from rackassign.stateful.records import NO_COMMIT, ChangelogRecord
 from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
 from rackassign.stateful.sqlite_file import SqliteFile, StoreError
-
-_FORMAT = 3
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS expiry (key BLOB PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS expiry_at ON expiry (at);
-CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
-"""
-_AT_ONCE = 64
-"""Rows that are read at once: a value may have a megabyte."""
-
-_SEAL = 4
-"""Bytes of a checksum."""
-
-EXPIRY_BYTES = 8
-"""Values that expire begin with the time, in milliseconds."""
+from rackassign.stateful.state_rows import (
+    DIFFERENT,
+    FORMAT,
+    SCHEMA,
+    expiry_of,
+    read_rows,
+    read_value,
+    sealed,
+    unsealed,
+)
 
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
 _EXPIRED = "SELECT key FROM expiry WHERE at <= ? ORDER BY at, key LIMIT ?"
-
-_OTHER = "it contains other values than were written"
 
 _CONFIRM_MS = 3_600_000
 
@@ -73,7 +63,7 @@ class StateFile:
         self._expired = False
         self._version = 0
         self._written_ms = 0
-        self._db = SqliteFile(file, _SCHEMA, _FORMAT)
+        self._db = SqliteFile(file, SCHEMA, FORMAT)
         try:
             self._load()
         except BaseException:
@@ -116,7 +106,7 @@ class StateFile:
             return
         self.discard_uncommitted()
         self._db.close()
-        self._db = SqliteFile(self.file, _SCHEMA, _FORMAT)
+        self._db = SqliteFile(self.file, SCHEMA, FORMAT)
         self._load()
         if self._expired or self.is_old():
             self._clear()
@@ -135,7 +125,7 @@ class StateFile:
         pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
         stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
         if about and about.pop("checksum", None) != _checksum(about, pending, stale):
-            raise self._db.damaged(_OTHER)
+            raise self._db.damaged(DIFFERENT)
         self.replay = ChangelogReplay(
             about.get("epoch", NO_EPOCH),
             about.get("fences", 0),
@@ -164,8 +154,8 @@ class StateFile:
     def stored_value(self, key: bytes) -> bytes | None:
         """Return the value of a key in the file."""
         self._check()
-        rows = self._read("SELECT value FROM state WHERE key = ?", (key,))
-        return self._unsealed(key, rows[0][0]) if rows else None
+        stored = read_value(self._read, key)
+        return None if stored is None else self._unsealed(key, stored)
 
     def _read(self, statement: str, values: tuple[bytes | int, ...]) -> list[Any]:
         """Return rows; after an error refuse everything, since `process` may ignore it."""
@@ -175,13 +165,11 @@ class StateFile:
             self.fail(error)
             raise
 
-    def _unsealed(self, key: object, sealed: object) -> bytes:
-        """Return the value of a row; SQLite itself finds no damage within values."""
-        if isinstance(key, bytes) and isinstance(sealed, bytes):
-            value = sealed[_SEAL:]
-            if sealed == _sealed(key, value):
-                return value
-        raise self._db.damaged(_OTHER)
+    def _unsealed(self, key: object, stored: object) -> bytes:
+        value = unsealed(key, stored)
+        if value is None:
+            raise self._db.damaged(DIFFERENT)
+        return value
 
     def change(self, key: bytes, value: bytes | None) -> None:
         """Set the value of a key, or delete it; only while an input record is processed.
@@ -217,19 +205,15 @@ class StateFile:
 
     def _rows(self, start: bytes, end: bytes | None, version: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield rows of the file; a cursor that stays open would see, and delay, later transactions."""
-        condition, upper = ("", ()) if end is None else (" AND key < ?", (end,))
-        statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
-        while True:
+
+        def read(statement: str, values: tuple[bytes, ...]) -> list[Any]:
             self._check()
             if self._version != version:
                 raise StoreError(f"{self.file.name} was changed since this iteration began")
-            rows = self._read(statement, (start, *upper))
-            for key, sealed in rows:
-                yield key, self._unsealed(key, sealed)
-            if len(rows) < _AT_ONCE:
-                return
-            # The next key in the order of bytes.
-            start = key + b"\0"
+            return self._read(statement, values)
+
+        for key, stored in read_rows(read, start, end):
+            yield key, self._unsealed(key, stored)
 
     def begin(self) -> None:
         """Begin an input record: accept its changes until it is committed or rolled back."""
@@ -360,7 +344,7 @@ class StateFile:
         puts = [(key, value) for key, value in changes.items() if value is not None]
         self._db.execute_many("DELETE FROM state WHERE key = ?", gone)
         self._db.execute_many(
-            "INSERT OR REPLACE INTO state VALUES (?, ?)", ((key, _sealed(key, value)) for key, value in puts)
+            "INSERT OR REPLACE INTO state VALUES (?, ?)", ((key, sealed(key, value)) for key, value in puts)
         )
         self._db.execute_many("DELETE FROM expiry WHERE key = ?", (row for row in gone if expires(row[0])))
         self._db.execute_many(
@@ -393,16 +377,6 @@ class StateFile:
         about["checksum"] = _checksum(about, replay.uncommitted, replay.stale_keys)
         self._db.execute_many("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
         self._written_ms = written_ms
-
-
-def _sealed(key: bytes, value: bytes) -> bytes:
-    """Return what is stored as the value of a key: its checksum and the value."""
-    return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
-
-
-def expiry_of(value: bytes) -> int:
-    """Return when a value of a store with a time to live expires, in milliseconds; 0 if it has no time."""
-    return int.from_bytes(value[:EXPIRY_BYTES], "big", signed=True)
 
 
 def _checksum(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:

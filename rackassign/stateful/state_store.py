@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from rackassign.stateful.keys import DEFAULT, behind
 from rackassign.stateful.serdes import BYTES, Serde
-from rackassign.stateful.state_file import EXPIRY_BYTES, StateFile, expiry_of
+from rackassign.stateful.state_rows import EXPIRY_BYTES, expiry_of
 from rackassign.stateful.stores import AnyStore, Store, unknown_store
 
 if TYPE_CHECKING:
@@ -24,6 +24,19 @@ else:
 
 Now = Callable[[], int]
 """Returns the stream time of a task, in milliseconds."""
+
+
+class StateSource(Protocol):
+    """What contains the keys of all stores of a task, in the order of bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None without one."""
+
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys from one up to another, or all, with their values, in order."""
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of a key, or delete it."""
 
 
 class StateStore(Generic[K, V]):
@@ -45,7 +58,7 @@ class StateStore(Generic[K, V]):
 
     def __init__(
         self,
-        file: StateFile,
+        file: StateSource,
         prefix: bytes,
         key: Serde[K],
         value: Serde[V],
@@ -161,7 +174,7 @@ class State(StateStore[bytes, bytes]):
 
     __slots__ = ("_declared", "_stores")
 
-    def __init__(self, file: StateFile, stores: Mapping[str, AnyStore] | None = None, now: Now = int) -> None:
+    def __init__(self, file: StateSource, stores: Mapping[str, AnyStore] | None = None, now: Now = int) -> None:
         super().__init__(file, DEFAULT, BYTES, BYTES)
         self._declared = stores or {}
         self._stores: dict[str, StateStore[Any, Any]] = {

@@ -14,7 +14,8 @@ from rackassign.stateful.process_call import Process, check_returned
 from rackassign.stateful.progress import NO_TIME, Progress, decode_progress
 from rackassign.stateful.punctuation import Punctuate
 from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_file import StateFile, expiry_of
+from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.state_rows import expiry_of
 from rackassign.stateful.state_store import State
 from rackassign.stateful.stores import AnyStore
 from rackassign.util.log_once import WarnOnce

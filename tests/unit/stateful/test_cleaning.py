@@ -219,7 +219,7 @@ def test_files_are_listed_beside_a_running_member_without_being_opened(
     monkeypatch.undo()
     found, others = by_partition(files, ["t"])
     (file,) = found[tp(0)]
-    assert file.bytes == sum((tmp_path / name(0, end)).stat().st_size for end in ("", "-wal")) > 0
+    assert file.bytes == sum((tmp_path / name(0, end)).stat().st_size for end in ("", "-wal", "-shm")) > 0
     assert [(each.damaged, each.bytes, each.partition) for each in others] == [(True, 3, 1)]
     shelf.close()
 

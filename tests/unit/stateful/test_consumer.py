@@ -85,7 +85,7 @@ def test_a_full_disk_is_waited_for(
         settle(one)
         assert counted(one) == 5
         assert [each.getMessage() for each in caplog.records if "disk is full" in each.getMessage()] == [
-            f"{one.store(FIRST)._file.file}: database or disk is full: t-0 waits until its local file can be used again"
+            f"{one._shelf.open(FIRST).file}: database or disk is full: t-0 waits until its local file can be used again"
         ]
     assert not list(tmp_path.glob("*.damaged"))
 

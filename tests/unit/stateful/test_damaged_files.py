@@ -46,7 +46,7 @@ def state_of(one: StatefulConsumer, tp: TopicPartition = FIRST) -> dict[bytes, b
 
 
 def file_of(one: StatefulConsumer) -> Path:
-    return one.store(FIRST)._file.file
+    return one._shelf.open(FIRST).file
 
 
 def warnings(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:

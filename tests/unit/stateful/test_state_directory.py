@@ -31,7 +31,7 @@ def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path, caplog: pytes
             drain(one)
             assert mode(folder) == 0o700
             assert {mode(file) for file in folder.iterdir()} == {0o600}
-            assert len(list(folder.iterdir())) == 3
+            assert len(list(folder.iterdir())) == 4
     assert "read by others" not in caplog.text
     # As versions before have left them.
     folder.chmod(0o755)

@@ -136,7 +136,7 @@ def test_files_that_cannot_be_opened_are_left_alone(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", none_left)
-        with pytest.raises(StoreError, match="unable to open database file; each partition needs two open files"):
+        with pytest.raises(StoreError, match="unable to open database file; each partition needs three open files"):
             member(tmp_path)
     again = StateDirectory(tmp_path)
     again.open_existing({"t": kafka.topics[LOG].id})

@@ -1,0 +1,77 @@
+"""The rows of a state file: values with a checksum, read in the order of keys."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+FORMAT = 3
+"""Version of the file format (`PRAGMA user_version`)."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS expiry (key BLOB PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS expiry_at ON expiry (at);
+CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
+"""
+
+EXPIRY_BYTES = 8
+"""Values of a store with a time to live begin with the time at which they expire, in milliseconds."""
+
+DIFFERENT = "it contains other values than were written"
+
+_SEAL = 4
+"""Bytes of a checksum."""
+
+_AT_ONCE = 64
+"""Rows that are read at once: a value may have a megabyte."""
+
+Read = Callable[[str, tuple[bytes, ...]], list[Any]]
+"""Executes a statement and returns its rows."""
+
+
+def sealed(key: bytes, value: bytes) -> bytes:
+    """Return what is stored as the value of a key: its checksum and the value."""
+    return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
+
+
+def unsealed(key: object, stored: object) -> bytes | None:
+    """Return the value of a row; None if it is damaged, which SQLite itself does not find within values."""
+    if isinstance(key, bytes) and isinstance(stored, bytes):
+        value = stored[_SEAL:]
+        if stored == sealed(key, value):
+            return value
+    return None
+
+
+def expiry_of(value: bytes) -> int:
+    """Return when a value of a store with a time to live expires, in milliseconds; 0 if it has no time."""
+    return int.from_bytes(value[:EXPIRY_BYTES], "big", signed=True)
+
+
+def read_value(read: Read, key: bytes) -> Any:  # noqa: ANN401 - whatever a damaged file contains
+    """Return what is stored as the value of a key; None without one."""
+    rows = read("SELECT value FROM state WHERE key = ?", (key,))
+    return rows[0][0] if rows else None
+
+
+def read_rows(read: Read, start: bytes, end: bytes | None) -> Iterator[tuple[Any, Any]]:
+    """Yield keys with what is stored as their values, in order; some rows are read at once.
+
+    Args:
+        read: Executes a statement; called for each few rows, so that no cursor stays open.
+        start: The first key.
+        end: The key behind the last one; None for all.
+    """
+    condition, upper = ("", ()) if end is None else (" AND key < ?", (end,))
+    statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
+    while True:
+        rows = read(statement, (start, *upper))
+        yield from rows
+        if len(rows) < _AT_ONCE:
+            return
+        # The next key in the order of bytes.
+        start = rows[-1][0] + b"\0"
