@@ -24,6 +24,7 @@ from rackassign.stateful.serdes import BYTES, INT, JSON, STR, Serde, msgpack, pa
 from rackassign.stateful.snapshot import StateSnapshot, open_state
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_store import State, StateStore
+from rackassign.stateful.statistics import StateStatistics
 from rackassign.stateful.stores import Store
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "State",
     "StateLostError",
     "StateSnapshot",
+    "StateStatistics",
     "StateStore",
     "StatefulConsumer",
     "Store",

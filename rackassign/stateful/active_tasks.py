@@ -21,6 +21,7 @@ from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_directory import StateDirectory
 from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.statistics import Role, StateCounts, TaskStatistics
 from rackassign.stateful.task_run import Processed, TaskRun, Work, started_run
 from rackassign.stateful.tasks import Tasks
 from rackassign.stateful.validation import OnRestore
@@ -47,6 +48,7 @@ class MemberParts:
         check: Its membership.
         assignor: Its assignor.
         once: Logs a warning once.
+        counts: Its counters.
     """
 
     tasks: Tasks
@@ -56,6 +58,7 @@ class MemberParts:
     check: MembershipCheck
     assignor: StandbyAwareAssignor
     once: WarnOnce
+    counts: StateCounts
 
 
 class ActiveTasks:
@@ -76,6 +79,7 @@ class ActiveTasks:
         self._check = parts.check
         self._assignor = parts.assignor
         self._once = parts.once
+        self._counts = parts.counts
         self._work = work
         self._commit_s = commit_s
         self._on_restore = on_restore
@@ -109,6 +113,20 @@ class ActiveTasks:
         """Return the processing of a task; None if it is not active, or not restored yet."""
         active = self._active.get(task)
         return None if active is None else active.run
+
+    def statistics(self, ends: Mapping[TopicPartition, int]) -> list[TaskStatistics]:
+        """Return how far the tasks are; may be called in any thread.
+
+        Args:
+            ends: End offsets of changelogs, as they were known last.
+        """
+        found = []
+        for task, active in sorted(dict(self._active).items()):
+            restored, to_restore = active.progress()
+            lag = max(0, ends.get(task, 0) - active.store.position)
+            role: Role = "active" if active.ready else "restoring"
+            found.append(TaskStatistics(task, role, lag, restored, to_restore))
+        return found
 
     def wait_ms(self, timeout_ms: int) -> int:
         """Return how long to wait for records, so that nothing else is late."""
@@ -215,6 +233,7 @@ class ActiveTasks:
                 self.store_failed(task, found)
                 continue
             done += found.records
+            self._counts.records += found.records
             for tp, batch in batches.items():
                 if batch[-1].offset < run.next_offset(tp.topic):
                     del todo[tp]
@@ -248,6 +267,7 @@ class ActiveTasks:
         def write() -> None:
             self._settle_one(task, active, wait=True)
             active.commit(run.take_commit(), run.offsets())
+            self._counts.commits += 1
 
         return self._guarded(task, write)
 

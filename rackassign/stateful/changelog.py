@@ -20,6 +20,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful.changelog_topics import Changelog, ensure_changelog_topics
 from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.statistics import StateCounts
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class ChangelogClient:
         topics: Input topics of each kind of task, of which the first one names it (`tasks`).
         config: Settings of the group's consumer, from which those of the other clients are derived.
         rack: Rack of this member, for follower fetching.
+        counts: Counters of the member.
 
     Raises:
         ConfigError: A topic does not exist, or its changelog does not match.
@@ -92,8 +94,14 @@ class ChangelogClient:
     """
 
     def __init__(
-        self, name: Callable[[str], str], topics: Iterable[tuple[str, ...]], config: Mapping[str, Any], rack: str | None
+        self,
+        name: Callable[[str], str],
+        topics: Iterable[tuple[str, ...]],
+        config: Mapping[str, Any],
+        rack: str | None,
+        counts: StateCounts,
     ) -> None:
+        self._counts = counts
         copartitioned = list(topics)
         wanted = {each[0]: name(each[0]) for each in copartitioned}
         self._name = wanted.__getitem__
@@ -198,18 +206,15 @@ class ChangelogClient:
         Raises:
             KafkaUnavailableError: Some may not have been written.
         """
-        log = self._name(tp.topic)
+        log, answers = self._name(tp.topic), list[Any]()
         with self._mapped(log, tp.partition):
-            answers = [
-                self._producer.send(
-                    log,
-                    value=change.log_value(),
-                    key=change.log_key(),
-                    headers=[(HEADER, change.header())],
-                    partition=tp.partition,
+            for change in changes:
+                key, value, header = change.log_key(), change.log_value(), change.header()
+                answers.append(
+                    self._producer.send(log, value=value, key=key, headers=[(HEADER, header)], partition=tp.partition)
                 )
-                for change in changes
-            ]
+                self._counts.changelog_bytes += len(key) + len(value or b"") + len(HEADER) + len(header)
+        self._counts.changelog_records += len(answers)
         return SentRecords(answers, lambda: self._mapped(log, tp.partition))
 
     @contextmanager

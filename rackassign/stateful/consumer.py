@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from rackassign.stateful.snapshot import StateSnapshot
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_directory import StateDirectory
 from rackassign.stateful.state_store import State
+from rackassign.stateful.statistics import StateCounts, StateStatistics, TaskStatistics, publish
 from rackassign.stateful.stores import AnyStore, stores_by_name
 from rackassign.stateful.task_run import Work, stored_state
 from rackassign.stateful.tasks import Tasks, changelog_names
@@ -60,7 +61,8 @@ class StatefulConsumer:
     changelog contains, together with the offset of the input. Other effects of `process` (calls, output) may happen
     twice.
 
-    It may be used by one thread only, except for `state`. `process` must not keep a reference to the state.
+    It may be used by one thread only, except for `state` and `statistics`. `process` must not keep a reference to the
+    state.
 
     Args:
         *input_topics: Topics to read.
@@ -108,6 +110,7 @@ class StatefulConsumer:
         names = check(input_topics, topics, process, state_dir, config)
         check_commit_interval(commit_interval_ms)
         client_settings(config)
+        self._group: str = config["group_id"]
         self._tasks = Tasks(names, copartitioned)
         self._work = Work(process, stores_by_name(stores), check_punctuations(punctuate))
         self._known = _Known({}, {})
@@ -116,7 +119,7 @@ class StatefulConsumer:
         self._looked = float("-inf")
         self._since_poll = ElapsedTime()
         self._once = WarnOnce(log)
-        named = changelog or changelog_names(config["group_id"], self._tasks)
+        named = changelog or changelog_names(self._group, self._tasks)
         self._assignor = StandbyAwareAssignor(
             client_rack,
             client_tags=client_tags,
@@ -127,9 +130,10 @@ class StatefulConsumer:
             copartition=[names] if copartitioned else (),
         )
         with ExitStack() as begun:
-            self._shelf = StateDirectory(Path(state_dir))
+            counts = self._counts = StateCounts()
+            self._shelf = StateDirectory(Path(state_dir), counts)
             begun.callback(self._shelf.close)
-            self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack)
+            self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack, counts)
             begun.callback(self._logs.close)
             self._shelf.open_existing(self._logs.ids)
             self._consumer = RackAwareConsumer(
@@ -144,14 +148,13 @@ class StatefulConsumer:
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
             check_membership = MembershipCheck(self._consumer, self._once)
-            self._active = ActiveTasks(
-                MemberParts(
-                    self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor, self._once
-                ),
-                self._work,
-                commit_s=commit_interval_ms / 1000,
-                on_restore=on_restore,
+            parts = MemberParts(
+                *(self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor),
+                once=self._once,
+                counts=counts,
             )
+            self._active = ActiveTasks(parts, self._work, commit_s=commit_interval_ms / 1000, on_restore=on_restore)
+            publish(self._consumer, self.statistics, counts, self._once)
             begun.callback(self._finish)
             self._publish()
             self._consumer.subscribe(list(names))
@@ -162,6 +165,24 @@ class StatefulConsumer:
     def consumer(self) -> RackAwareConsumer:
         """The consumer of the topics; do not poll it."""
         return self._consumer
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return self._group
+
+    def statistics(self) -> StateStatistics:
+        """Return how far the tasks are, and what was done so far; it may be called in any thread.
+
+        The same is in `consumer.metrics()`, in the group `rackassign-state-metrics`.
+        """
+        known = self._known
+        tasks = self._active.statistics(known.ends)
+        active, standbys = {each.tp for each in tasks}, self._assignor.standbys
+        for task, position in known.positions.items():
+            if task in standbys and task not in active:
+                tasks.append(TaskStatistics(task, "standby", max(0, known.ends.get(task, 0) - position)))
+        return StateStatistics(tuple(sorted(tasks, key=lambda each: each.tp)), replace(self._counts))
 
     def active_partitions(self) -> frozenset[TopicPartition]:
         """Return the input partitions that this member processes, with their state restored."""

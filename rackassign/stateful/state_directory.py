@@ -15,6 +15,7 @@ from rackassign.stateful.file_names import DAMAGED, LOCK, NAMED, parts, state_fi
 from rackassign.stateful.private_files import make_private
 from rackassign.stateful.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
 from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.statistics import StateCounts
 from rackassign.util.file_lock import try_lock
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,15 @@ class StateDirectory:
 
     Args:
         folder: Directory, created if missing. Only its owner can read it.
+        counts: Counters of the member.
 
     Raises:
         StoreError: Another process uses it, or it cannot be created.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
         self._folder = folder
+        self._counts = StateCounts() if counts is None else counts
         self._ids: Mapping[str, str] = {}
         self._open: dict[TopicPartition, StateFile] = {}
         self._waits: dict[TopicPartition, _Wait] = {}
@@ -119,11 +122,11 @@ class StateDirectory:
 
     def _new(self, tp: TopicPartition) -> StateFile:
         file = self._file(tp)
-        store = StateFile(file)
+        store = StateFile(file, self._counts)
         if store.is_old():
             store.close()
             _remove(file)
-            store = StateFile(file)
+            store = StateFile(file, self._counts)
         self._open[tp] = store
         return store
 
@@ -147,6 +150,7 @@ class StateDirectory:
         except OSError as error:
             raise StoreError(f"{damage}; it cannot be renamed: {error.strerror}") from None
         self._open.pop(tp, None)
+        self._counts.damaged_files += 1
         log.warning(
             "%s: it is renamed to %s, and the state of %s-%d is restored from its changelog", damage, aside.name, *tp
         )

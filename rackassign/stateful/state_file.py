@@ -26,6 +26,7 @@ from rackassign.stateful.state_rows import (
     sealed,
     unsealed,
 )
+from rackassign.stateful.statistics import StateCounts
 
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
@@ -42,14 +43,16 @@ class StateFile:
 
     Args:
         file: File, created if missing.
+        counts: Counters of the member, for reads and changes.
 
     Raises:
         DamagedError: It is not a file of rackassign, or it is damaged.
         StoreError: It cannot be opened.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, counts: StateCounts | None = None) -> None:
         self.file = file
+        self._counts = StateCounts() if counts is None else counts
         self.position = 0
         """Offset in the changelog up to which it was read."""
         self.replay = ChangelogReplay()
@@ -145,6 +148,7 @@ class StateFile:
         """Return the value of a key, with the changes that are not in the file; None without one."""
         if self._failure is not None or self._db.damage is not None:
             self._check()
+        self._counts.gets += 1
         # Called for each record, mostly for a key that another record of the interval has changed.
         for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
             if key in changed:
@@ -181,6 +185,7 @@ class StateFile:
             self._check()
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
+        self._counts.puts += 1
         self._changed[key] = value
         self._bytes += len(key) if value is None else len(key) + len(value)
 

@@ -26,12 +26,13 @@ from rackassign.clients.kafka_python.internals.metadata import (
     read_brokers,
     topology,
 )
-from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
+from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics, MetricGroup
 
 __all__ = [
     "Cluster",
     "LocalityMetrics",
     "Membership",
+    "MetricGroup",
     "assignors",
     "brokers",
     "cluster_of",

@@ -1,8 +1,8 @@
-"""Locality of fetches as metrics of kafka-python, so that a consumer's reporters export them."""
+"""Metrics of kafka-python that rackassign adds, so that a consumer's reporters export them: locality, and others'."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,50 @@ from rackassign.util.text import with_version
 GROUP = "rackassign-locality-metrics"
 
 
-class LocalityMetrics:
-    """Publishes a meter of a consumer; reads `_metrics`, which is None if metrics are disabled.
+class MetricGroup:
+    """Adds metrics to a consumer; reads `_metrics`, which is None if metrics are disabled.
 
-    `metrics()` returns names without their tags, so both contain whatever distinguishes two metrics.
+    `metrics()` returns names without their tags, so a name contains whatever distinguishes two metrics.
+
+    Args:
+        consumer: Consumer of the metrics.
+        group: Name of the group.
+        once: Logger for errors.
+        what: What is missing if kafka-python differs, for the warning.
+    """
+
+    def __init__(self, consumer: Consumer, group: str, once: WarnOnce, what: str) -> None:
+        self._metrics = getattr(consumer, "_metrics", None)
+        self._group = group
+        self._once = once
+        self._what = what
+
+    def add(self, name: str, description: str, tags: Mapping[str, str], value: Callable[[], float]) -> Any:
+        """Add a metric; return its name, None if there are no metrics."""
+        if self._metrics is None:
+            return None
+        try:
+            named: Any = self._metrics.metric_name(name, self._group, description, dict(tags))
+            self._metrics.add_metric(named, AnonMeasurable(lambda _config, _now: value()))
+        except Exception:  # noqa: BLE001 - a metric that cannot be shown is still counted
+            self._once.warn(
+                "metrics",
+                "%s differs: %s not among its metrics",
+                with_version("kafka-python"),
+                self._what,
+                exc_info=True,
+            )
+            return None
+        return named
+
+    def remove(self, named: Any) -> None:
+        """Remove a metric."""
+        if self._metrics is not None:
+            self._metrics.remove_metric(named)
+
+
+class LocalityMetrics:
+    """Publishes a meter of a consumer.
 
     Args:
         consumer: Consumer of the metrics.
@@ -27,8 +67,7 @@ class LocalityMetrics:
     """
 
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
-        self._metrics = getattr(consumer, "_metrics", None)
-        self._once = once
+        self._group = MetricGroup(consumer, GROUP, once, "locality is")
         self._pairs: dict[tuple[str, str | None], list[Any]] = {}
 
     def publish(self, meter: FetchMeter) -> None:
@@ -39,10 +78,10 @@ class LocalityMetrics:
             local = meter.locality().local_share()
             return float("nan") if local is None else local
 
-        self._add("local-share", "share of the bytes fetched in the consumer's own rack, 0 to 1", tags, share)
+        self._group.add("local-share", "share of the bytes fetched in the consumer's own rack, 0 to 1", tags, share)
         for kind in ("local", "cross", "unknown"):
             for i, unit in enumerate(("bytes", "records")):
-                self._add(
+                self._group.add(
                     f"{kind}-{unit}-total",
                     f"{unit} fetched, {kind}",
                     tags,
@@ -53,7 +92,7 @@ class LocalityMetrics:
         """Add the traffic of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
         named = [
-            self._add(
+            self._group.add(
                 f"{unit}-of-{topic}-from-{rack or 'unknown'}-total",
                 f"{unit} of {topic} fetched from rack {rack or 'unknown'}",
                 tags,
@@ -65,24 +104,9 @@ class LocalityMetrics:
 
     def withdraw_others(self, meter: FetchMeter, topics: Collection[str]) -> None:
         """Remove the traffic of all topics except these: a pattern subscription may match ever new topics."""
-        over = meter.forget_pairs(topics)
-        if self._metrics is not None:
-            for name in (name for pair in over for name in self._pairs.pop(pair, ())):
-                self._metrics.remove_metric(name)
-
-    def _add(self, name: str, description: str, tags: dict[str, str], value: Callable[[], float]) -> Any:
-        """Add a metric; return its name, None if there are no metrics."""
-        if self._metrics is None:
-            return None
-        try:
-            named: Any = self._metrics.metric_name(name, GROUP, description, tags)
-            self._metrics.add_metric(named, AnonMeasurable(lambda _config, _now: value()))
-        except Exception:  # noqa: BLE001 - a metric that cannot be shown is still counted
-            self._once.warn(
-                "metrics", "%s differs: locality is not among its metrics", with_version("kafka-python"), exc_info=True
-            )
-            return None
-        return named
+        for pair in meter.forget_pairs(topics):
+            for name in self._pairs.pop(pair, ()):
+                self._group.remove(name)
 
 
 def _total(meter: FetchMeter, kind: str, index: int) -> float:
