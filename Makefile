@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SPARK40 := .venv-spark40
+QUIX := .venv-quix
 
 .DEFAULT_GOAL := help
 
@@ -33,6 +34,13 @@ $(SPARK40)/dev.stamp: pyproject.toml
 	@echo "Making a virtual environment with Spark 4.0 in $(SPARK40)"
 	@$(PYTHON) -m venv $(SPARK40)
 	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' 'pyspark[connect]==4.0.*'
+	@touch $@
+
+# What a benchmark alone needs is in no environment but this: it brings a librdkafka and a RocksDB of its own.
+$(QUIX)/dev.stamp: benchmarks/quix-requirements.txt
+	@echo "Making a virtual environment with Quix Streams in $(QUIX)"
+	@$(PYTHON) -m venv $(QUIX)
+	@$(QUIX)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
 .PHONY: demo
@@ -96,9 +104,15 @@ bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside
 	$(SPARK40)/bin/python -m benchmarks.spark
 
 .PHONY: bench-stateful
-bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is killed stand still, with warm copies and without
+bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is killed stand still, with warm copies and without; and bench-stateful-rate
 	$(BIN)/python -m benchmarks.standby
 	$(BIN)/python -m benchmarks.stateful
+	@$(MAKE) --no-print-directory bench-stateful-rate
+
+.PHONY: bench-stateful-rate
+RATE ?=
+bench-stateful-rate: $(VENV)/dev.stamp $(QUIX)/dev.stamp ## Records a second with state, beside Quix Streams; seconds with RATE=--quick
+	$(BIN)/python -m benchmarks.stateful_rate --quix $(QUIX)/bin/python $(RATE)
 
 .PHONY: bench-idle
 bench-idle: $(VENV)/dev.stamp ## What a consumer costs that does nothing: its import, and the memory of a member that does not lead
