@@ -91,7 +91,7 @@ def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
 ) -> None:
     cluster = make_cluster(RACKS)
     create_topic(cluster.bootstrap, "input", SPREAD)
-    done = play(cluster, "input", 13, 6, tmp_path)
+    done = play(cluster, "input", 34, 6, ("kill", "start", "pause", "resume", "restart"), tmp_path)
     assert done.keys() >= {"kill", "pause", "start", "restart"}
 
 
