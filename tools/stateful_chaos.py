@@ -1,6 +1,6 @@
 """Members with state, and at random: members, brokers and disks fail, and the input grows.
 
-python -m tools.stateful_chaos [--seeds 10] [--first 1] [--steps 16] [--kinds kill start damage ..]
+python -m tools.stateful_chaos [--seeds 10] [--first 1] [--steps 24] [--kinds kill start damage ..]
 
 =========== ============================================================================================================
 kill        SIGKILL of a member
@@ -9,9 +9,9 @@ start       one that does not run starts, with the files it left
 pause       SIGSTOP, until `resume`
 freeze      SIGSTOP for longer than the session timeout, then SIGCONT: a former owner wakes
 restart     a broker stops and starts
-damage      random bytes of a page of a state file are overwritten, whether its member runs or not
-damage-log  the same in the log that SQLite keeps beside a file
-fill        the disk of a member is full, until `free`
+damage      random bytes of pages of state files are overwritten: of a member that runs, or is stopped, or starts again
+damage-log  the same in the logs that SQLite keeps beside its files
+fill        the disk of a member is full, until `free`, while records are written
 grow        partitions are added to the input
 =========== ============================================================================================================
 
@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -57,6 +58,9 @@ _FIRST_RECORDS = 1500
 _WORDS = tuple(f"word-{number}" for number in range(400))
 _VALUE_BYTES = 6000
 """With 400 words 2.4 MB for each partition, of which SQLite keeps 2 MB in memory."""
+_DAMAGED_FILES = 4
+_DAMAGED_PAGES = 3
+_RECORDS_WHILE_FULL = 400
 _DRAWS = 50
 _ASIDE = "it is renamed to"
 _WAITS = "waits until its local file can be used again"
@@ -72,10 +76,18 @@ class Schedule:
         seed: Of the dice.
         kinds: What may happen.
         disks: The disks of the members that have one.
+        done: What has happened how often is added to it.
     """
 
     def __init__(
-        self, fleet: Fleet, cluster: Cluster, topic: str, seed: int, kinds: Sequence[str], disks: Mapping[str, Disk]
+        self,
+        fleet: Fleet,
+        cluster: Cluster,
+        topic: str,
+        seed: int,
+        kinds: Sequence[str],
+        disks: Mapping[str, Disk],
+        done: Counter[str],
     ) -> None:
         self._fleet = fleet
         self._cluster = cluster
@@ -84,7 +96,7 @@ class Schedule:
         self._kinds = kinds
         self._disks = disks
         self._paused: dict[str, subprocess.Popen[bytes]] = {}
-        self.done: Counter[str] = Counter()
+        self.done = done
 
     def step(self) -> None:
         """Apply a random event that is possible now, and write some records."""
@@ -147,7 +159,7 @@ class Schedule:
             self._fleet.write(20)
             time.sleep(0.5)
         taken = owned.intersection(p for runs, _ in self._fleet.now().values() for p in runs)
-        self.done["taken over from who was frozen"] += len(taken)
+        self.done["taken over from a frozen member"] += len(taken)
         return self._resume(name)
 
     def _restart(self, _: str) -> bool:
@@ -159,9 +171,21 @@ class Schedule:
         return True
 
     def _damage(self, name: str, pattern: str = "*.sqlite") -> bool:
+        if name in self._paused:
+            # It would have to be resumed, to be ended.
+            return False
+        # A member that runs reads little again of what it has in memory, and one that starts reads all.
+        again = self._dice.choice((self._kill, self._stop, None))
+        again = None if again is None or not again(name) else again
         files = sorted(self._fleet.state_folder(name).glob(pattern))
-        damaged = [damage_page(file, self._dice) for file in self._dice.sample(files, min(len(files), 3))]
+        damaged = [
+            damage_page(file, self._dice)
+            for file in self._dice.sample(files, min(len(files), _DAMAGED_FILES))
+            for _ in range(_DAMAGED_PAGES)
+        ]
         self.done["pages damaged"] += sum(damaged)
+        if again is not None:
+            self._start(name)
         return any(damaged)
 
     def _damage_log(self, name: str) -> bool:
@@ -171,6 +195,7 @@ class Schedule:
         if name not in self._disks or self._disks[name].full:
             return False
         self._disks[name].fill()
+        self._fleet.write(_RECORDS_WHILE_FULL)
         return True
 
     def _free(self, name: str) -> bool:
@@ -224,8 +249,20 @@ KINDS: dict[str, Callable[[Schedule, str], bool]] = {
 }
 
 
-def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[str], folder: Path) -> Counter[str]:
-    """Play a schedule, and check what comes of it; return what happened how often."""
+def play(
+    cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[str], folder: Path, done: Counter[str]
+) -> None:
+    """Play a schedule, and check what comes of it.
+
+    Args:
+        cluster: The brokers.
+        topic: The input, which is empty.
+        seed: Of the schedule.
+        steps: How many events it has.
+        kinds: What may happen.
+        folder: For the state and the output of members.
+        done: What has happened how often is added to it.
+    """
     with ExitStack() as begun:
         disks: dict[str, Disk] = {}
         fleet = Fleet(
@@ -236,7 +273,8 @@ def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[st
                 disks[name] = Disk(fleet.state_folder(name), _DISK_BYTES)
                 begun.callback(disks[name].close)
         begun.callback(fleet.close)
-        schedule = Schedule(fleet, cluster, topic, seed, kinds, disks)
+        begun.callback(_proofs, fleet, done)
+        schedule = Schedule(fleet, cluster, topic, seed, kinds, disks, done)
         # A paused one would not end.
         begun.callback(schedule.resume_all)
         for name in SIX[:4]:
@@ -248,11 +286,14 @@ def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[st
         fleet.write(100)
         check(fleet)
         fleet.end()
-        warnings = fleet.warnings()
-        schedule.done["damaged files set aside"] = sum(_ASIDE in line for line in warnings)
-        schedule.done["waits for a file"] = sum(_WAITS in line for line in warnings)
-        schedule.done["records"] = sum(map(len, fleet.written.values()))
-        return schedule.done
+
+
+def _proofs(fleet: Fleet, done: Counter[str]) -> None:
+    """Count what shows that faults of disks have struck, and what was written in spite of them."""
+    warnings = fleet.warnings()
+    done["damaged files set aside"] = sum(_ASIDE in line for line in warnings)
+    done["waits for a full disk"] = sum(_WAITS in line for line in warnings)
+    done["records"] = sum(map(len, fleet.written.values()))
 
 
 def check(fleet: Fleet) -> None:
@@ -281,27 +322,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seeds", type=int, default=10, help="how many schedules (default: 10)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
-    parser.add_argument("--steps", type=int, default=16, help="of each (default: 16)")
+    parser.add_argument("--steps", type=int, default=24, help="of each (default: 24)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="what may happen (default: all)")
     parser.add_argument("--keep", type=Path, help="keep what members wrote and their state in this folder")
     chosen = parser.parse_args(arguments)
     kinds = possible(chosen.kinds)
     if set(DISKS).intersection(kinds):
         in_namespace("tools.stateful_chaos", sys.argv[1:] if arguments is None else arguments)
+    failed = []
     with LocalCluster(list(RACKS)) as cluster:
         for seed in range(chosen.first, chosen.first + chosen.seeds):
             topic = f"input-{seed}"
             create_topic(cluster.bootstrap, topic, SPREAD)
+            done: Counter[str] = Counter()
             with ExitStack() as place:
                 if chosen.keep is None:
                     folder = Path(place.enter_context(tempfile.TemporaryDirectory()))
                 else:
                     folder = chosen.keep / str(seed)
                     folder.mkdir(parents=True)
-                done = play(cluster, topic, seed, chosen.steps, kinds, folder)
-            events = ", ".join(f"{kind} {done[kind]}" for kind in kinds)
-            found = ", ".join(f"{what} {number}" for what, number in done.items() if what not in KINDS)
-            print(f"seed {seed}: {events}; {found}: each record once", flush=True)
+                try:
+                    play(cluster, topic, seed, chosen.steps, kinds, folder, done)
+                except Exception:  # noqa: BLE001 - the other seeds are played, and then it counts
+                    traceback.print_exc()
+                    failed.append(seed)
+            print(report(seed, kinds, done, failed=seed in failed), flush=True)
+    if failed:
+        raise SystemExit(f"failed: seeds {', '.join(map(str, failed))}")
+
+
+def report(seed: int, kinds: Sequence[str], done: Counter[str], *, failed: bool) -> str:
+    """Return a line: what happened how often, what shows that it has struck, and what came of it."""
+    events = ", ".join(f"{kind} {done[kind]}" for kind in kinds)
+    found = ", ".join(f"{what} {number}" for what, number in sorted(done.items()) if what not in KINDS)
+    return f"seed {seed}: {events}; {found}: {'FAILED' if failed else 'each record once'}"
 
 
 if __name__ == "__main__":

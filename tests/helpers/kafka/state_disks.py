@@ -8,6 +8,7 @@ error, which is damage.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import random
 import shutil
@@ -23,15 +24,16 @@ _SPANS = 16
 _REMOUNT = 32
 _DETACH = 2
 _INSIDE = "RACKASSIGN_OWN_MOUNTS"
-_ENTER = ("unshare", "--user", "--map-root-user", "--mount")
+ENTER = ("unshare", "--user", "--map-root-user", "--mount")
+"""Begins a command that may mount what nothing else sees."""
 
 
 def can_mount() -> bool:
     """Return whether this process can mount disks, or could in a namespace of its own."""
     if _INSIDE in os.environ:
         return True
-    return shutil.which(_ENTER[0]) is not None and (
-        subprocess.run([*_ENTER, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode
+    return shutil.which(ENTER[0]) is not None and (
+        subprocess.run([*ENTER, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode
         == 0
     )
 
@@ -41,7 +43,7 @@ def in_namespace(module: str, arguments: Sequence[str]) -> None:
     if _INSIDE not in os.environ:
         os.environ[_INSIDE] = "1"
         sys.stdout.flush()
-        os.execvp(_ENTER[0], [*_ENTER, sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is meant
+        os.execvp(ENTER[0], [*ENTER, sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is meant
 
 
 class Disk:
@@ -71,9 +73,15 @@ class Disk:
 
     def fill(self) -> None:
         """Leave no space for another page."""
-        used = os.statvfs(self._folder)
-        self._mount((used.f_blocks - used.f_bfree) * used.f_frsize, _REMOUNT)
-        self.full = True
+        while not self.full:
+            used = os.statvfs(self._folder)
+            try:
+                self._mount((used.f_blocks - used.f_bfree) * used.f_frsize, _REMOUNT)
+                self.full = True
+            except OSError as error:
+                # The member has written since, so there is more on it than it would take.
+                if error.errno != errno.EINVAL:
+                    raise
 
     def free(self) -> None:
         """Have space again."""
