@@ -76,7 +76,8 @@ class Disk:
         while not self.full:
             used = os.statvfs(self._folder)
             try:
-                self._mount((used.f_blocks - used.f_bfree) * used.f_frsize, _REMOUNT)
+                # No size at all would be no limit.
+                self._mount(max(PAGE, (used.f_blocks - used.f_bfree) * used.f_frsize), _REMOUNT)
                 self.full = True
             except OSError as error:
                 # The member has written since, so there is more on it than it would take.
