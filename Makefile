@@ -133,7 +133,7 @@ chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make 
 	$(BIN)/python -m tools.chaos --seeds $(SEEDS) --client $(CLIENT)
 
 .PHONY: chaos-stateful
-chaos-stateful: $(VENV)/dev.stamp ## Members with state are killed and paused, brokers restarted: make chaos-stateful SEEDS=20
+chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail at random, and a checker: make chaos-stateful SEEDS=20
 	$(BIN)/python -m tools.stateful_chaos --seeds $(SEEDS)
 
 .PHONY: soak

@@ -26,7 +26,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
 from benchmarks.rate_meter import Job
-from benchmarks.tables import Sheet, show
+from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.testing import LocalCluster, create_topic
 
 PARTITIONS = 6
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="20,000 records, one round: does it still run?")
     parser.add_argument("--only", default="", help="only ways whose name contains this; the first of them is 1")
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables into this document")
     options = parser.parse_args(arguments)
     if options.quick:
         options.records, options.rounds = 20_000, 1
@@ -239,9 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             source = write(cluster.bootstrap, size, options.records)
             sheets.append(sheet(size, rounds(source, ways, options.rounds, options.quix)))
     if options.markdown:
-        print("\n".join(each.markdown() for each in sheets))
-    else:
-        show(sheets)
+        write_markdown(options.markdown, "stateful-rate", sheets)
+    show(sheets)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -92,7 +93,8 @@ def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
 ) -> None:
     cluster = make_cluster(RACKS)
     create_topic(cluster.bootstrap, "input", SPREAD)
-    done = play(cluster, "input", 13, 6, tmp_path)
+    done: Counter[str] = Counter()
+    play(cluster, "input", 34, 6, ("kill", "start", "pause", "resume", "restart"), tmp_path, done)
     assert done.keys() >= {"kill", "pause", "start", "restart"}
 
 

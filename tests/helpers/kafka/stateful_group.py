@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +30,75 @@ SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
 class Fleet:
-    """Members as processes, and what is written for them."""
+    """Members as processes, and what is written for them.
 
-    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, standbys: int) -> None:
-        self._words = (bootstrap, group, topic)
+    Args:
+        bootstrap: Address of the brokers.
+        group: Name of the group.
+        topic: Its input, with `PARTITIONS` partitions.
+        folder: For the state and the output of members.
+        standbys: Copies of each partition.
+        words: What is counted.
+        value_bytes: To how many bytes each count is padded in the state.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        folder: Path,
+        standbys: int,
+        *,
+        words: Sequence[str] = WORDS,
+        value_bytes: int = 0,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
         self._topic = topic
         self._folder = folder
         self._standbys = standbys
+        self._words = words
+        self._value_bytes = value_bytes
+        self._read: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        self.partitions = PARTITIONS
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._before: dict[str, int] = {}
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap)
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap, metadata_max_age_ms=2000)
         self._dice = random.Random(708)
         self.written: defaultdict[int, list[str]] = defaultdict(list)
 
     def start(self, name: str) -> None:
         # What one of that name has said in an earlier life is not about this one.
         self._before[name] = len(self.output_lines(name))
-        words = (name, *self._words, str(self._folder / name), str(self._standbys))
+        given = (self._bootstrap, self._group, self._topic, self.state_folder(name), self._standbys, self._value_bytes)
+        words = [name, *map(str, given)]
         with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.helpers.kafka.stateful_member", *words], stdout=out, stderr=err
             )
 
+    def state_folder(self, name: str) -> Path:
+        """Return where a member keeps its state."""
+        return self._folder / name
+
     def output_lines(self, name: str) -> list[dict[str, Any]]:
+        """Return all that members of this name have written, without a line that is not complete yet."""
         file = self._folder / f"{name}.out"
-        whole = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in whole if line.endswith("\n")]
+        at, lines = self._read.get(name, (0, []))
+        if file.exists():
+            with file.open("rb") as opened:
+                opened.seek(at)
+                more = opened.read()
+            whole = more[: more.rfind(b"\n") + 1]
+            lines += [json.loads(line) for line in whole.splitlines()]
+            self._read[name] = at + len(whole), lines
+        return lines
+
+    def warnings(self) -> list[str]:
+        """Return the lines that all members, past and present, have logged."""
+        files = sorted(self._folder.glob("*.err"))
+        return [line for file in files for line in file.read_text("utf-8", "replace").splitlines()]
 
     def now(self) -> dict[str, tuple[list[int], list[int]]]:
         """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
@@ -88,18 +131,29 @@ class Fleet:
 
     def write(self, records: int) -> None:
         for _ in range(records):
-            partition = self._dice.randrange(PARTITIONS)
-            text = " ".join(self._dice.choices(WORDS, k=3))
+            partition = self._dice.randrange(self.partitions)
+            text = " ".join(self._dice.choices(self._words, k=3))
             self._producer.send(self._topic, text.encode(), partition=partition)
             self.written[partition].append(text)
         self._producer.flush()
+
+    def grown(self, partitions: int) -> None:
+        """Write into the new partitions of the input, too, and expect them to be run."""
+        wait_until(
+            lambda: len(self._producer.partitions_for(self._topic)) >= partitions,
+            "new partitions",
+            timeout_s=_TIMEOUT_S,
+        )
+        self.partitions = partitions
 
     def settled(self, copies: int) -> bool:
         """Return whether each partition is active on one member and a standby on the given number of others."""
         now = self.now()
         runs = Counter(p for theirs, _ in now.values() for p in theirs)
         keeps = Counter(p for _, theirs in now.values() for p in theirs)
-        return len(now) == len(self.running) and all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
+        return len(now) == len(self.running) and all(
+            runs[p] == 1 and keeps[p] == copies for p in range(self.partitions)
+        )
 
     def done(self) -> int:
         """Return how many records all members, past and present, report as processed."""
@@ -113,43 +167,65 @@ class Fleet:
         for process in killed:
             process.wait()
 
+    def stop(self, name: str) -> None:
+        """End one as a service is ended."""
+        process = self.running.pop(name)
+        process.terminate()
+        assert process.wait(_TIMEOUT_S) == 0, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+
     def counts_right(self, timeout_s: float) -> None:
         """Wait until the state is that of all records, each once; too much of one, and it never is."""
         wait_until(lambda: self.state() == self.expected(), "each record counted once", timeout_s=timeout_s)
+
+    def copies_right(self, copies: int, timeout_s: float) -> None:
+        """Wait until as many copies as there are to be of each partition are the same as its state."""
+
+        def right() -> bool:
+            expected = self.expected()
+            found = [each for line in self._asked() for each in line["copies"].items()]
+            kept = Counter(int(partition) for partition, state in found if state == expected.get(int(partition), {}))
+            return len(found) == copies * self.partitions and all(kept[p] == copies for p in range(self.partitions))
+
+        wait_until(right, "copies of all that was counted", timeout_s=timeout_s)
 
     def state(self) -> dict[int, dict[str, int]]:
         """Ask all for their states, and return that of each partition; asked again while one is on its way."""
         found: list[tuple[int, dict[str, int]]] = []
 
         def whole() -> bool:
-            before = {name: len(self._states(name)) for name in self.running}
-            for process in self.running.values():
-                process.send_signal(signal.SIGUSR1)
-            for name, had in before.items():
-                wait_until(lambda name=name, had=had: len(self._states(name)) > had, f"the state of {name}")  # type: ignore[misc]
-            states = (self._states(name)[-1] for name in self.running)
-            found[:] = [(int(partition), state) for theirs in states for partition, state in theirs.items()]
-            return sorted(partition for partition, _ in found) == list(range(PARTITIONS))
+            found[:] = [(int(partition), state) for line in self._asked() for partition, state in line["state"].items()]
+            return sorted(partition for partition, _ in found) == list(range(self.partitions))
 
         wait_until(whole, "a state of each partition", timeout_s=_TIMEOUT_S)
         return dict(found)
 
-    def _states(self, name: str) -> list[dict[str, dict[str, int]]]:
-        return [line["state"] for line in self.output_lines(name) if "state" in line]
+    def _asked(self) -> list[dict[str, Any]]:
+        """Ask all for their states, and return the answers."""
+        before = {name: len(self._states(name)) for name in self.running}
+        for process in self.running.values():
+            process.send_signal(signal.SIGUSR1)
+        for name, had in before.items():
+            wait_until(lambda name=name, had=had: len(self._states(name)) > had, f"the state of {name}")  # type: ignore[misc]
+        return [self._states(name)[-1] for name in self.running]
+
+    def _states(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in self.output_lines(name) if "state" in line]
 
     def end(self) -> None:
         """End all as a service is ended, and see that they do."""
         for process in self.running.values():
             process.terminate()
         for name, process in self.running.items():
-            assert process.wait(60) == 0, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+            assert process.wait(_TIMEOUT_S) == 0, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
         self.running.clear()
 
     def expected(self) -> dict[int, dict[str, int]]:
-        return {
-            partition: {**Counter(" ".join(texts).split()), COUNTED.decode(): len(texts)}
-            for partition, texts in self.written.items()
-        }
+        """Return the state of each partition with all that was written, each record once."""
+        return {partition: self._counted(self.written.get(partition, [])) for partition in range(self.partitions)}
+
+    @staticmethod
+    def _counted(texts: Sequence[str]) -> dict[str, int]:
+        return {**Counter(" ".join(texts).split()), COUNTED.decode(): len(texts)} if texts else {}
 
     def close(self) -> None:
         self._producer.close()

@@ -1,10 +1,10 @@
 """A member with state as a process of its own, which can be stopped and killed: counts words, and says what it does.
 
-python -m tests.helpers.kafka.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS
+python -m tests.helpers.kafka.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS VALUE_BYTES
 
 The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something (`of`
-which partitions) and for each change of what it runs; SIGUSR1 has it write the whole state of what it runs, and SIGTERM
-ends it.
+which partitions) and for each change of what it runs; SIGUSR1 has it write the whole state of what it runs and of what
+it keeps, and SIGTERM ends it. The numbers of its state are padded to so many bytes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.model import TopicPartition
+from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from rackassign.strategies.standby import StandbyOptions
 from tests.helpers.kafka.consumers import CONSUMER
 
@@ -23,10 +26,10 @@ TAGS = ("zone", "cluster")
 COUNTED = b"#records"
 
 
-def count(record: Any, store: StateStore) -> None:
+def count(record: Any, store: StateStore, value_bytes: int) -> None:
     """Count the words of a record, and records: done twice, both would be wrong."""
     for word in (*record.value.split(), COUNTED):
-        store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
+        store.put(word, (b"%d" % (int(store.get(word) or 0) + 1)).ljust(value_bytes))
 
 
 def write_line(**told: Any) -> None:
@@ -41,14 +44,23 @@ def rest(member: StatefulConsumer) -> list[int]:
     return [coordinator._generation.generation_id] if rests else []
 
 
+def readable(member: StatefulConsumer, places: Iterable[TopicPartition]) -> dict[int, dict[str, int]]:
+    """Return the state of each of these partitions, without those whose file cannot be read now."""
+    found = {}
+    for place in places:
+        with suppress(StoreError):
+            found[place.partition] = {key.decode(): int(value) for key, value in member.store(place).items()}
+    return found
+
+
 def main() -> None:
     """Run until told to end."""
-    name, bootstrap, group, topic, folder, standbys = sys.argv[1:]
+    name, bootstrap, group, topic, folder, standbys, value_bytes = sys.argv[1:]
     asked: list[int] = []
     of: set[int] = set()
 
     def process(record: Any, store: StateStore) -> None:
-        count(record, store)
+        count(record, store, int(value_bytes))
         of.add(record.partition)
 
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -83,11 +95,8 @@ def main() -> None:
                 of.clear()
             if signal.SIGUSR1 in asked:
                 asked.remove(signal.SIGUSR1)
-                state = {
-                    place.partition: {key.decode(): int(value) for key, value in member.store(place).items()}
-                    for place in member.active_partitions()
-                }
-                write_line(state=state)
+                state = readable(member, member.active_partitions())
+                write_line(state=state, copies=readable(member, member.standby_partitions()))
 
 
 if __name__ == "__main__":
