@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from rackassign.errors import RackassignError
+from rackassign.util.text import short_repr
 
 _MOST_BYTES = 500
 """SQLite refuses paths of more than 512 bytes, and those of its other files are a little longer."""
 
+_BUSY_MS = 1000
+
+_LOG_BYTES = 4 << 20
+"""Size of the write-ahead log from which on it is taken into the file; as SQLite does by itself."""
+
 _FILES = "each partition needs three open files (ulimit -n)"
 _FULL = "database or disk is full"
-_DAMAGE = ("disk I/O error", "malformed", "no such table", "no such column", "has no column")
+_NO_DAMAGE = (_FULL, "unable to open", "locked", "readonly", "out of memory", "interrupted", "too many")
+"""What operational errors report that has nothing to do with the content of a file."""
 
 
 class StoreError(RackassignError):
@@ -49,11 +56,12 @@ class SqliteFile:
         self._file = file
         self.damage: DamagedError | None = None
         """The first damage that was found; the file is not to be used after that."""
+        self._checkpoint_at = _LOG_BYTES
         check_path(file)
         self._create()
         with self._mapped():
             # Transactions begin explicitly only, in whichever thread.
-            self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=1.0)
+            self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000)
         try:
             with self._mapped():
                 self._prepare(schema, version)
@@ -82,6 +90,7 @@ class SqliteFile:
         self._db.execute("PRAGMA journal_mode = WAL")
         # After a crash of the machine the last transactions may be missing; the changelog has them.
         self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
         if not found:
             self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
 
@@ -100,6 +109,16 @@ class SqliteFile:
         with self._mapped():
             self._db.executemany(statement, rows)
 
+    def verify(self) -> None:
+        """Check the structure of the whole file; values are checked by their checksums.
+
+        Raises:
+            DamagedError: A page is damaged, in two places, or missing.
+        """
+        rows = self.execute("PRAGMA quick_check(1)")
+        if rows != [("ok",)]:
+            raise self.damaged(f"quick_check: {short_repr(rows[0][0] if rows else None)}")
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Begin a transaction, which is committed at the end, or rolled back after any error."""
@@ -110,6 +129,33 @@ class SqliteFile:
         except BaseException:
             self._roll_back()
             raise
+
+    def checkpoint(self) -> None:
+        """Take a long write-ahead log into the file, and empty it.
+
+        SQLite itself would keep the log, to overwrite it. If a page of such a log is damaged, the pages before it are
+        read from the log, and newer versions of others from the file: a tree that fits together by chance only.
+
+        Raises:
+            DamagedError: The file is damaged.
+            StoreError: It cannot be written now; the log has everything.
+        """
+        size = self._log_bytes()
+        if size < self._checkpoint_at:
+            return
+        # A reader beside the member would be waited for.
+        self.execute("PRAGMA busy_timeout = 0")
+        try:
+            ((busy, _, _),) = self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        self._checkpoint_at = size + _LOG_BYTES if busy else _LOG_BYTES
+
+    def _log_bytes(self) -> int:
+        try:
+            return Path(f"{self._file}-wal").stat().st_size
+        except OSError:
+            return 0
 
     def _roll_back(self) -> None:
         """End a transaction that SQLite has not ended itself; a refused COMMIT leaves it open."""
@@ -152,6 +198,9 @@ class SqliteFile:
                 raise DiskFullError(f"{self._file}: {text}") from None
             hint = f"; {_FILES}" if "unable to open" in text else ""
             raise StoreError(f"{self._file}: {text}{hint}") from None
+        except UnicodeDecodeError:
+            # SQLite quotes what it has found in its messages.
+            raise self.damaged("its schema is no text") from None
 
 
 def check_path(file: Path) -> None:
@@ -168,10 +217,10 @@ def check_path(file: Path) -> None:
 
 
 def _is_damage(error: sqlite3.Error, text: str) -> bool:
-    """Return whether the file is damaged, as opposed to a full disk, missing descriptors or a closed file.
+    """Return whether the content of a file is damaged, as opposed to a full disk, missing descriptors or a closed file.
 
-    Error codes exist from Python 3.11 on only.
+    A damaged page can cause any message, so what is no damage is listed. Error codes exist from Python 3.11 on only.
     """
-    if isinstance(error, sqlite3.IntegrityError) or type(error) is sqlite3.DatabaseError:
-        return True
-    return isinstance(error, sqlite3.OperationalError) and any(each in text for each in _DAMAGE)
+    if isinstance(error, sqlite3.OperationalError):
+        return not any(each in text for each in _NO_DAMAGE)
+    return not isinstance(error, sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +17,7 @@ from rackassign.stateful.keys import expires
 from rackassign.stateful.overlay import Overlay
 from rackassign.stateful.records import NO_COMMIT, ChangelogRecord
 from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
-from rackassign.stateful.sqlite_file import SqliteFile, StoreError
+from rackassign.stateful.sqlite_file import DamagedError, SqliteFile, StoreError
 from rackassign.stateful.state_rows import (
     DIFFERENT,
     FORMAT,
@@ -28,9 +30,13 @@ from rackassign.stateful.state_rows import (
 )
 from rackassign.stateful.statistics import StateCounts
 
+log = logging.getLogger(__name__)
+
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
 _EXPIRED = "SELECT key FROM expiry WHERE at <= ? ORDER BY at, key LIMIT ?"
+
+_LONG_S = 5.0
 
 _CONFIRM_MS = 3_600_000
 
@@ -69,6 +75,7 @@ class StateFile:
         self._db = SqliteFile(file, SCHEMA, FORMAT)
         try:
             self._load()
+            self._verify()
         except BaseException:
             with suppress(StoreError):
                 # The first error is raised.
@@ -127,7 +134,12 @@ class StateFile:
         about = dict(self._db.execute("SELECT name, value FROM about"))
         pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
         stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
-        if about and about.pop("checksum", None) != _checksum(about, pending, stale):
+        try:
+            right = not about or about.pop("checksum", None) == _checksum(about, pending, stale)
+        except TypeError:
+            # Damaged rows may have values of any type.
+            right = False
+        if not right:
             raise self._db.damaged(DIFFERENT)
         self.replay = ChangelogReplay(
             about.get("epoch", NO_EPOCH),
@@ -143,6 +155,24 @@ class StateFile:
         self.position = about.get("position", 0)
         self._written_ms = about.get("written_ms", 0)
         self._version += 1
+
+    def _verify(self) -> None:
+        """Read the whole state once: a damaged key could hide others from a search, and no error would show that.
+
+        Raises:
+            DamagedError: A row is damaged, or the structure of the file.
+        """
+        if not self.position:
+            if self._db.execute("SELECT 1 FROM state LIMIT 1"):
+                raise self._db.damaged(DIFFERENT)
+            return
+        begun = time.monotonic()
+        self._db.verify()
+        for key, stored in read_rows(self._db.execute, b"", None):
+            self._unsealed(key, stored)
+        took_s = time.monotonic() - begun
+        if took_s > _LONG_S:
+            log.info("%s was checked in %.1f s", self.file, took_s)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, with the changes that are not in the file; None without one."""
@@ -325,6 +355,13 @@ class StateFile:
                 self._load()
                 self._failure = None
             raise
+        try:
+            self._db.checkpoint()
+        except DamagedError:
+            raise
+        except StoreError:
+            # The log has everything, and the next transaction finds out whether the file can be written.
+            log.debug("%s: its log is not taken into it now", self.file, exc_info=True)
 
     def confirm(self) -> None:
         """Note that the changelog has no further records; the file contains this at intervals of an hour.

@@ -59,7 +59,7 @@ def read_value(read: Read, key: bytes) -> Any:  # noqa: ANN401 - whatever a dama
 
 
 def read_rows(read: Read, start: bytes, end: bytes | None) -> Iterator[tuple[Any, Any]]:
-    """Yield keys with what is stored as their values, in order; some rows are read at once.
+    """Yield keys with what is stored as their values, in order; None for a value behind which the order is damaged.
 
     Args:
         read: Executes a statement; called for each few rows, so that no cursor stays open.
@@ -70,8 +70,13 @@ def read_rows(read: Read, start: bytes, end: bytes | None) -> Iterator[tuple[Any
     statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
     while True:
         rows = read(statement, (start, *upper))
-        yield from rows
+        for key, stored in rows:
+            if not isinstance(key, bytes) or key < start:
+                # In a damaged tree the same rows could be found for ever.
+                yield key, None
+                return
+            yield key, stored
+            # The next key in the order of bytes.
+            start = key + b"\0"
         if len(rows) < _AT_ONCE:
             return
-        # The next key in the order of bytes.
-        start = rows[-1][0] + b"\0"

@@ -164,3 +164,23 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     made.close()
     with pytest.raises(StoreError, match="has format 99, only 3 can be read"):
         StateSnapshot(file, {})
+
+
+def test_a_reader_delays_no_commit_and_the_log_is_emptied_behind_it(kafka: Kafka, tmp_path: Path) -> None:
+    def log_bytes() -> int:
+        return (next(tmp_path.glob("*.sqlite-wal"))).stat().st_size
+
+    with started(tmp_path, process=lambda r, state: state.put(b"%d" % r.offset, b"x" * 100_000)) as one:
+        kafka.feed(0, 10)
+        drain(one)
+        with one.state(FIRST) as state:
+            for _ in range(10):
+                kafka.feed(0, 20)
+                drain(one)
+            assert log_bytes() > 16 << 20
+            assert len(list(state.items())) == 10
+        for _ in range(5):
+            kafka.feed(0, 20)
+            drain(one)
+        assert log_bytes() < 8 << 20
+        assert len(list(one.store(FIRST).items())) == 310

@@ -131,13 +131,11 @@ def test_a_damaged_page_is_found_or_changes_nothing(tmp_path: Path) -> None:
     assert sum(isinstance(each, DamagedError) for each in found) > _SEEDS / 3, "most pages are in use"
 
 
-@pytest.mark.xfail(strict=True, reason="damage that SQLite reports as a text that is no text, or as another format")
 def test_whatever_is_wrong_with_a_damaged_page_is_reported_as_damage(tmp_path: Path) -> None:
     found = after_damage(tmp_path, "*.sqlite")
     assert [each for each in found if isinstance(each, Exception) and not isinstance(each, DamagedError)] == []
 
 
-@pytest.mark.xfail(strict=True, reason="a damaged key on the way to another one hides it")
 def test_a_key_that_is_hidden_by_damage_is_not_reported_as_missing(tmp_path: Path) -> None:
     original = StateFile(tmp_path / "original.sqlite")
     original.apply([ChangelogRecord("last", 0, number, *each) for number, each in enumerate(MANY.items())], len(MANY))
@@ -206,9 +204,6 @@ def after_log_damage(folder: Path, batches: int, seeds: int) -> list[tuple[bool,
     return found
 
 
-@pytest.mark.xfail(
-    strict=True, reason="SQLite reads the pages before the damage from the log, and newer ones from the file"
-)
 def test_a_damaged_log_never_leaves_a_state_that_the_changelog_does_not_complete(tmp_path: Path) -> None:
     found = after_log_damage(tmp_path, batches=600, seeds=15)
     assert found
