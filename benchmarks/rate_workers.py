@@ -1,6 +1,8 @@
 """The other workers of `benchmarks.stateful_rate`: they count records of each key, and report what that took.
 
-python -m benchmarks.rate_workers KIND BATCH BOOTSTRAP GROUP TOPIC FOLDER RECORDS
+python -m benchmarks.rate_workers KIND NUMBER BOOTSTRAP GROUP TOPIC FOLDER RECORDS
+
+NUMBER is the size of a batch, and of `stateful` the interval between commits, in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _POLL_MS = 500
 _SCHEMA = "CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 
 
-def stateful(batch: int, job: Job) -> None:
-    """`StatefulConsumer`, with its defaults but for the size of a batch."""
+def stateful(commit_interval_ms: int, job: Job) -> None:
+    """`StatefulConsumer`, with its defaults but for the interval between commits."""
     meter = Meter(job.records)
 
     def count(record: Any, store: StateStore) -> None:
@@ -35,11 +37,12 @@ def stateful(batch: int, job: Job) -> None:
         state_dir=job.folder,
         bootstrap_servers=job.bootstrap,
         group_id=job.group,
-        max_poll_records=batch,
+        commit_interval_ms=commit_interval_ms,
     )
     with member:
         while not meter.complete:
             member.poll(_POLL_MS)
+        member.commit()
         meter.end()
         found = {
             key.decode(): int(value)

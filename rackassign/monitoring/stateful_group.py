@@ -102,11 +102,32 @@ def describe_state(group: GroupDescription) -> GroupState:
     for tp in tps:
         if tp not in changelogs and tp.topic in logs:
             changelogs[tp] = TopicPartition(logs[tp.topic], tp.partition)
+    _share(group.name, tps, copies, changelogs)
     partitions = tuple(
         PartitionState(tp, changelogs.get(tp), active.get(tp), tuple(sorted(copies.get(tp, ()), key=_name)))
         for tp in tps
     )
     return GroupState(group, partitions, {m: {} if i is None else dict(i.tags) for m, i in sent.items()})
+
+
+def _share(
+    group: str,
+    tps: Iterable[TopicPartition],
+    copies: dict[TopicPartition, list[StateCopy]],
+    changelogs: dict[TopicPartition, TopicPartition],
+) -> None:
+    """Give all co-partitioned topics the changelog and the copies, which are named by the first one of them.
+
+    Members do not send which topics are co-partitioned. The name of the changelog shows it, unless it is one of the
+    user's.
+    """
+    topics = sorted({tp.topic for tp in tps})
+    name = default_changelog(group, "-".join(topics))
+    for tp in tps:
+        first = TopicPartition(topics[0], tp.partition)
+        if first in changelogs and changelogs[first].topic == name:
+            changelogs[tp] = changelogs[first]
+            copies[tp] = copies.get(first, [])
 
 
 def default_changelog(group: str, topic: str) -> str:

@@ -97,3 +97,22 @@ def test_a_group_without_copies_has_changelogs_by_their_default_names_where_thes
     kept = describe_state(group(member("one", [0], [1], {}), name="other"))
     assert with_default_changelogs(kept, sizes) is kept
     assert asked == ["g-t-changelog"]
+
+
+def test_copartitioned_topics_have_one_changelog_and_the_same_copies() -> None:
+    def joins(name: str, owned: Sequence[int], copies: Sequence[int]) -> MemberDescription:
+        standby = {TaskId(0, p, "orders"): (TopicPartition("g-orders-payments-changelog", p),) for p in copies}
+        return replace(
+            member(name, [], [], {}),
+            assigned={topic: tuple(owned) for topic in ("orders", "payments")},
+            assignment_data=encode_streams_assignment(StreamsAssignmentInfo((), standby)),
+        )
+
+    one, two = joins("one", [0, 1], []), joins("two", [], [0])
+    found = describe_state(group(one, two))
+    shown = [(each.tp, each.changelog, [copy.member.id for copy in each.copies]) for each in found.partitions]
+    assert shown == [
+        (TopicPartition(topic, p), TopicPartition("g-orders-payments-changelog", p), [] if p else ["two"])
+        for topic in ("orders", "payments")
+        for p in (0, 1)
+    ]
