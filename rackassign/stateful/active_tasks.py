@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 _WRITING_MS = 5
 """How long to wait for records while a commit is being written, whose offsets are committed after that."""
 
+_HAND_OVER_S = 2.0
+_LOOK_S = 0.002
+
 _COMMIT_BYTES = 4 << 20
 """Changes of a task that are committed before the interval is over."""
 
@@ -143,8 +146,7 @@ class ActiveTasks:
 
     def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Take the tasks that are assigned to this member, and release those that are not any more."""
-        for task in set(self._active) - assigned:
-            self.release(task)
+        self._hand_over(set(self._active) - assigned)
         for task, active in list(self._active.items()):
             if active.store.failure is not None:
                 self.store_failed(task, active.store.failure)
@@ -164,6 +166,32 @@ class ActiveTasks:
             store = self._shelf.available(task) if self._logs.has(task) else None
             if store is not None:
                 self._active[task] = self._taken(task, store)
+
+    def _hand_over(self, tasks: AbstractSet[TopicPartition]) -> None:
+        """Commit what was processed of revoked tasks, if that is possible soon, and release them.
+
+        If their next owners were faster, these commits do not count, and the records are processed again.
+        """
+        until = time.monotonic() + _HAND_OVER_S
+        while left := [task for task in sorted(tasks) if self._writes_more(task)]:
+            if time.monotonic() >= until:
+                log.info("%d revoked tasks are released without their last commit", len(left))
+                break
+            time.sleep(_LOOK_S)
+        for task in tasks & set(self._active):
+            self.release(task)
+
+    def _writes_more(self, task: TopicPartition) -> bool:
+        """Settle, or begin, the last commit of a task; return whether one is being written."""
+        active = self._active.get(task)
+        if active is None or active.run is None:
+            return False
+        run = active.run
+        if active.writes:
+            self._guarded(task, lambda: self._settle_one(task, active, wait=False), owned=False)
+        if task in self._active and not active.writes and run.changed:
+            self._commit(task, active, run, owned=False)
+        return task in self._active and active.writes
 
     def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
         generation = self._generation
@@ -261,7 +289,7 @@ class ActiveTasks:
                 self._committed_at = now if due else self._committed_at
                 self._commit(task, active, run)
 
-    def _commit(self, task: TopicPartition, active: ActiveTask, run: TaskRun) -> bool:
+    def _commit(self, task: TopicPartition, active: ActiveTask, run: TaskRun, *, owned: bool = True) -> bool:
         """Write the changes of a task, behind the commit that is being written; return whether that succeeded."""
 
         def write() -> None:
@@ -269,7 +297,7 @@ class ActiveTasks:
             active.commit(run.take_commit(), run.offsets())
             self._counts.commits += 1
 
-        return self._guarded(task, write)
+        return self._guarded(task, write, owned=owned)
 
     def _settle(self, *, wait: bool) -> None:
         """Apply the commits that have been written."""
@@ -312,15 +340,21 @@ class ActiveTasks:
             if active.ready and not active.writes and bounds[task][1] != active.store.position:
                 self._guarded(task, active.reconcile)
 
-    def _guarded(self, task: TopicPartition, act: Callable[[], None]) -> bool:
-        """Act as the owner of a task; return whether that succeeded. If not, the state is restored again."""
+    def _guarded(self, task: TopicPartition, act: Callable[[], None], *, owned: bool = True) -> bool:
+        """Act as the owner of a task; return whether that succeeded. If not, the state is restored again.
+
+        Args:
+            task: The task.
+            act: What is done.
+            owned: Whether the group has assigned the task to this member now.
+        """
         try:
             act()
         except FencedError:
             log.info("%s-%d: another member owns it, or has owned it", *task)
             # Either another member owned it between two generations of this member, or this member is out of the group
             # and has not noticed yet: then its next generation may have the task.
-            if continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
+            if owned and continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
                 self._fenced.add(task)
                 self._assignor.request_rejoin()
         except KafkaUnavailableError as error:

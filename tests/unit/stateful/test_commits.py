@@ -90,6 +90,62 @@ def test_an_interval_that_is_not_over_at_the_end_is_committed(kafka: Kafka, tmp_
     assert seen == []
 
 
+def test_what_was_processed_of_a_revoked_partition_is_committed_before_it_is_released(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def process(record: Record, store: StateStore) -> None:
+        seen.append(record.offset)
+        count(record, store)
+
+    with (
+        member(tmp_path / "1", process=process, commit_interval_ms=MINUTE_MS) as one,
+        member(tmp_path / "2", process=process, commit_interval_ms=MINUTE_MS) as other,
+    ):
+        give(one, 0, 1)
+        give(other)
+        drain(one)
+        one._active._committed_at = time.monotonic()
+        kafka.feed(0, 7)
+        drain(one)
+        asked: list[int] = []
+        one._assignor.request_rejoin = lambda: asked.append(1)  # type: ignore[method-assign]
+        give(one, 1)
+        one.poll(0)
+        give(other, 0)
+        drain(other)
+        assert (counted(other), seen) == (7, [0, 1, 2, 3, 4, 5, 6])
+        # A next owner that is faster makes the commit ineffective, which disturbs nobody.
+        other._active._committed_at = time.monotonic()
+        kafka.feed(0, 2)
+        other.poll(0)
+        give(one, 0)
+        drain(one)
+        give(other, 1)
+        other.poll(0)
+        drain(one)
+        assert (counted(one), asked) == (9, [])
+    assert seen[7:] == [7, 8, 7, 8]
+
+
+def test_a_revoked_partition_is_released_although_its_commit_is_not_acknowledged(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_tasks, "_HAND_OVER_S", 0.05)
+    with member(tmp_path, commit_interval_ms=MINUTE_MS) as one:
+        give(one, 0)
+        kafka.feed(0, 1)
+        drain(one)
+        kafka.late = True
+        kafka.feed(0, 1)
+        one.poll(0)
+        give(one)
+        one.poll(0)
+        assert one.active_partitions() == frozenset()
+        kafka.late = False
+
+
 def test_a_poll_does_not_wait_for_records_longer_than_a_commit_may_wait(kafka: Kafka, tmp_path: Path) -> None:
     with member(tmp_path, commit_interval_ms=200) as one:
         give(one, 0)
