@@ -252,6 +252,7 @@ class StatefulConsumer:
         done = 0
         try:
             self._apply_assignment()
+            self._inputs.received(todo)
             reading = self._active.reading()
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))

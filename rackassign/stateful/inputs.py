@@ -37,10 +37,19 @@ class Inputs:
         self._once = once
         # Where each partition begins that was asked for since it was assigned.
         self._first: dict[TopicPartition, int] = {}
+        # The first record of each partition that was received since it was assigned.
+        self._received: dict[TopicPartition, int] = {}
 
     def assigned(self) -> set[TopicPartition]:
         """Return the input partitions that are assigned to this member."""
-        return {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
+        assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
+        self._received = {tp: offset for tp, offset in self._received.items() if tp in assigned}
+        return assigned
+
+    def received(self, records: Mapping[TopicPartition, Sequence[Any]]) -> None:
+        """Note where records begin: if they are not committed, and there is no state, nothing else has that offset."""
+        for tp, batch in records.items():
+            self._received.setdefault(tp, batch[0].offset)
 
     def forget(self, task: TopicPartition) -> None:
         """Stop reading a task that this member does not own any more, or not yet."""
@@ -54,7 +63,7 @@ class Inputs:
         self._consumer.pause(*(tp for tp in map(_client_tp, self._tasks.inputs(task)) if tp in assigned))
 
     def rewind(self, tp: TopicPartition, offset: int) -> None:
-        """Read records again; if there is no state yet, their offset is stored nowhere else."""
+        """Read records again."""
         if _client_tp(tp) in self._consumer.assignment():
             self._consumer.seek(_client_tp(tp), offset)
 
@@ -82,6 +91,8 @@ class Inputs:
                 self._consumer.seek(_client_tp(tp), start)
             elif self._repeated:
                 self._consumer.seek_to_beginning(_client_tp(tp))
+            elif tp in self._received:
+                self._consumer.seek(_client_tp(tp), self._received[tp])
         self._consumer.resume(*map(_client_tp, starts))
         return True
 

@@ -18,7 +18,7 @@ from rackassign.stateful import StatefulConsumer, StateStore, active_tasks
 from rackassign.stateful.keys import DEFAULT, PROGRESS
 from rackassign.stateful.progress import decode_progress
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
-from tests.helpers.fakes.kafka import Headers, Kafka, Record
+from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member
 
 MINUTE_MS = 60_000
@@ -127,6 +127,29 @@ def test_what_was_processed_of_a_revoked_partition_is_committed_before_it_is_rel
         drain(one)
         assert (counted(one), asked) == (9, [])
     assert seen[7:] == [7, 8, 7, 8]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("fails", ["answer", "lost"])
+def test_records_whose_first_commit_fails_are_read_again(kafka: Kafka, tmp_path: Path, reset: str, fails: str) -> None:
+    with member(tmp_path, auto_offset_reset=reset, max_poll_records=2) as one:
+        give(one, 0)
+        drain(one)
+        group = one.consumer
+        assert isinstance(group, Member)
+        kafka.feed(0, 5)
+        if fails == "answer":
+            kafka.refuse[:] = ["answer"]
+            drain(one)
+        else:
+            # The group went on without this member, which is back with the partition at once; nothing was committed.
+            one.poll(0)
+            one._active.release_all()
+            one._assignor._standby_codec.generation += 2
+            del kafka.topics[LOG].logs[0][:]
+            kafka.committed.clear()
+            drain(one)
+        assert counted(one) == 5
 
 
 def test_a_revoked_partition_is_released_although_its_commit_is_not_acknowledged(
