@@ -274,10 +274,11 @@ class StatefulConsumer:
         """Take assigned tasks, and release revoked ones."""
         assigned = self._inputs.assigned()
         whole = self._tasks.whole(assigned)
-        for tp in assigned:
-            if self._tasks.of(tp) not in whole:
-                self._inputs.stop(self._tasks.of(tp))
-        self._grow(whole | self._assignor.standbys)
+        tasks = set(map(self._tasks.of, assigned))
+        for task in tasks - whole:
+            self._inputs.stop(task)
+        # Also those of which a part is missing: a co-partitioned topic may have been extended alone.
+        self._grow(tasks | self._assignor.standbys)
         self._active.assign(whole)
 
     def _grow(self, tasks: set[TopicPartition]) -> None:
