@@ -30,16 +30,28 @@ SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
 class Fleet:
-    """Members as processes, and what is written for them."""
+    """Members as processes, and what is written for them.
 
-    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, standbys: int) -> None:
+    Args:
+        bootstrap: Addresses of brokers.
+        group: Their group.
+        topic: What they read; several, with commas between them, are co-partitioned.
+        folder: Where they have their directories and their output.
+        standbys: Standbys of each partition.
+        partitions: Partitions of each topic.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, folder: Path, standbys: int, partitions: int = PARTITIONS
+    ) -> None:
         self._words = (bootstrap, group, topic)
-        self._topic = topic
+        self._topics = topic.split(",")
+        self.partitions = partitions
         self._folder = folder
         self._standbys = standbys
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._before: dict[str, int] = {}
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap)
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap, metadata_max_age_ms=5000)
         self._dice = random.Random(708)
         self.written: defaultdict[int, list[str]] = defaultdict(list)
 
@@ -60,6 +72,14 @@ class Fleet:
     def now(self) -> dict[str, tuple[list[int], list[int]]]:
         """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
         return {name: (said["runs"], said["keeps"]) for name, said in self._last().items()}
+
+    def assigned(self) -> dict[str, list[list[Any]]]:
+        """Return topic and number of each partition that a member has, whether it is processed or not."""
+        return {name: said["has"] for name, said in self._last().items()}
+
+    def errors(self, name: str) -> str:
+        """Return what a member has logged."""
+        return (self._folder / f"{name}.err").read_text("utf-8")
 
     def _last(self) -> dict[str, dict[str, Any]]:
         found = {}
@@ -88,18 +108,26 @@ class Fleet:
 
     def write(self, records: int) -> None:
         for _ in range(records):
-            partition = self._dice.randrange(PARTITIONS)
-            text = " ".join(self._dice.choices(WORDS, k=3))
-            self._producer.send(self._topic, text.encode(), partition=partition)
-            self.written[partition].append(text)
+            # A dice with one side is not rolled, so that one topic has the records that it had.
+            topic = self._topics[0] if len(self._topics) == 1 else self._dice.choice(self._topics)
+            self.write_one(topic, self._dice.randrange(self.partitions))
         self._producer.flush()
+
+    def write_one(self, topic: str, partition: int) -> None:
+        """Write a record; it is sent at the latest with the next `write`."""
+        wait_until(lambda: partition in self._producer.partitions_for(topic), "metadata", timeout_s=_TIMEOUT_S)
+        text = " ".join(self._dice.choices(WORDS, k=3))
+        self._producer.send(topic, text.encode(), partition=partition)
+        self.written[partition].append(text)
 
     def settled(self, copies: int) -> bool:
         """Return whether each partition is active on one member and a standby on the given number of others."""
         now = self.now()
         runs = Counter(p for theirs, _ in now.values() for p in theirs)
         keeps = Counter(p for _, theirs in now.values() for p in theirs)
-        return len(now) == len(self.running) and all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
+        return len(now) == len(self.running) and all(
+            runs[p] == 1 and keeps[p] == copies for p in range(self.partitions)
+        )
 
     def done(self) -> int:
         """Return how many records all members, past and present, report as processed."""
@@ -129,7 +157,7 @@ class Fleet:
                 wait_until(lambda name=name, had=had: len(self._states(name)) > had, f"the state of {name}")  # type: ignore[misc]
             states = (self._states(name)[-1] for name in self.running)
             found[:] = [(int(partition), state) for theirs in states for partition, state in theirs.items()]
-            return sorted(partition for partition, _ in found) == list(range(PARTITIONS))
+            return sorted(partition for partition, _ in found) == list(range(self.partitions))
 
         wait_until(whole, "a state of each partition", timeout_s=_TIMEOUT_S)
         return dict(found)
@@ -149,6 +177,7 @@ class Fleet:
         return {
             partition: {**Counter(" ".join(texts).split()), COUNTED.decode(): len(texts)}
             for partition, texts in self.written.items()
+            if partition < self.partitions
         }
 
     def close(self) -> None:

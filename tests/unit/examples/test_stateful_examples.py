@@ -12,6 +12,7 @@ import pytest
 
 from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful import Punctuate
+from rackassign.stateful.stores import AnyStore
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, drain, give, member
 from tests.helpers.stateful_results import (
@@ -26,6 +27,8 @@ from tests.helpers.stateful_results import (
 )
 
 JOIN = join_orders.Join("t")
+JOINED: Sequence[AnyStore] = [join_orders.joined, join_orders.unpaid, join_orders.totals]
+JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orders.due, *JOINED]
 
 
 def play(folder: Path, *topics: str, last: Callable[[], None] = lambda: None, **options: Any) -> dict[bytes, bytes]:
@@ -62,7 +65,7 @@ def windows(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
     dice = random.Random(5)
     for number in range(400):
         feed(kafka, dice.choice("abc"), 7 * HOUR_MS + number * 9000 - dice.choice([0, 0, 0, 30_000, 20 * MINUTE_MS]))
-    used = [windowed_count.counts, windowed_count.closed, windowed_count.late]
+    used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late]
     state = play(
         folder,
         process=windowed_count.process,
@@ -76,7 +79,7 @@ def deduplication(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
     dice = random.Random(6)
     for number in range(400):
         feed(kafka, f"id-{dice.randrange(90)}", 7 * HOUR_MS + number * MINUTE_MS - dice.choice([0, 10 * MINUTE_MS]))
-    used = [deduplicate.passed, deduplicate.totals]
+    used: list[AnyStore] = [deduplicate.passed, deduplicate.totals]
     state = play(folder, process=deduplicate.process, stores=[deduplicate.seen, *used])
     return read(state, *used), [records(kafka)]
 
@@ -95,17 +98,16 @@ def join(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
         # Before that, orders may be read after payments of a later time, and are reported when that has passed too.
         feed(kafka, "last", 16 * HOUR_MS, b"{}", "u")
 
-    used = [join_orders.joined, join_orders.unpaid, join_orders.totals]
     state = play(
         folder,
         *("t", "u"),
         last=last,
         copartitioned=True,
         process=JOIN.process,
-        stores=[join_orders.orders, join_orders.payments, join_orders.due, *used],
+        stores=JOINS,
         punctuate=[Punctuate(JOIN.report_unpaid, 60)],
     )
-    return read(state, *used), [records(kafka), records(kafka, "u")]
+    return read(state, *JOINED), [records(kafka), records(kafka, "u")]
 
 
 Example = Callable[[Kafka, Path], tuple[Result, list[Any]]]
@@ -161,8 +163,7 @@ def test_an_order_whose_payment_is_read_late_is_joined_and_no_longer_reported(ka
     options: dict[str, Any] = {
         "copartitioned": True,
         "process": JOIN.process,
-        "stores": [join_orders.orders, join_orders.payments, join_orders.due]
-        + [join_orders.joined, join_orders.unpaid, join_orders.totals],
+        "stores": JOINS,
         "punctuate": [Punctuate(JOIN.report_unpaid, 60)],
     }
     with member(tmp_path, "t", "u", **options) as one:
