@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -65,20 +66,18 @@ def test_one_member_has_both_partitions_and_its_successor_is_warm(fleet: Fleet, 
     check_together(fleet, topics)
     fleet.write(2000)
     wait_until(lambda: fleet.done() >= 1000, "records being processed", timeout_s=TIMEOUT_S)
-    before, seen = fleet.now(), {name: len(fleet.output_lines(name)) for name in fleet.running}
+    before, killed = fleet.now(), time.time()
+    assert before["ax"][0]
     fleet.kill("ax")
     fleet.write(1000)
     fleet.come_to_rest(1, TIMEOUT_S)
     check_together(fleet, topics)
-    assert before["ax"][0]
     for partition in before["ax"][0]:
-        ((heir, lines),) = (
-            (name, lines)
-            for name in fleet.running
-            if partition in fleet.now()[name][0] and (lines := fleet.output_lines(name)[seen[name] :])
-        )
+        since = [(name, line) for name in fleet.running for line in fleet.output_lines(name) if line["at"] > killed]
+        # Later it may move once more, to a member that has warmed up.
+        _, heir = min((line["at"], name) for name, line in since if partition in line.get("runs", ()))
         assert partition in before[heir][1], f"{heir} runs {partition}, and another has the copy"
-        restored = [line["restored"] for line in lines if "restored" in line]
+        restored = (line["restored"] for name, line in since if name == heir and "restored" in line)
         # Of a copy that is warm nothing is lacking.
         assert next(total for place, _, total in restored if place == partition) == 0
     fleet.counts_right(TIMEOUT_S)
@@ -91,7 +90,7 @@ def test_one_member_has_both_partitions_and_its_successor_is_warm(fleet: Fleet, 
     fleet.end()
 
 
-def test_topics_with_different_numbers_of_partitions_are_refused_at_the_start(
+def test_topics_of_different_sizes_are_refused_at_the_start(
     rack_cluster: Cluster, make_topic: MakeTopic, group: str, tmp_path: Path
 ) -> None:
     topics = make_topic(replicas=RACKS_OF_ORDERS), make_topic(replicas=RACKS_OF_ORDERS[:4])
