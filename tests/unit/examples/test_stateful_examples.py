@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.helpers.stateful_results import (
     read,
 )
 
+ROOT = Path(__file__).parents[3]
 JOIN = join_orders.Join("t")
 JOINED: Sequence[AnyStore] = [join_orders.joined, join_orders.unpaid, join_orders.totals]
 JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orders.due, *JOINED]
@@ -144,6 +146,16 @@ def without(log: Sequence[Any], number: int) -> list[Any]:
 
 def twice(log: Sequence[Any], number: int) -> list[Any]:
     return [*log[: number + 1], *log[number:]]
+
+
+def test_the_code_in_the_documentation_is_that_of_the_examples() -> None:
+    page = (ROOT / "docs" / "how-to" / "joins-and-windows.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    sources = [Path(str(module.__file__)).read_text("utf-8") for module in (join_orders, deduplicate, windowed_count)]
+    own = [block for block in blocks if not any(block in source for source in sources)]
+    assert len(blocks) > len(own)
+    # How results are written to a topic is not part of an example.
+    assert [block.splitlines()[0].split(" = ")[0] for block in own] == ["producer"]
 
 
 def test_differences_are_named() -> None:
