@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful import State, StatefulConsumer
 from rackassign.strategies.standby import StandbyOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ REPORT_EVERY_S = 5
 MOST = 5
 
 
-def count(record: Any, store: StateStore) -> None:  # noqa: ANN401 - kafka-python is untyped
+def count(record: Any, store: State) -> None:  # noqa: ANN401 - kafka-python is untyped
     """Count the words of a record. All it changes is kept together, once, with the record's offset."""
     for word in (record.value or b"").split():
         store.put(word, b"%d" % (int(store.get(word) or 0) + 1))

@@ -134,7 +134,7 @@ class Inputs:
 def in_order(batches: Iterable[Sequence[Any]]) -> Iterable[Any]:
     """Return the records of co-partitioned topics in the order of their timestamps, those of each topic in its order.
 
-    Only what was fetched together can be ordered, as in Kafka Streams without `max.task.idle.ms`.
+    Only what was fetched together can be ordered, as in Kafka Streams with `max.task.idle.ms=-1`.
     """
     found = list(batches)
     return found[0] if len(found) == 1 else merge(*found, key=lambda record: record.timestamp)

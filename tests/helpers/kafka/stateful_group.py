@@ -33,11 +33,12 @@ class Fleet:
     """Members as processes, and what is written for them.
 
     Args:
-        bootstrap: Address of the brokers.
+        bootstrap: Addresses of brokers.
         group: Name of the group.
-        topic: Its input, with `PARTITIONS` partitions.
+        topic: Its input; several topics, with commas between them, are co-partitioned.
         folder: For the state and the output of members.
         standbys: Copies of each partition.
+        partitions: Partitions of each topic.
         words: What is counted.
         value_bytes: To how many bytes each count is padded in the state.
     """
@@ -49,6 +50,7 @@ class Fleet:
         topic: str,
         folder: Path,
         standbys: int,
+        partitions: int = PARTITIONS,
         *,
         words: Sequence[str] = WORDS,
         value_bytes: int = 0,
@@ -56,12 +58,13 @@ class Fleet:
         self._bootstrap = bootstrap
         self._group = group
         self._topic = topic
+        self._topics = topic.split(",")
         self._folder = folder
         self._standbys = standbys
         self._words = words
         self._value_bytes = value_bytes
         self._read: dict[str, tuple[int, list[dict[str, Any]]]] = {}
-        self.partitions = PARTITIONS
+        self.partitions = partitions
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._before: dict[str, int] = {}
         self._producer = KafkaProducer(bootstrap_servers=bootstrap, metadata_max_age_ms=2000)
@@ -104,6 +107,14 @@ class Fleet:
         """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
         return {name: (said["runs"], said["keeps"]) for name, said in self._last().items()}
 
+    def assigned(self) -> dict[str, list[list[Any]]]:
+        """Return topic and number of each partition that a member has, whether it is processed or not."""
+        return {name: said["has"] for name, said in self._last().items()}
+
+    def errors(self, name: str) -> str:
+        """Return what a member has logged."""
+        return (self._folder / f"{name}.err").read_text("utf-8")
+
     def _last(self) -> dict[str, dict[str, Any]]:
         found = {}
         for name, process in self.running.items():
@@ -131,19 +142,26 @@ class Fleet:
 
     def write(self, records: int) -> None:
         for _ in range(records):
-            partition = self._dice.randrange(self.partitions)
-            text = " ".join(self._dice.choices(self._words, k=3))
-            self._producer.send(self._topic, text.encode(), partition=partition)
-            self.written[partition].append(text)
+            # A dice with one side is not rolled, so that one topic has the records that it had.
+            topic = self._topics[0] if len(self._topics) == 1 else self._dice.choice(self._topics)
+            self.write_one(topic, self._dice.randrange(self.partitions))
         self._producer.flush()
+
+    def write_one(self, topic: str, partition: int) -> None:
+        """Write a record; it is sent at the latest with the next `write`."""
+        wait_until(lambda: partition in self._producer.partitions_for(topic), "metadata", timeout_s=_TIMEOUT_S)
+        text = " ".join(self._dice.choices(self._words, k=3))
+        self._producer.send(topic, text.encode(), partition=partition)
+        self.written[partition].append(text)
 
     def grown(self, partitions: int) -> None:
         """Write into the new partitions of the input, too, and expect them to be run."""
-        wait_until(
-            lambda: len(self._producer.partitions_for(self._topic)) >= partitions,
-            "new partitions",
-            timeout_s=_TIMEOUT_S,
-        )
+        for topic in self._topics:
+            wait_until(
+                lambda topic=topic: len(self._producer.partitions_for(topic)) >= partitions,  # type: ignore[misc]
+                "new partitions",
+                timeout_s=_TIMEOUT_S,
+            )
         self.partitions = partitions
 
     def settled(self, copies: int) -> bool:

@@ -2,9 +2,10 @@
 
 python -m tests.helpers.kafka.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS VALUE_BYTES
 
-The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something (`of`
-which partitions) and for each change of what it runs; SIGUSR1 has it write the whole state of what it runs and of what
-it keeps, and SIGTERM ends it. The numbers of its state are padded to so many bytes.
+Several topics, with commas between them, are co-partitioned. The first letters of its name are its zone and its
+cluster. A line of JSON for each poll that processed something (`of` which partitions) and for each change of what it
+runs; SIGUSR1 has it write the whole state of what it runs and of what it keeps, and SIGTERM ends it. The numbers of its
+state are padded to so many bytes.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def readable(member: StatefulConsumer, places: Iterable[TopicPartition]) -> dict
 def main() -> None:
     """Run until told to end."""
     name, bootstrap, group, topic, folder, standbys, value_bytes = sys.argv[1:]
+    topics = topic.split(",")
     asked: list[int] = []
     of: set[int] = set()
 
@@ -68,7 +70,8 @@ def main() -> None:
     # Files left from before are never as warm as a copy that is kept: so it can be told who should take over.
     options = StandbyOptions(int(standbys), TAGS, acceptable_recovery_lag=0, max_warmup_replicas=12)
     with StatefulConsumer(
-        topic,
+        *topics,
+        copartitioned=len(topics) > 1,
         process=process,
         state_dir=folder,
         client_tags=dict(zip(TAGS, name, strict=False)),
@@ -84,13 +87,13 @@ def main() -> None:
         seen: Any = None
         while signal.SIGTERM not in asked:
             done = member.poll(100)
-            now = [
-                sorted(place.partition for place in places)
+            now: list[list[Any]] = [
+                sorted({place.partition for place in places})
                 for places in (member.active_partitions(), member.standby_partitions())
             ]
-            now.append(rest(member))
+            now += [rest(member), sorted(map(list, member.consumer.assignment()))]
             if done or now != seen:
-                write_line(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
+                write_line(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2], has=now[3])
                 seen = now
                 of.clear()
             if signal.SIGUSR1 in asked:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kafka import TopicPartition as HostPartition
 
 from rackassign.model import TopicPartition
-from tests.helpers.fakes.kafka import Kafka
+from tests.helpers.fakes.kafka import Kafka, Member
 from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member
 
 COMMAND = "kafka-topics.sh --bootstrap-server x --alter --topic g-t-changelog --partitions 3"
@@ -88,3 +89,40 @@ def test_a_cluster_that_does_not_respond_then_is_asked_again(
         drain(one)
         assert counted(one, 2) == 3
     assert "new partitions are not processed yet: changelogs cannot be prepared" in caplog.text
+
+
+def append(kafka: Kafka, topic: str, partition: int, records: int) -> None:
+    for _ in range(records):
+        kafka.append(topic, partition, None, b"x", timestamp=1)
+
+
+@pytest.mark.parametrize(("first", "second"), [("t", "u"), ("u", "t")])
+def test_a_co_partitioned_topic_that_is_extended_alone_is_named_until_the_other_one_is_extended_as_well(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, first: str, second: str
+) -> None:
+    kafka.make("u")
+    with member(tmp_path, "t", "u", copartitioned=True) as one:
+        assert isinstance(one.consumer, Member)
+        give(one, 0)
+        append(kafka, "t", 0, 1)
+        append(kafka, "u", 0, 2)
+        drain(one)
+        assert counted(one) == 3
+        kafka.topics[first].logs.append([])
+        append(kafka, first, 2, 4)
+        give(one, 0)
+        one.consumer.at[HostPartition(first, 2)] = 0
+        append(kafka, "t", 0, 1)
+        drain(one)
+        assert counted(one) == 4
+        sizes = {first: 3, second: 2}
+        counts = f"t has {sizes['t']}, u has {sizes['u']}"
+        assert caplog.text.count("new partitions are not processed yet: co-partitioned topics need") == 1
+        assert counts in caplog.text
+        assert len(kafka.topics["g-t-u-changelog"].logs) == 2
+        kafka.topics[second].logs.append([])
+        append(kafka, second, 2, 5)
+        give(one, 0, 2)
+        drain(one)
+        assert (counted(one), counted(one, 2)) == (4, 9)
+        assert len(kafka.topics["g-t-u-changelog"].logs) == 3

@@ -1,0 +1,142 @@
+"""The example programs with state as processes that are killed, and what their changelogs and inputs have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaPythonPartition
+
+from rackassign.stateful.keys import PROGRESS
+from rackassign.stateful.progress import Progress, decode_progress
+from rackassign.stateful.records import HEADER, read_change
+from rackassign.stateful.replay import ChangelogReplay
+from rackassign.testing.harness import wait_until
+
+_TIMEOUT_S = 180.0
+_END_S = 120.0
+_READ_MS = 200
+
+
+class Members:
+    """Members of one group, which run an example.
+
+    Args:
+        module: The example.
+        arguments: Its arguments, without those of a member.
+        folder: Where the members have their directories and their output.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], folder: Path) -> None:
+        self._command = [sys.executable, "-m", module, *arguments, "--session-timeout-ms", "6000"]
+        self._folder = folder
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            own = ["--zone", name[0], "--state-dir", str(self._folder / name)]
+            with (self._folder / f"{name}.out").open("ab") as out:
+                self.running[name] = subprocess.Popen([*self._command, *own], stdout=out, stderr=subprocess.STDOUT)
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            assert self.running[name].poll() is None, self.output(name)
+            self.running[name].kill()
+        for name in names:
+            self.running.pop(name).wait()
+
+    def output(self, name: str) -> str:
+        return (self._folder / f"{name}.out").read_text("utf-8")[-3000:]
+
+    def end(self) -> None:
+        """End all as a service is ended, and check that they do."""
+        for process in self.running.values():
+            process.terminate()
+        for name, process in self.running.items():
+            assert process.wait(_END_S) == 0, self.output(name)
+        self.running.clear()
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+def records(bootstrap: str, topic: str, partition: int) -> list[Any]:
+    """Return all records of a partition."""
+    tp = KafkaPythonPartition(topic, partition)
+    found: list[Any] = []
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as reader:
+        reader.assign([tp])
+        end = reader.end_offsets([tp])[tp]
+        while reader.position(tp) < end:
+            for batch in reader.poll(timeout_ms=_READ_MS).values():
+                found += batch
+    return found
+
+
+def state_of(bootstrap: str, changelog: str, partition: int) -> dict[bytes, bytes]:
+    """Return the state of a task as its changelog has it."""
+    replay, state = ChangelogReplay(), dict[bytes, bytes]()
+    for record in records(bootstrap, changelog, partition):
+        for key, value in replay.take(read_change(record.key, record.value, dict(record.headers)[HEADER])):
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
+    return state
+
+
+class Ends:
+    """How far topics and their changelog are.
+
+    Args:
+        bootstrap: Addresses of brokers.
+        topics: The input.
+        changelog: Its changelog.
+        partitions: Number of partitions of each.
+    """
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], changelog: str, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._changelog = changelog
+        self._partitions = partitions
+        self._reader = KafkaConsumer(bootstrap_servers=bootstrap)
+
+    def of(self, topic: str) -> dict[int, int]:
+        """Return the end offset of each partition."""
+        tps = [KafkaPythonPartition(topic, partition) for partition in range(self._partitions)]
+        return {tp.partition: end for tp, end in self._reader.end_offsets(tps).items()}
+
+    def wait_for_commits(self, *, all_partitions: bool = False) -> None:
+        """Wait until the changelog of a partition, or of each, is longer than now."""
+        before = self.of(self._changelog)
+        needed: Callable[[Iterator[bool]], bool] = all if all_partitions else any
+        wait_until(
+            lambda: needed(end > before[partition] for partition, end in self.of(self._changelog).items()),
+            "commits",
+            timeout_s=_TIMEOUT_S,
+        )
+
+    def wait_for_the_end(self) -> None:
+        """Wait until the state contains all records."""
+        ends = {topic: self.of(topic) for topic in self._topics}
+        for partition in range(self._partitions):
+            wanted = {topic: ends[topic][partition] for topic in self._topics if ends[topic][partition]}
+            wait_until(
+                lambda partition=partition, wanted=wanted: self._progress(partition).next == wanted,  # type: ignore[misc]
+                f"partition {partition} processed up to {wanted}",
+                timeout_s=_TIMEOUT_S,
+            )
+
+    def _progress(self, partition: int) -> Progress:
+        return decode_progress(state_of(self._bootstrap, self._changelog, partition).get(PROGRESS))
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,191 @@
+"""The examples with state on a Kafka in memory, and the checker that compares them with independent results."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import deduplicate, join_orders, windowed_count
+from rackassign.stateful import Punctuate
+from rackassign.stateful.stores import AnyStore
+from tests.helpers.fakes.kafka import Kafka, Record
+from tests.helpers.stateful_consumers import FIRST, drain, give, member
+from tests.helpers.stateful_results import (
+    HOUR_MS,
+    MINUTE_MS,
+    Result,
+    differences,
+    expected_deduplication,
+    expected_join,
+    expected_windows,
+    read,
+)
+
+ROOT = Path(__file__).parents[3]
+JOIN = join_orders.Join("t")
+JOINED: Sequence[AnyStore] = [join_orders.joined, join_orders.unpaid, join_orders.totals]
+JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orders.due, *JOINED]
+
+
+def play(folder: Path, *topics: str, last: Callable[[], None] = lambda: None, **options: Any) -> dict[bytes, bytes]:
+    """Process everything with one member after the other, each without files; return the state of the task.
+
+    Args:
+        folder: Where their files are.
+        *topics: The input.
+        last: Writes what comes after everything else was processed.
+        **options: Those of the members.
+    """
+    for number in range(3):
+        with member(folder / f"{number}", *topics, max_poll_records=7, **options) as one:
+            give(one, 0)
+            for _ in range(5):
+                one.poll(0)
+    with member(folder / "last", *topics, max_poll_records=7, **options) as one:
+        give(one, 0)
+        drain(one)
+        last()
+        drain(one)
+        return dict(one._shelf.open(FIRST).between(b"\1", b"\4"))
+
+
+def feed(kafka: Kafka, key: str, at_ms: int, value: bytes = b"", topic: str = "t") -> None:
+    kafka.append(topic, 0, key.encode(), value, timestamp=at_ms)
+
+
+def records(kafka: Kafka, topic: str = "t") -> list[Record]:
+    return kafka.topics[topic].logs[0]
+
+
+def windows(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
+    dice = random.Random(5)
+    for number in range(400):
+        feed(kafka, dice.choice("abc"), 7 * HOUR_MS + number * 9000 - dice.choice([0, 0, 0, 30_000, 20 * MINUTE_MS]))
+    used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late]
+    state = play(
+        folder,
+        process=windowed_count.process,
+        stores=[*used, windowed_count.times],
+        punctuate=[Punctuate(windowed_count.close_windows, 60)],
+    )
+    return read(state, *used), [records(kafka)]
+
+
+def deduplication(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
+    dice = random.Random(6)
+    for number in range(400):
+        feed(kafka, f"id-{dice.randrange(90)}", 7 * HOUR_MS + number * MINUTE_MS - dice.choice([0, 10 * MINUTE_MS]))
+    used: list[AnyStore] = [deduplicate.passed, deduplicate.totals]
+    state = play(folder, process=deduplicate.process, stores=[deduplicate.seen, *used])
+    return read(state, *used), [records(kafka)]
+
+
+def join(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
+    dice = random.Random(7)
+    kafka.make("u")
+    for number in range(300):
+        at_ms, value = 7 * HOUR_MS + number * 20_000, json.dumps({"amount": dice.randrange(99)}).encode()
+        for _ in range(dice.choice([1, 1, 1, 2])):
+            feed(kafka, f"order-{number}", at_ms, value)
+        for _ in range(dice.choice([0, 1, 1, 2])):
+            feed(kafka, f"order-{number}", at_ms + dice.randrange(-5, 25) * MINUTE_MS, value, "u")
+
+    def last() -> None:
+        # Before that, orders may be read after payments of a later time, and are reported when that has passed too.
+        feed(kafka, "last", 16 * HOUR_MS, b"{}", "u")
+
+    state = play(
+        folder,
+        *("t", "u"),
+        last=last,
+        copartitioned=True,
+        process=JOIN.process,
+        stores=JOINS,
+        punctuate=[Punctuate(JOIN.report_unpaid, 60)],
+    )
+    return read(state, *JOINED), [records(kafka), records(kafka, "u")]
+
+
+Example = Callable[[Kafka, Path], tuple[Result, list[Any]]]
+
+EXAMPLES: Mapping[Example, Callable[..., Result]] = {
+    windows: expected_windows,
+    deduplication: expected_deduplication,
+    join: expected_join,
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_result_is_that_of_an_independent_computation(kafka: Kafka, tmp_path: Path, example: Example) -> None:
+    found, given = example(kafka, tmp_path)
+    assert all(len(content) > 1 for content in found.values())
+    assert differences({0: found}, {0: EXAMPLES[example](*given)}) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_checker_reports_a_record_that_counted_twice_or_not_at_all(
+    kafka: Kafka, tmp_path: Path, example: Example
+) -> None:
+    found, given = example(kafka, tmp_path)
+    for topic, log in enumerate(given):
+        for number in (0, len(log) // 2, len(log) - 1):
+            for wrong in (without(log, number), twice(log, number)):
+                other = EXAMPLES[example](*given[:topic], wrong, *given[topic + 1 :])
+                assert differences({0: found}, {0: other}), (topic, number)
+
+
+def without(log: Sequence[Any], number: int) -> list[Any]:
+    return [*log[:number], *log[number + 1 :]]
+
+
+def twice(log: Sequence[Any], number: int) -> list[Any]:
+    return [*log[: number + 1], *log[number:]]
+
+
+def test_the_code_in_the_documentation_is_that_of_the_examples() -> None:
+    page = (ROOT / "docs" / "how-to" / "joins-and-windows.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    sources = [Path(str(module.__file__)).read_text("utf-8") for module in (join_orders, deduplicate, windowed_count)]
+    own = [block for block in blocks if not any(block in source for source in sources)]
+    assert len(blocks) > len(own)
+    # How results are written to a topic is not part of an example.
+    assert [block.splitlines()[0].split(" = ")[0] for block in own] == ["producer"]
+
+
+def test_differences_are_named() -> None:
+    found = {0: {"totals": {"a": 1, "b": 2}}, 1: {"totals": {"a": 1}}}
+    assert differences(found, found) == []
+    assert differences(found, {0: {"totals": {"a": 1, "b": 3, "c": 4}}}) == [
+        "0 totals 'b': found 2, expected 3",
+        "0 totals 'c': found None, expected 4",
+        "1 totals 'a': found 1, expected None",
+    ]
+
+
+def test_an_order_whose_payment_is_read_late_is_joined_and_no_longer_reported(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.make("u")
+    feed(kafka, "o", 0, b"{}")
+    feed(kafka, "p", HOUR_MS, b"{}")
+    options: dict[str, Any] = {
+        "copartitioned": True,
+        "process": JOIN.process,
+        "stores": JOINS,
+        "punctuate": [Punctuate(JOIN.report_unpaid, 60)],
+    }
+    with member(tmp_path, "t", "u", **options) as one:
+        give(one, 0)
+        drain(one)
+        state = one.store(FIRST)
+        assert dict(state[join_orders.unpaid].items()) == {"o": {"at": 0}}
+        feed(kafka, "o", 15 * MINUTE_MS, b"{}", "u")
+        drain(one)
+        assert dict(one.store(FIRST)[join_orders.unpaid].items()) == {}
+        assert dict(one.store(FIRST)[join_orders.joined].items()) == {
+            "o": {"order": {"at": 0}, "payment": {"at": 15 * MINUTE_MS}}
+        }
