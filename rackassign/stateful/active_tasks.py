@@ -146,12 +146,16 @@ class ActiveTasks:
 
     def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Take the tasks that are assigned to this member, and release those that are not any more."""
-        self._hand_over(set(self._active) - assigned)
+        consecutive = self._assignor.generation == self._generation + 1
+        if consecutive:
+            # Otherwise this member was out of the group, and others may own them.
+            self._hand_over(set(self._active) - assigned)
+        for task in set(self._active) - assigned:
+            self.release(task)
         for task, active in list(self._active.items()):
             if active.store.failure is not None:
                 self.store_failed(task, active.store.failure)
         if self._assignor.generation != self._generation:
-            consecutive = self._assignor.generation == self._generation + 1
             self._generation = self._assignor.generation
             self._fenced.clear()
             for task in list(self._active):
@@ -168,7 +172,7 @@ class ActiveTasks:
                 self._active[task] = self._taken(task, store)
 
     def _hand_over(self, tasks: AbstractSet[TopicPartition]) -> None:
-        """Commit what was processed of revoked tasks, if that is possible soon, and release them.
+        """Commit what was processed of revoked tasks, if that is possible soon.
 
         If their next owners were faster, these commits do not count, and the records are processed again.
         """
@@ -178,8 +182,6 @@ class ActiveTasks:
                 log.info("%d revoked tasks are released without their last commit", len(left))
                 break
             time.sleep(_LOOK_S)
-        for task in tasks & set(self._active):
-            self.release(task)
 
     def _writes_more(self, task: TopicPartition) -> bool:
         """Settle, or begin, the last commit of a task; return whether one is being written."""
@@ -253,10 +255,7 @@ class ActiveTasks:
             if task not in reading or run is None:
                 continue
             batches = by_task.get(task, {})
-            found = run.process(in_order(list(batches.values())), self.present) if batches else Processed(0, None)
-            if not isinstance(found, StoreError) and found.failure is None and not self._check.doubted:
-                called = run.call_due()
-                found = called if isinstance(called, StoreError) else Processed(found.records, called.failure)
+            found = self._processed(run, batches)
             if isinstance(found, StoreError):
                 self.store_failed(task, found)
                 continue
@@ -278,6 +277,14 @@ class ActiveTasks:
             self._raised[task] = max(self._raised.values(), default=0) + 1
             raise first
         return done
+
+    def _processed(self, run: TaskRun, batches: Mapping[TopicPartition, Sequence[Any]]) -> Processed | StoreError:
+        """Process the records of a task, and call the functions that are due."""
+        found = run.process(in_order(list(batches.values())), self.present) if batches else Processed(0, None)
+        if isinstance(found, StoreError) or found.failure is not None or self._check.doubted:
+            return found
+        called = run.call_due()
+        return called if isinstance(called, StoreError) else Processed(found.records, called.failure)
 
     def _commit_due(self) -> None:
         """Write the changes of all tasks if the interval is over, or those of a task that has many."""
