@@ -75,7 +75,7 @@ def test_the_others_keep_their_partitions(
                     member._coordinator.request_rejoin()
                 return hostile.sent >= JOINS
 
-            wait_until(joined, f"{JOINS} joins", timeout_s=240)
+            wait_until(joined, f"{JOINS} joins", timeout_s=600)
         at_rest(group.admin, group.group, list(group.threaded().values()))
         assert group.settle() == owned
         lost = [

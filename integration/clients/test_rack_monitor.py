@@ -130,12 +130,12 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
         if undone:
             # By the leader, which asks for new metadata before it acts; others keep theirs for five minutes.
             (leader,) = (member for member in group.threaded().values() if member.do(leads))
-            wait_until(lambda: leader.do(sees(group)), "the undoing seen by the leader", timeout_s=120)
+            wait_until(lambda: leader.do(sees(group)), "the undoing seen by the leader", timeout_s=600)
             at_rest(group.admin, group.group, list(group.threaded().values()))
             assert asked() == []
             assert group.generation() == generation
         else:
-            wait_until(lambda: group.local(group.settle()) == 12, "all local again", timeout_s=120)
+            wait_until(lambda: group.local(group.settle()) == 12, "all local again", timeout_s=600)
             assert len(asked()) == 1
             assert "makes 12 local instead of 0" in asked()[0]
             assert group.generation() - generation <= 2

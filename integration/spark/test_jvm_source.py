@@ -185,7 +185,7 @@ def test_rows_of_a_compacted_topic_are_those_of_the_jvm_source(
         there = offsets_there(rack_cluster, topic)
         return there[-1] > 3 * len(there)
 
-    wait_until(compacted, "gaps", timeout_s=180)
+    wait_until(compacted, "gaps", timeout_s=600)
     known = same_at_rest(spark, rack_cluster, topic)
     assert known[0].offset > 0
     for start in (0, 3, known[3].offset - 1, known[3].offset + 1):

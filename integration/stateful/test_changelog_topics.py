@@ -30,7 +30,7 @@ from tests.helpers.kafka.unregistration import unregister
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 TOPIC, GROUP, LOG, USER = "lines", "count", "count-lines-changelog", "counter"
 
 

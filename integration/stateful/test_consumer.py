@@ -25,7 +25,7 @@ from tools.stateful_chaos import RACKS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.helpers.kafka.stateful_group import Fleet
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 600.0
 PARTITIONS = 6
 RACKS_OF_ORDERS = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
 RACKS_OF_PAYMENTS = [[2, 3], [3, 1], [1, 2]] * (PARTITIONS // 3)

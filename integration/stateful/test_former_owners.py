@@ -22,7 +22,7 @@ from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 CYCLES = 4
 SESSION_S = 6.0
 

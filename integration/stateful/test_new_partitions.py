@@ -19,7 +19,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 
 
 def count(_: Any, store: StateStore) -> None:

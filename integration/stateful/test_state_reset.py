@@ -34,7 +34,7 @@ from tests.helpers.kafka.command import rackassign
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 SPREAD = [[1, 2], [2, 3]]
 COMPACT = {"cleanup.policy": "compact"}
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Owned = frozenset[TopicPartition]
 """Partitions that a member owns."""
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 600.0
 """Default time limit of every wait: a guard against hanging, on a busy machine too."""
 
 _BATCH = 500

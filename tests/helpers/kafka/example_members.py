@@ -18,7 +18,7 @@ from rackassign.stateful.records import HEADER, read_change
 from rackassign.stateful.replay import ChangelogReplay
 from rackassign.testing.harness import wait_until
 
-_TIMEOUT_S = 180.0
+_TIMEOUT_S = 600.0
 _END_S = 120.0
 _READ_MS = 200
 

@@ -23,7 +23,7 @@ from tests.helpers.kafka.stateful_member import COUNTED
 PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]
 SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 600.0
 _QUIET_S = 2.0
 """Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
