@@ -99,6 +99,11 @@ def read_change(key: bytes | None, value: bytes | None, header: bytes | None) ->
     return ChangelogRecord(kind, epoch, commit, key, value)
 
 
+def is_of_earlier_format(header: bytes | None) -> bool:
+    """Return whether a record has the header of an earlier format, whose records are not read any more."""
+    return header is not None and len(header) == _FORM.size and header[0] < _FIRST
+
+
 def _claim(kind: Kind, value: bytes | None) -> Claim | None:
     packed = (value or b"")[len(_OTHERS[kind]) :]
     return Claim(*_CLAIM.unpack(packed)) if kind == "fence" and len(packed) == _CLAIM.size else None

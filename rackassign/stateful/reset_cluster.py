@@ -31,7 +31,7 @@ from rackassign.admin.topics import TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription, find_group
-from rackassign.stateful.records import HEADER, read_change
+from rackassign.stateful.records import HEADER, is_of_earlier_format, read_change
 from rackassign.stateful.reset import Commit, RecordCheck
 from rackassign.util.text import short_repr, truncate
 
@@ -224,6 +224,9 @@ def _foreign(
 
 def _why_foreign(record: Any) -> str:  # noqa: ANN401 - kafka-python is untyped
     header = next((value for name, value in record.headers or () if name == HEADER), None)
+    if is_of_earlier_format(header):
+        # Members ignore it, so a reset is the way to be rid of it.
+        return ""
     try:
         read_change(record.key, record.value, header)
     except WireError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription
+from rackassign.stateful.records import HEADER, ChangelogRecord
 from rackassign.stateful.reset import (
     ChangelogDeletion,
     Commit,
@@ -20,7 +22,9 @@ from rackassign.stateful.reset import (
     execute_reset,
     plan_reset,
 )
+from rackassign.stateful.reset_cluster import _why_foreign
 from tests.helpers.builders import group
+from tests.helpers.fakes.kafka import Record
 
 LOG, OTHER = "g-t-changelog", "g-u-changelog"
 
@@ -280,3 +284,33 @@ def test_topics_that_look_like_changelogs_of_the_group_are_named_and_kept() -> N
     assert warning.startswith('topic "g-old-changelog" is kept, since the group has no committed offsets of its input')
     assert planned(cluster, "t").warnings == ()
     assert "g-old-changelog" not in [each.name for each in plan.changelogs]
+
+
+def copartitioned() -> Cluster:
+    return Cluster(topics={"t": 2, "u": 2, "g-t-u-changelog": 2})
+
+
+def test_of_co_partitioned_topics_the_changelog_is_named_and_all_offsets_are_deleted() -> None:
+    cluster = copartitioned()
+    assert "use --changelog" in refusal(cluster)
+    plan = planned(cluster, changelogs=("g-t-u-changelog",))
+    assert [each.name for each in plan.changelogs] == ["g-t-u-changelog"]
+    assert plan.offsets.keys() == cluster.offsets.keys()
+    execute_reset(cluster, plan)
+    assert (sorted(cluster.topics), cluster.offsets) == (["t", "u"], {})
+
+
+@pytest.mark.parametrize(
+    ("header", "foreign"),
+    [
+        (ChangelogRecord("last", 1, 1).header(), False),
+        # Formats of which each input record was a commit.
+        (struct.pack(">bqq", 1, 5, 7), False),
+        (struct.pack(">bqq", 20, 5, 7), True),
+        (b"x", True),
+        (None, True),
+    ],
+)
+def test_records_of_earlier_formats_are_those_of_rackassign(header: bytes | None, foreign: bool) -> None:  # noqa: FBT001 - a parameter
+    headers = [] if header is None else [(HEADER, header)]
+    assert bool(_why_foreign(Record(0, b"\1key", b"value", headers))) == foreign
