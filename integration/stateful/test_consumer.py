@@ -14,8 +14,8 @@ import pytest
 from kafka import KafkaProducer
 
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.keys import DEFAULT
-from rackassign.stateful.records import ChangelogRecord
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until

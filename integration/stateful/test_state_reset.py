@@ -24,8 +24,8 @@ from rackassign.admin.cluster import describe_topics
 from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.keys import DEFAULT
-from rackassign.stateful.records import HEADER, ChangelogRecord
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
+from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.active_tasks import ActiveTasks, MemberParts
-from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
+from rackassign.stateful.changelog.client import ChangelogBatch, ChangelogClient
 from rackassign.stateful.client_settings import client_settings
-from rackassign.stateful.clock import LONGEST_LEFT_S, ElapsedTime
-from rackassign.stateful.inputs import Inputs
-from rackassign.stateful.membership_check import MembershipCheck
-from rackassign.stateful.offset_commits import OffsetCommits
-from rackassign.stateful.process_call import Process
-from rackassign.stateful.punctuation import Punctuate, check_punctuations
+from rackassign.stateful.files.clock import LONGEST_LEFT_S, ElapsedTime
+from rackassign.stateful.files.directory import StateDirectory
+from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.snapshot import StateSnapshot
-from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_directory import StateDirectory
-from rackassign.stateful.state_store import State
 from rackassign.stateful.statistics import StateCounts, StateStatistics, TaskStatistics, publish
-from rackassign.stateful.stores import AnyStore, stores_by_name
-from rackassign.stateful.task_run import Work, stored_state
-from rackassign.stateful.tasks import Tasks, changelog_names
+from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
+from rackassign.stateful.stores.state import State
+from rackassign.stateful.tasks.active_tasks import ActiveTasks, MemberParts
+from rackassign.stateful.tasks.inputs import Inputs
+from rackassign.stateful.tasks.membership_check import MembershipCheck
+from rackassign.stateful.tasks.naming import Tasks, changelog_names
+from rackassign.stateful.tasks.offset_commits import OffsetCommits
+from rackassign.stateful.tasks.process_call import Process
+from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
+from rackassign.stateful.tasks.run import Work, stored_state
 from rackassign.stateful.validation import OnRestore, check, check_commit_interval
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce

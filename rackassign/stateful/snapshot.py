@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.file_names import topic_names
-from rackassign.stateful.keys import PROGRESS
-from rackassign.stateful.local_files import list_local_files
-from rackassign.stateful.progress import decode_progress
-from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_rows import DIFFERENT, FORMAT, read_rows, read_value, unsealed
-from rackassign.stateful.state_store import State
-from rackassign.stateful.stores import AnyStore, stores_by_name
+from rackassign.stateful.files.listing import list_local_files
+from rackassign.stateful.files.names import topic_names
+from rackassign.stateful.files.rows import DIFFERENT, FORMAT, read_rows, read_value, unsealed
+from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
+from rackassign.stateful.stores.keys import PROGRESS
+from rackassign.stateful.stores.state import State
+from rackassign.stateful.tasks.progress import decode_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self

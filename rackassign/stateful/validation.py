@@ -8,7 +8,7 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful.process_call import Process, check_process
+from rackassign.stateful.tasks.process_call import Process, check_process
 from rackassign.util.text import short_repr, truncate
 
 OnRestore = Callable[[TopicPartition, int, int], None]

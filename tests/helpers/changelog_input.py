@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rackassign.stateful.keys import DEFAULT, PROGRESS
-from rackassign.stateful.progress import Progress
+from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
+from rackassign.stateful.tasks.progress import Progress
 
 KEYS = [DEFAULT + b"a", DEFAULT + b"b", DEFAULT + b"c"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rackassign.stateful import state_directory
-from rackassign.stateful.file_names import parts
+from rackassign.stateful.files import directory as state_directory
+from rackassign.stateful.files.names import parts
 
 PAGE = 4096
 FULL = "database or disk is full"

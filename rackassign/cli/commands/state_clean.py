@@ -15,7 +15,7 @@ from rackassign.cli.output import Output, check_output, plain_console, plain_lin
 from rackassign.util.text import counted
 
 if TYPE_CHECKING:
-    from rackassign.stateful.cleaning import CleanResult
+    from rackassign.stateful.files.cleaning import CleanResult
 
 
 def clean(
@@ -32,7 +32,7 @@ def clean(
     """List local files of state that no member needs, and delete them. Exit 1: some could not be deleted."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
-    from rackassign.stateful import cleaning  # noqa: PLC0415
+    from rackassign.stateful.files import cleaning  # noqa: PLC0415
 
     found = cleaning.clean(Path(state_dir), older_than, execute=execute)
     for name, reason in found.failures.items():

@@ -13,7 +13,7 @@ from rackassign.cli.output import plain_line, plain_lines
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy, lag_of
 from rackassign.monitoring.format import UNKNOWN, format_bytes
-from rackassign.stateful.local_files import LocalFile, by_partition
+from rackassign.stateful.files.listing import LocalFile, by_partition
 from rackassign.util.text import counted
 
 

@@ -17,7 +17,10 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from rackassign.stateful import changelog, changelog_topics, consumer, membership_check
+from rackassign.stateful import consumer
+from rackassign.stateful.changelog import client as changelog
+from rackassign.stateful.changelog import topics as changelog_topics
+from rackassign.stateful.tasks import membership_check
 
 Headers = Sequence[tuple[str, bytes]]
 

@@ -12,10 +12,10 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.stateful.keys import PROGRESS
-from rackassign.stateful.progress import Progress, decode_progress
-from rackassign.stateful.records import HEADER, read_change
-from rackassign.stateful.replay import ChangelogReplay
+from rackassign.stateful.changelog.records import HEADER, read_change
+from rackassign.stateful.changelog.replay import ChangelogReplay
+from rackassign.stateful.stores.keys import PROGRESS
+from rackassign.stateful.tasks.progress import Progress, decode_progress
 from rackassign.testing.harness import wait_until
 
 _TIMEOUT_S = 600.0

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Producer as FastProducer
 from kafka import KafkaProducer
 
-from rackassign.stateful.records import HEADER, ChangelogRecord
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_member import COUNTED
 

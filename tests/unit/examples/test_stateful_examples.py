@@ -13,7 +13,7 @@ import pytest
 
 from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful import Punctuate
-from rackassign.stateful.stores import AnyStore
+from rackassign.stateful.stores.declaration import AnyStore
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, drain, give, member
 from tests.helpers.stateful_results import (

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful import State, StatefulConsumer, StoreError, state_file
-from rackassign.stateful.active_task import ActiveTask, FencedError
-from rackassign.stateful.claims import Claim
-from rackassign.stateful.records import ChangelogRecord, read_change
-from rackassign.stateful.state_directory import StateDirectory
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful import State, StatefulConsumer, StoreError
+from rackassign.stateful.changelog.claims import Claim
+from rackassign.stateful.changelog.records import ChangelogRecord, read_change
+from rackassign.stateful.files import state_file
+from rackassign.stateful.files.directory import StateDirectory
+from rackassign.stateful.files.state_file import StateFile
+from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
 from tests.helpers.changelog_input import KEYS, effect, recomputed
 
 PLACE = TopicPartition("t", 3)

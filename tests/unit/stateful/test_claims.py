@@ -8,8 +8,8 @@ import pytest
 from kafka import TopicPartition as HostPartition
 
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.claims import Claim, in_order
-from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.claims import Claim, in_order
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
 from tests.helpers.fakes.kafka import Kafka, Member, Membership
 from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
 

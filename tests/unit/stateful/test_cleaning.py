@@ -16,10 +16,10 @@ from rackassign.cli.app import run
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
-from rackassign.stateful.cleaning import clean
-from rackassign.stateful.local_files import by_partition, list_local_files
-from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.files.cleaning import clean
+from rackassign.stateful.files.directory import StateDirectory
+from rackassign.stateful.files.listing import by_partition, list_local_files
 
 CHANGE = [ChangelogRecord("last", 1, 0, b"k", b"v" * 100)]
 IDS = {"t": "id"}

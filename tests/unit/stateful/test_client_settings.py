@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.stateful import changelog_topics
+from rackassign.stateful.changelog import topics as changelog_topics
 from rackassign.stateful.client_settings import client_settings
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import LOG, member

@@ -14,10 +14,11 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
-from rackassign.stateful import StatefulConsumer, StateStore, active_tasks
-from rackassign.stateful.keys import DEFAULT, PROGRESS
-from rackassign.stateful.progress import decode_progress
-from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
+from rackassign.stateful.tasks import active_tasks
+from rackassign.stateful.tasks.progress import decode_progress
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import WireError
-from rackassign.stateful.records import ChangelogRecord, read_change
-from rackassign.stateful.replay import ChangelogReplay
+from rackassign.stateful.changelog.records import ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import ChangelogReplay
 from tests.helpers.changelog_input import KEYS, apply, effect, recomputed
 
 A, B, C = KEYS

@@ -12,8 +12,9 @@ from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription
-from rackassign.stateful.records import HEADER, ChangelogRecord
-from rackassign.stateful.reset import (
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
+from rackassign.stateful.reset.cluster import _why_foreign
+from rackassign.stateful.reset.decision import (
     ChangelogDeletion,
     Commit,
     RecordCheck,
@@ -22,7 +23,6 @@ from rackassign.stateful.reset import (
     execute_reset,
     plan_reset,
 )
-from rackassign.stateful.reset_cluster import _why_foreign
 from tests.helpers.builders import group
 from tests.helpers.fakes.kafka import Record
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rackassign.model import TopicPartition
-from rackassign.stateful import StoreError, clock
-from rackassign.stateful.clock import ElapsedTime
-from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful import StoreError
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.files import clock
+from rackassign.stateful.files.clock import ElapsedTime
+from rackassign.stateful.files.directory import StateDirectory
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import count, drain, give, member
 

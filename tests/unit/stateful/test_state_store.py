@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.stateful import State, StateStore, StoreError
-from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import drain, give, member
 

@@ -12,7 +12,8 @@ from kafka.metrics import Metrics
 from prometheus_client import CollectorRegistry, generate_latest
 
 from rackassign.errors import ConfigError
-from rackassign.stateful import StatefulConsumer, StateStore, changelog
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.changelog import client as changelog
 from rackassign.stateful.prometheus import StateMetrics
 from rackassign.stateful.statistics import GROUP
 from tests.helpers.fakes.kafka import Kafka, Member, Record

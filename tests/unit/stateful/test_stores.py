@@ -28,9 +28,9 @@ from rackassign.stateful import (
     Store,
     msgpack,
     pair,
-    task_run,
 )
-from rackassign.stateful.keys import LONGEST_NAME, expires, is_state_key
+from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
+from rackassign.stateful.tasks import run as task_run
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, drain, give, member
 

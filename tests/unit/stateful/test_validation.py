@@ -12,7 +12,7 @@ import pytest
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StoreError
-from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.files.directory import StateDirectory
 from rackassign.strategies.standby import StandbyOptions
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import FIRST, LOG, count, drain, give, member, polled

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.sqlite_file import DamagedError, StoreError
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.files.sqlite_file import DamagedError, StoreError
+from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.kafka.state_disks import ENTER, can_mount, damage_page
 from tests.helpers.kafka.stateful_group import SIX
 from tools import stateful_chaos

@@ -31,8 +31,8 @@ from rackassign.admin.topics import TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription, find_group
-from rackassign.stateful.records import HEADER, is_of_earlier_format, read_change
-from rackassign.stateful.reset import Commit, RecordCheck
+from rackassign.stateful.changelog.records import HEADER, is_of_earlier_format, read_change
+from rackassign.stateful.reset.decision import Commit, RecordCheck
 from rackassign.util.text import short_repr, truncate
 
 _MARK = "rackassign state reset"

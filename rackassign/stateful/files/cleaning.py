@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.clock import LONGEST_LEFT_S
-from rackassign.stateful.file_names import LOCK
-from rackassign.stateful.local_files import LocalFile, list_local_files
-from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.files.clock import LONGEST_LEFT_S
+from rackassign.stateful.files.listing import LocalFile, list_local_files
+from rackassign.stateful.files.names import LOCK
+from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.util.file_lock import try_lock
 
 OLD_HOURS = LONGEST_LEFT_S / 3600

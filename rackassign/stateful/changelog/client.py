@@ -17,9 +17,9 @@ from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog_topics import Changelog, ensure_changelog_topics
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.topics import Changelog, ensure_changelog_topics
 from rackassign.stateful.client_settings import client_settings
-from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.statistics import StateCounts
 from rackassign.util.log_once import WarnOnce
 

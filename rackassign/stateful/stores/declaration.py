@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.keys import LONGEST_NAME, store_prefix
-from rackassign.stateful.serdes import BYTES, Serde
+from rackassign.stateful.stores.keys import LONGEST_NAME, store_prefix
+from rackassign.stateful.stores.serdes import BYTES, Serde
 from rackassign.util.text import join_first, short_repr
 
 if TYPE_CHECKING:

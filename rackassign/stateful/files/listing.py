@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.file_names import LOCK, NAMED, topic_names
-from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.files.names import LOCK, NAMED, topic_names
+from rackassign.stateful.files.sqlite_file import StoreError
 
 _BESIDE = ("-wal", "-shm", "-journal")
 

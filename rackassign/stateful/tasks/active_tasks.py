@@ -13,17 +13,17 @@ from typing import Any
 from rackassign.clients.kafka_python import StandbyAwareAssignor
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.active_task import ActiveTask, FencedError
-from rackassign.stateful.changelog import ChangelogClient
-from rackassign.stateful.claims import continued
-from rackassign.stateful.inputs import Inputs, in_order
-from rackassign.stateful.membership_check import MembershipCheck
-from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_directory import StateDirectory
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.changelog.claims import continued
+from rackassign.stateful.changelog.client import ChangelogClient
+from rackassign.stateful.files.directory import StateDirectory
+from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.statistics import Role, StateCounts, TaskStatistics
-from rackassign.stateful.task_run import Processed, TaskRun, Work, started_run
-from rackassign.stateful.tasks import Tasks
+from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
+from rackassign.stateful.tasks.inputs import Inputs, in_order
+from rackassign.stateful.tasks.membership_check import MembershipCheck
+from rackassign.stateful.tasks.naming import Tasks
+from rackassign.stateful.tasks.run import Processed, TaskRun, Work, started_run
 from rackassign.stateful.validation import OnRestore
 from rackassign.util.log_once import WarnOnce
 

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.keys import PROGRESS
-from rackassign.stateful.process_call import Process, check_returned
-from rackassign.stateful.progress import NO_TIME, Progress, decode_progress
-from rackassign.stateful.punctuation import Punctuate
-from rackassign.stateful.sqlite_file import StoreError
-from rackassign.stateful.state_file import StateFile
-from rackassign.stateful.state_rows import expiry_of
-from rackassign.stateful.state_store import State
-from rackassign.stateful.stores import AnyStore
+from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.files.state_file import StateFile
+from rackassign.stateful.stores.declaration import AnyStore
+from rackassign.stateful.stores.keys import PROGRESS, expiry_of
+from rackassign.stateful.stores.state import State
+from rackassign.stateful.tasks.process_call import Process, check_returned
+from rackassign.stateful.tasks.progress import NO_TIME, Progress, decode_progress
+from rackassign.stateful.tasks.punctuation import Punctuate
 from rackassign.util.log_once import WarnOnce
 
 _EXPIRED_AT_ONCE = 1000

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.file_names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
-from rackassign.stateful.private_files import make_private
-from rackassign.stateful.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
-from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.files.names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
+from rackassign.stateful.files.private import make_private
+from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
+from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.statistics import StateCounts
 from rackassign.util.file_lock import try_lock
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rackassign.errors import WireError
-from rackassign.stateful.claims import Claim
-from rackassign.stateful.keys import is_state_key
+from rackassign.stateful.changelog.claims import Claim
+from rackassign.stateful.stores.keys import is_state_key
 
 HEADER = "rackassign"
 

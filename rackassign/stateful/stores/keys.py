@@ -17,6 +17,9 @@ from __future__ import annotations
 DEFAULT = b"\1"
 PROGRESS = b"\4"
 
+EXPIRY_BYTES = 8
+"""Values of a store with a time to live begin with the time at which they expire, in milliseconds."""
+
 _NAMED, _EXPIRING = 2, 3
 LONGEST_NAME = 100
 
@@ -42,3 +45,8 @@ def behind(prefix: bytes) -> bytes | None:
     shorter = prefix.rstrip(b"\xff")
     # No key with this beginning is greater than the beginning with its last byte increased.
     return shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None
+
+
+def expiry_of(value: bytes) -> int:
+    """Return when a value of a store with a time to live expires, in milliseconds; 0 if it has no time."""
+    return int.from_bytes(value[:EXPIRY_BYTES], "big", signed=True)

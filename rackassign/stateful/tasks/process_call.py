@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.state_store import State
+from rackassign.stateful.stores.state import State
 from rackassign.util.text import short_repr
 
 Process = Callable[[Any, State], None]

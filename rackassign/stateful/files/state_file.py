@@ -11,24 +11,23 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from rackassign.stateful.claims import Claim
-from rackassign.stateful.clock import is_too_old, time_of_day_ms
-from rackassign.stateful.keys import expires
-from rackassign.stateful.overlay import Overlay
-from rackassign.stateful.records import NO_COMMIT, ChangelogRecord
-from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
-from rackassign.stateful.sqlite_file import DamagedError, SqliteFile, StoreError
-from rackassign.stateful.state_rows import (
+from rackassign.stateful.changelog.claims import Claim
+from rackassign.stateful.changelog.records import NO_COMMIT, ChangelogRecord
+from rackassign.stateful.changelog.replay import NO_EPOCH, ChangelogReplay
+from rackassign.stateful.files.clock import is_too_old, time_of_day_ms
+from rackassign.stateful.files.overlay import Overlay
+from rackassign.stateful.files.rows import (
     DIFFERENT,
     FORMAT,
     SCHEMA,
-    expiry_of,
     read_rows,
     read_value,
     sealed,
     unsealed,
 )
+from rackassign.stateful.files.sqlite_file import DamagedError, SqliteFile, StoreError
 from rackassign.stateful.statistics import StateCounts
+from rackassign.stateful.stores.keys import expires, expiry_of
 
 log = logging.getLogger(__name__)
 

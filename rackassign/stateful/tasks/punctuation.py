@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.process_call import check_process
-from rackassign.stateful.state_store import State
+from rackassign.stateful.stores.state import State
+from rackassign.stateful.tasks.process_call import check_process
 from rackassign.util.text import short_repr
 
 Clock = Literal["stream", "wall"]

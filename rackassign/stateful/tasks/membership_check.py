@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from rackassign.clients.kafka_python.internals import membership_of
-from rackassign.stateful.claims import Claim, member_hash
+from rackassign.stateful.changelog.claims import Claim, member_hash
 from rackassign.util.log_once import WarnOnce
 
 _SESSION_S = 45.0

@@ -41,8 +41,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rackassign.stateful.claims import Claim, in_order
-from rackassign.stateful.records import NO_COMMIT, ChangelogRecord
+from rackassign.stateful.changelog.claims import Claim, in_order
+from rackassign.stateful.changelog.records import NO_COMMIT, ChangelogRecord
 
 NO_EPOCH = -1
 

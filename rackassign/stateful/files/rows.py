@@ -18,9 +18,6 @@ CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
 """
 
-EXPIRY_BYTES = 8
-"""Values of a store with a time to live begin with the time at which they expire, in milliseconds."""
-
 DIFFERENT = "it contains other values than were written"
 
 _SEAL = 4
@@ -45,11 +42,6 @@ def unsealed(key: object, stored: object) -> bytes | None:
         if stored == sealed(key, value):
             return value
     return None
-
-
-def expiry_of(value: bytes) -> int:
-    """Return when a value of a store with a time to live expires, in milliseconds; 0 if it has no time."""
-    return int.from_bytes(value[:EXPIRY_BYTES], "big", signed=True)
 
 
 def read_value(read: Read, key: bytes) -> Any:  # noqa: ANN401 - whatever a damaged file contains

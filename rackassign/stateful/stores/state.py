@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from rackassign.stateful.keys import DEFAULT, behind
-from rackassign.stateful.serdes import BYTES, Serde
-from rackassign.stateful.state_rows import EXPIRY_BYTES, expiry_of
-from rackassign.stateful.stores import AnyStore, Store, unknown_store
+from rackassign.stateful.stores.declaration import AnyStore, Store, unknown_store
+from rackassign.stateful.stores.keys import DEFAULT, EXPIRY_BYTES, behind, expiry_of
+from rackassign.stateful.stores.serdes import BYTES, Serde
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

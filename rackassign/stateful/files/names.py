@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.files.sqlite_file import StoreError
 
 DAMAGED = ".damaged"
 LOCK = "lock"

@@ -11,8 +11,8 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.task_run import TaskRun
-from rackassign.stateful.tasks import Tasks
+from rackassign.stateful.tasks.naming import Tasks
+from rackassign.stateful.tasks.run import TaskRun
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful.claims import Claim, continued
-from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_file import StateFile
-from rackassign.stateful.task_run import TaskRun
+from rackassign.stateful.changelog.claims import Claim, continued
+from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.files.state_file import StateFile
+from rackassign.stateful.tasks.run import TaskRun
 
 log = logging.getLogger(__name__)
 
