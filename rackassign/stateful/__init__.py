@@ -12,8 +12,8 @@ Invariants of this package:
   ignored by all readers (`changelog.replay`). So is a fence of a former owner, because its assignment is of an earlier
   generation (`changelog.claims`). The owner also rewrites their keys in the log, because compaction ignores owners.
 
-The packages, each of which imports only those behind it: `consumer`, `snapshot`, `tasks` (processing), `files` (SQLite),
-`changelog` (Kafka) and `stores` (what an application sees). `reset` is for a command, which runs in place of members.
+Each of these imports only those behind it: `consumer`, `snapshot`, `tasks` (processing), `files` (SQLite), `changelog`
+(Kafka) and `stores` (what an application sees). `reset` is for a command, which runs in place of members.
 """
 
 from __future__ import annotations

@@ -129,8 +129,9 @@ class TaskRun:
         return self._store.failure or Processed(count, failure)
 
     def call_due(self) -> StoreError | Processed:
-        """Call the functions of wall-clock time that are due."""
-        failure = self._functions("wall", _now_ms())
+        """Call the functions of wall-clock time that are due, and those of stream time that have failed."""
+        failure = self._stream_functions() if self._time_ms >= self._due_ms else None
+        failure = failure or self._functions("wall", _now_ms())
         return self._store.failure or Processed(0, failure)
 
     def take_commit(self) -> dict[bytes, bytes | None]:

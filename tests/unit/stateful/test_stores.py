@@ -32,7 +32,7 @@ from rackassign.stateful import (
 from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
 from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.stateful_consumers import FIRST, drain, give, member
+from tests.helpers.stateful_consumers import FIRST, LOG, drain, give, member
 
 counts = Store("counts", STR, INT)
 orders = Store("orders", pair(STR, INT), JSON)
@@ -300,16 +300,22 @@ def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(
     def process(record: Record, state: State) -> None:
         state.put(b"n", b"%d" % record.offset)
 
-    feed_at(kafka, 1, 11, 12)
-    with member(tmp_path, process=process, punctuate=[Punctuate(boundary, 10)]) as one:
-        give(one, 0)
-        for _ in range(3):
-            with pytest.raises(ZeroDivisionError):
-                drain(one)
-            assert dict(one.store(FIRST).items()) == {b"n": b"1"}
-        fail = False
-        drain(one)
-        assert (calls, dict(one.store(FIRST).items())) == ([10_000], {b"n": b"2"})
+    # Whether other records come behind it or not.
+    for more, folder in (((12,), "1"), ((), "2")):
+        kafka.make("t")
+        kafka.topics.pop(LOG, None)
+        fail = True
+        calls.clear()
+        feed_at(kafka, 1, 11, *more)
+        with member(tmp_path / folder, process=process, punctuate=[Punctuate(boundary, 10)]) as one:
+            give(one, 0)
+            for _ in range(3):
+                with pytest.raises(ZeroDivisionError):
+                    drain(one)
+                assert dict(one.store(FIRST).items()) == {b"n": b"1"}
+            fail = False
+            drain(one)
+            assert (calls, dict(one.store(FIRST).items())) == ([10_000], {b"n": b"%d" % (1 + len(more))})
 
 
 def test_functions_of_wall_clock_time_are_called_without_records(
