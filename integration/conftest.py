@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.kafka.failure_context import failure_context
 from tests.helpers.processes import heed_interrupts
 
 heed_interrupts()
@@ -23,6 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.filterwarnings(f"ignore:{LEAK}:ResourceWarning"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the groups of a test that has failed, and the last lines of brokers and members."""
+    report = yield
+    if report.failed and call.when == "call" and item.path.is_relative_to(HERE):
+        report.sections += failure_context(item)
+    return report
 
 
 def pytest_sessionfinish() -> None:
