@@ -1,4 +1,4 @@
-"""What one needs to know of a test on brokers that has failed: its groups, and the last lines of brokers and members."""
+"""What to know of a test on brokers that has failed: its groups, and the last lines of brokers and members."""
 
 from __future__ import annotations
 
