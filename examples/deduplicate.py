@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--state-dir", required=True, help="directory of this member")
     parser.add_argument("--session-timeout-ms", type=int, default=10_000, help="time until others take over")
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # An exception of a signal would interrupt a poll, and the records since the last commit would be processed again.
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
     with StatefulConsumer(
         given.topic,
         process=process,
@@ -64,16 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         group_id=given.group,
         session_timeout_ms=given.session_timeout_ms,
     ) as member:
-        try:
-            reported = time.monotonic()
-            while True:
-                member.poll()
-                if time.monotonic() - reported > REPORT_S:
-                    reported = time.monotonic()
-                    for tp in sorted(member.active_partitions()):
-                        print(tp.partition, dict(member.store(tp)[totals].items()), flush=True)
-        except KeyboardInterrupt:
-            pass
+        reported = time.monotonic()
+        while not ended.is_set():
+            member.poll()
+            if time.monotonic() - reported > REPORT_S:
+                reported = time.monotonic()
+                for tp in sorted(member.active_partitions()):
+                    print(tp.partition, dict(member.store(tp)[totals].items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ write lines into the topic, and kill any of them: the others go on counting wher
 from __future__ import annotations
 
 import heapq
+import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,11 @@ def count(record: Any, store: State) -> None:  # noqa: ANN401 - kafka-python is 
 
 
 def main(bootstrap: str, topic: str, group: str, zone: str, folder: str) -> None:
-    """Count until Ctrl-C."""
+    """Count until Ctrl-C or SIGTERM."""
+    # An exception of a signal would interrupt a poll, and the records since the last commit would be processed again.
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
     with StatefulConsumer(
         topic,
         process=count,
@@ -45,14 +51,12 @@ def main(bootstrap: str, topic: str, group: str, zone: str, folder: str) -> None
         group_id=group,
     ) as counter:
         due = time.monotonic() + REPORT_EVERY_S
-        try:
-            while True:
-                counter.poll()
-                if time.monotonic() >= due:
-                    report(counter)
-                    due += REPORT_EVERY_S
-        except KeyboardInterrupt:
-            report(counter)
+        while not ended.is_set():
+            counter.poll()
+            if time.monotonic() >= due:
+                report(counter)
+                due += REPORT_EVERY_S
+        report(counter)
 
 
 def restoring(place: TopicPartition, done: int, total: int) -> None:
