@@ -51,12 +51,19 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the saving that the audit predicts, compared with the one measured
 	@exec $(BIN)/python -m examples.pipeline
 
+ON_BROKERS := -n 2 --dist loadfile --durations 12
+SHORT := not docker and not spark and not spark_faults
+
 .PHONY: test
-test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
+test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
 	$(BIN)/python -m pytest -n auto tests
 	# Two at a time: most of it is waiting. Each has a cluster of its own.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m 'not docker and not spark and not spark_faults' integration
+	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and not long' integration
 	@$(MAKE) --no-print-directory test-docker
+
+.PHONY: test-all
+test-all: $(VENV)/dev.stamp ## What `make test` leaves out: each of these takes more than some twenty seconds by itself
+	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and long' integration
 
 .PHONY: test-docker
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers

@@ -42,6 +42,7 @@ def clusters(cache: Path) -> list[str]:
     return [path.name for path in cache.glob("clusters/*") if path.name != "lock"]
 
 
+@pytest.mark.long
 def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
     done = subprocess.run([*RACKASSIGN, "demo", "--price-per-gb", "0.01"], capture_output=True, check=True, text=True)
     rows = re.findall(r"│ (\S+ \w+) +│ +([\d.]+)% │ +(\d+) USD │ +(\d) │", done.stdout)
@@ -146,6 +147,7 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
     assert list(cache.glob("up/*")) == []
 
 
+@pytest.mark.long
 def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(cache: Path, first_port: int) -> None:
     up = [*RACKASSIGN, "cluster", "up", "--with-demo-group", "--port", str(first_port)]
     with running(up) as process:

@@ -11,7 +11,7 @@ from tools.chaos.layout import RACKS, promised
 from tools.chaos.member import CONFLUENT
 from tools.chaos.run import can_cut, run
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 
 def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeCluster, tmp_path: Path) -> None:

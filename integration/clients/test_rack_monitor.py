@@ -38,6 +38,7 @@ def start(group: RackGroup) -> None:
         group.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
 
 
+@pytest.mark.long
 def test_rolling_restarts_trigger_nothing(
     make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
 ) -> None:

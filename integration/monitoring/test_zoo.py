@@ -22,7 +22,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.member_process import Client, MemberProcess
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 RECORD = 20_000
 """Bytes, so that responses without records matter little."""

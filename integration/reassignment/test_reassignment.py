@@ -108,6 +108,7 @@ def records(bootstrap: str, names: Sequence[str]) -> dict[TopicPartition, list[i
     return found
 
 
+@pytest.mark.long
 def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
     six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def partitions(bootstrap: str, topic: str) -> int:
         return len(reader.partitions_for_topic(topic) or ())
 
 
+@pytest.mark.long
 def test_one_member_has_both_partitions_and_its_successor_is_warm(fleet: Fleet, topics: tuple[str, str]) -> None:
     fleet.come_to_rest(1, TIMEOUT_S)
     check_together(fleet, topics)
@@ -107,6 +108,7 @@ def test_topics_of_different_sizes_are_refused_at_the_start(
     assert partitions(rack_cluster.bootstrap, f"{group}-{'-'.join(topics)}-changelog") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [0, 1], ids=["orders-first", "payments-first"])
 def test_a_topic_extended_alone_waits_for_the_other(
     rack_cluster: Cluster, fleet: Fleet, topics: tuple[str, str], group: str, first: int

@@ -20,7 +20,7 @@ from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 TIMEOUT_S = 600.0
 CYCLES = 4
