@@ -35,6 +35,9 @@ _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
 _EXPIRED = "SELECT key FROM expiry WHERE at <= ? ORDER BY at, key LIMIT ?"
 
+LARGEST_BYTES = 1_000_000
+"""Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
+
 _LONG_S = 5.0
 
 _CONFIRM_MS = 3_600_000
@@ -209,14 +212,19 @@ class StateFile:
 
         Raises:
             StoreError: No record is being processed.
+            ValueError: They do not fit in a record of a changelog.
         """
         if self._failure is not None or self._db.damage is not None:
             self._check()
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
+        size = len(key) if value is None else len(key) + len(value)
+        if size > LARGEST_BYTES:
+            # Kafka would refuse the whole commit, and each time again.
+            raise ValueError(f"a key and a value have {size:,} bytes, of which a changelog takes {LARGEST_BYTES:,}")
         self._counts.puts += 1
         self._changed[key] = value
-        self._bytes += len(key) if value is None else len(key) + len(value)
+        self._bytes += size
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from one up to another, with their values, in order; later changes do not show.

@@ -96,6 +96,7 @@ class StateStore(Generic[K, V]):
 
         Raises:
             TypeError: The key or the value has another type than those of the store.
+            ValueError: They have more than a million bytes.
             StoreError: No record is being processed.
         """
         stored = self._serialize(value)

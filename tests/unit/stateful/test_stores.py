@@ -29,6 +29,7 @@ from rackassign.stateful import (
     msgpack,
     pair,
 )
+from rackassign.stateful.files.state_file import LARGEST_BYTES
 from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
 from tests.helpers.fakes.kafka import Kafka, Record
@@ -191,6 +192,21 @@ def test_keys_name_their_store() -> None:
     assert not is_state_key(b"")
     assert not is_state_key(b"\0fence")
     assert not is_state_key(b"\4x")
+
+
+def test_what_no_changelog_takes_fails_with_its_record_alone(kafka: Kafka, tmp_path: Path) -> None:
+    def process(record: Record, state: State) -> None:
+        state.put(b"n", b"%d" % record.offset)
+        if record.offset == 3:
+            state.put(b"large", bytes(LARGEST_BYTES))
+
+    kafka.feed(0, 5)
+    with member(tmp_path, process=process) as one:
+        give(one, 0)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="1,000,006 bytes, of which a changelog takes 1,000,000"):
+                drain(one)
+            assert dict(one.store(FIRST).items()) == {b"n": b"2"}
 
 
 def test_values_expire_with_stream_time_here_and_in_the_changelog(kafka: Kafka, tmp_path: Path) -> None:
