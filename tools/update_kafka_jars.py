@@ -1,8 +1,8 @@
 """Write the lists of jars of Kafka versions, for a maintainer who adds a version or moves to another patch release.
 
 `python -m tools.update_kafka_jars 4.4.0 3.9.2` resolves the jars of these versions and writes one list for each into
-`rackassign/testing/local/kafka_jars/`; without arguments it writes all lists anew. Look at the differences. A version
-is known as soon as its list exists.
+`rackassign/testing/local/kafka_jars/`; without arguments it writes all lists anew. Look at the differences, and add a
+new version to `VERSIONS` in `rackassign/testing/local/versions.py`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ def _resolved(context: MavenContext, version: str) -> list[str]:
         artifact = dependency.artifact
         content = artifact.resolve().read_bytes()
         name = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
-        if artifact.classifier:
-            name += f":{artifact.classifier}"
         lines.append(f"{name} {len(content)} {hashlib.sha256(content).hexdigest()}\n")
     return lines
 

@@ -33,8 +33,18 @@ def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:
         supported = {name: known["supported"][1] for name, known in described.items() if "supported" in known}
         raised = {n: most for n, most in supported.items() if most > levels.get(n, 0) and n not in _KEPT}
         if raised:
-            results = admin.update_features(raised)
-            refused = [f"{name}: {result}" for name, result in results.items() if result != "OK"]
-            if refused:
-                raise ClusterError(f"the features cannot be raised: {'; '.join(refused)}")
+            _update(admin, raised)
     return levels | raised
+
+
+def _update(admin: Any, levels: Mapping[str, int]) -> None:  # noqa: ANN401 - kafka-python is untyped
+    from kafka.errors import KafkaError  # noqa: PLC0415 - a cluster can be started without an installed client
+
+    try:
+        results = admin.update_features(levels)
+    except KafkaError as error:
+        raise ClusterError(f"the features cannot be raised: {error}") from error
+    # Brokers before 4.0 return an error for each feature.
+    refused = [f"{name}: {result}" for name, result in results.items() if result != "OK"]
+    if refused:
+        raise ClusterError(f"the features cannot be raised: {'; '.join(refused)}")
