@@ -90,7 +90,7 @@ def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: Pla
     ):
         raise ConfigError(
             f"replication factor {request.replication_factor} is more than the {counted(len(seen), 'broker')} ever"
-            " seen; --allow-placeholders plans placeholders for future brokers"
+            " seen (offline ones are listed from Kafka 4.0); --allow-placeholders plans placeholders for future brokers"
         )
 
 
