@@ -36,8 +36,10 @@ CHECKS = (
     Check("leaders", "`balance-leaders`", commands.balance_leaders),
     Check("stateful", "`StatefulConsumer`", groups.stateful),
     Check("spark", "Spark source", commands.spark),
-    # Last: it stops a broker.
     Check("elr", "eligible leader replicas (KIP-966)", commands.eligible_leader_replicas),
+    # Last: they stop a broker.
+    Check("audit-outage", "`audit` while a broker is down", commands.audit_in_outage),
+    Check("create-outage", "`create-topic` with replicas on a broker that is down", commands.create_in_outage),
 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -16,6 +17,9 @@ from .cells import NotOnThisVersionError, Place
 from .groups import finalized_features, settled_group
 
 _RECORDS = 300
+_METADATA_VERSION_4_0 = 22
+"""Level of `metadata.version` from which brokers list those that are fenced."""
+
 _SILENT = {"log_level": 0, "log.connection.close": "false"}
 """Properties of librdkafka with which it logs nothing about a cluster that ends."""
 
@@ -122,23 +126,56 @@ def balance_leaders(place: Place) -> str:
     return "balance-leaders reorders replicas and elects leaders"
 
 
+def audit_in_outage(place: Place) -> str:
+    """`audit` while a broker is down."""
+    topic = place.topic([[1, 2, 3]])
+    with _broker_down(place):
+        found = _run(place, "audit", "--topic", topic, code=1)
+    kinds = {finding["kind"] for finding in found["findings"]}
+    if "offline-replica" not in kinds:
+        raise AssertionError(f"audit reports {sorted(kinds)} with a broker down")
+    if "broker-fenced" in kinds:
+        return "audit reports the offline replicas, and the broker that is down with its rack"
+    if "broker-unknown" in kinds:
+        return (
+            "audit reports the offline replicas; the rack of the broker that is down is not known to brokers' clients"
+        )
+    raise AssertionError(f"audit does not report the broker that is down, but {sorted(kinds)}")
+
+
+def create_in_outage(place: Place) -> str:
+    """`create-topic` with replicas on a broker that is down (KIP-409)."""
+    words = (f"{place.group}-new", "--replication-factor", "3", "--policy", "enabled_prefer_observed")
+    with _broker_down(place):
+        if finalized_features(place)["metadata.version"] >= _METADATA_VERSION_4_0:
+            _run(place, "create-topic", *words)
+            return "create-topic places replicas on a broker that is down"
+        done = rackassign("create-topic", place.cluster.bootstrap, *words, code=2, home=place.home)
+        if len(done.stderr.splitlines()) != 1 or "listed from Kafka 4.0" not in done.stderr:
+            raise AssertionError(f"create-topic printed {done.stderr!r}")
+        _run(place, "create-topic", *words, "--allow-placeholders")
+    raise NotOnThisVersionError(
+        "brokers do not list a broker that is down; create-topic reports that in one line, and --allow-placeholders"
+        " creates the topic on the other brokers"
+    )
+
+
 def eligible_leader_replicas(place: Place) -> str:
-    """Eligible leader replicas (KIP-966), with which audit and reassign have to work as without them."""
-    features = finalized_features(place)
-    level = features.get("eligible.leader.replicas.version", 0)
+    """Eligible leader replicas (KIP-966), with which `audit` has to work as without them."""
+    level = finalized_features(place).get("eligible.leader.replicas.version", 0)
     if not level:
         raise NotOnThisVersionError("a new cluster has no eligible leader replicas; no command needs them")
-    topic = place.topic([[1, 2, 3]])
+    return f"on by default (level {level}); all checks of this page run with them, and no command needs them"
+
+
+@contextmanager
+def _broker_down(place: Place) -> Iterator[None]:
     place.cluster.stop(3)
     try:
-        found = _run(place, "audit", "--topic", topic, code=1)
+        yield
     finally:
         place.cluster.start(3)
         place.cluster.wait_ready()
-    kinds = {finding["kind"] for finding in found["findings"]}
-    if not kinds >= {"broker-fenced", "offline-replica"}:
-        raise AssertionError(f"audit reports {sorted(kinds)} with a broker down")
-    return f"on by default (level {level}); audit reports a stopped broker and its replicas as without them"
 
 
 def spark(place: Place) -> str:
