@@ -124,7 +124,9 @@ def _read_index(index: Path) -> tuple[Path, ...]:
     """Return the jars of an index; empty if there is no index, or if a jar has another size than in the index."""
     try:
         listed = _listed(index)
-        os.utime(index)
+        # From a cache that cannot be written to, nothing is removed either.
+        if os.access(index, os.W_OK):
+            os.utime(index)
         if all((index.parent / name).stat().st_size == size for name, size in listed.items()):
             return tuple(index.parent / name for name in listed)
     except FileNotFoundError:
@@ -138,9 +140,9 @@ def _listed(index: Path) -> dict[str, int]:
 
 
 def _is_unused(index: Path, seconds: float) -> bool:
-    """Return whether nothing has read an index for a time; False if there is none."""
+    """Return whether nothing has read an index for a time; False if there is none, or if it cannot be written to."""
     try:
-        return time.time() - index.stat().st_mtime > seconds
+        return time.time() - index.stat().st_mtime > seconds and os.access(index, os.W_OK)
     except FileNotFoundError:
         return False
 

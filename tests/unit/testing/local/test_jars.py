@@ -187,6 +187,21 @@ def test_a_version_that_is_used_again_after_a_long_time_is_kept(repository: Repo
     assert all(jar.exists() for jar in old)
 
 
+def test_a_cache_that_cannot_be_written_to_serves_for_ever(
+    repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = kafka_jars(version="3.9")
+    os.utime(next((cache / "jars").glob("kafka-3.9.2-*.json")), (0, 0))
+    (cache / "jars" / "lock").unlink()
+    # Root may write anywhere, so permissions alone would show nothing here.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "utime", None)
+    repository.asked.clear()
+    assert kafka_jars(version="3.9") == found
+    assert repository.asked == []
+    assert not (cache / "jars" / "lock").exists()
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_recorded_jar_of_kafka_is_of_the_version_of_its_list(version: str) -> None:
     recorded = jars._parse(jars._recorded(version))
