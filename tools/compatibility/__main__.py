@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = markdown(checks, results)
     if chosen.write:
         write(DOCUMENT, text)
-    return 0
+    return int(any(cell.is_defect for cells in results.values() for cell in cells.values()))
 
 
 def checked(version: str, checks: Sequence[Check], spark: SparkOnce) -> dict[str, Cell]:

@@ -26,10 +26,12 @@ class Cell:
     Args:
         works: Whether the feature works.
         reason: What was observed, or why it does not work, in one line.
+        is_defect: Whether it does not work although Kafka has what it needs.
     """
 
     works: bool
     reason: str
+    is_defect: bool = False
 
 
 class Place:
@@ -87,7 +89,7 @@ def result(check: Check, place: AbstractContextManager[Place]) -> Cell:
         return Cell(works=False, reason=str(missing))
     except Exception as error:  # noqa: BLE001 - a defect in one check must not hide the others
         text = " ".join(str(error).split())[:300] or "no message"
-        return Cell(works=False, reason=f"{type(error).__name__}: {text}")
+        return Cell(works=False, reason=f"{type(error).__name__}: {text}", is_defect=True)
 
 
 Results = Mapping[str, Mapping[str, Cell]]

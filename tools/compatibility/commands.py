@@ -137,9 +137,7 @@ def audit_in_outage(place: Place) -> str:
     if "broker-fenced" in kinds:
         return "audit reports the offline replicas, and the broker that is down with its rack"
     if "broker-unknown" in kinds:
-        return (
-            "audit reports the offline replicas; the rack of the broker that is down is not known to brokers' clients"
-        )
+        return "audit reports the offline replicas; brokers do not list the broker that is down, nor its rack"
     raise AssertionError(f"audit does not report the broker that is down, but {sorted(kinds)}")
 
 

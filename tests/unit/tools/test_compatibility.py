@@ -31,9 +31,9 @@ def raising(error: Exception) -> Any:
     [
         (lambda _: "it works", Cell(works=True, reason="it works")),
         (raising(NotOnThisVersionError("too old")), Cell(works=False, reason="too old")),
-        (raising(KeyError("endpoint_type")), Cell(works=False, reason="KeyError: 'endpoint_type'")),
-        (raising(ValueError("two\n  lines")), Cell(works=False, reason="ValueError: two lines")),
-        (raising(TimeoutError()), Cell(works=False, reason="TimeoutError: no message")),
+        (raising(KeyError("endpoint_type")), Cell(works=False, reason="KeyError: 'endpoint_type'", is_defect=True)),
+        (raising(ValueError("two\n  lines")), Cell(works=False, reason="ValueError: two lines", is_defect=True)),
+        (raising(TimeoutError()), Cell(works=False, reason="TimeoutError: no message", is_defect=True)),
     ],
 )
 def test_every_outcome_is_one_line(run: Any, expected: Cell) -> None:
