@@ -157,7 +157,8 @@ def _warn_of_unlisted(brokers: list[int]) -> None:
     one = len(brokers) == 1
     warn(
         f"{'broker' if one else 'brokers'} {join_ids(brokers)} {'is' if one else 'are'} not listed, and the plan"
-        f" replaces {'its' if one else 'their'} replicas: before Kafka 4.0 {'it' if one else 'they'} may only be offline"
+        f" replaces {'its' if one else 'their'} replicas:"
+        f" before Kafka 4.0 {'it' if one else 'they'} may only be offline"
     )
 
 
