@@ -133,6 +133,10 @@ bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside 
 defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches: tables
 	$(BIN)/python -m tools.defects
 
+.PHONY: compatibility
+compatibility: $(VENV)/dev.stamp ## What works on each version of Kafka: checks on a cluster of each, written into the documentation
+	$(BIN)/python -m tools.compatibility --write
+
 .PHONY: chaos
 SEEDS ?= 5
 CLIENT ?= kafka-python

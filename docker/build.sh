@@ -23,7 +23,7 @@ done
 digest_of() { sha256sum | cut -c 1-16; }
 
 jdk=$(jlink --version)
-digest=$({ echo "$jdk"; cat docker/build.sh rackassign/testing/local/kafka_jars.txt docker/image/*; } | digest_of)
+digest=$({ echo "$jdk"; cat docker/build.sh rackassign/testing/local/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
 if [[ $(docker image inspect -f '{{index .Config.Labels "rackassign.digest"}}' "$image" 2> /dev/null) == "$digest" ]]
 then
   echo "$image is up to date"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 
-from rackassign.testing import LocalCluster, cache_dir
+from rackassign.testing import KAFKA_VERSION, LocalCluster, cache_dir
 from rackassign.testing.harness import wait_until
 from rackassign.testing.ports import reserve_ports
 
@@ -120,6 +120,7 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
         admin.close()
         assert racks == {1: "x", 2: None, 3: "x"}
         assert [broker["rack"] for broker in shown["brokers"]] == ["x", None, "x"]
+        assert {broker["kafka_version"] for broker in shown["brokers"]} == {KAFKA_VERSION}
         assert [broker["port"] for broker in shown["brokers"]] == [first_port, first_port + 1, first_port + 2]
         assert {name: len(partitions) for name, partitions in described.items()} == {"orders": 12, "one": 1}
         assert {len(p["replica_nodes"]) for p in described["orders"]} == {2}
@@ -129,10 +130,13 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
         assert "is up already" in again.stderr
 
         second = [*RACKASSIGN, "cluster", "up", "--name", "second", "--port", str(first_port + 2), "--output", "json"]
+        second += ["--kafka-version", "4.4,3.9,4.0.2"]
         with running(second) as other:
             assert other.stdout is not None
             assert other.stderr is not None
-            ports = [broker["port"] for broker in json.loads(other.stdout.readline())["brokers"]]
+            brokers = json.loads(other.stdout.readline())["brokers"]
+            assert [broker["kafka_version"] for broker in brokers] == ["4.4.0", "3.9.2", "4.0.2"]
+            ports = [broker["port"] for broker in brokers]
             assert ports[1:] == [first_port + 3, first_port + 4]
             assert cluster("down", "--name", "second").returncode == 0
             warning = f"rackassign: port {first_port + 2} is not free (another test cluster has it): broker 1 has port"

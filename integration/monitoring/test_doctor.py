@@ -35,6 +35,8 @@ TWO_EACH = [[1], [2], [3], [1], [2], [3]]
 
 NO_TOPICS = struct.pack(">hii", 1, -1, -1)
 TOO_MANY_TOPICS = struct.pack(">hi", 1, 1000)
+WEDGED = pytest.mark.kafka_version("4.3.0")
+"""Brokers of Kafka 4.4 no longer fail on such members: they pass their metadata on to the group leader."""
 CUT_SHORT = encode_subscription(Subscription(("t",), rack="a"))[:-1]
 
 
@@ -203,6 +205,7 @@ def test_a_member_of_kip_848_is_named(members: Members, admin: KafkaAdminClient,
         assert doctor(members.group)[0] == 0
 
 
+@WEDGED
 @pytest.mark.parametrize("data", [NO_TOPICS, TOO_MANY_TOPICS], ids=["null", "too many"])
 def test_a_wedged_group_is_found_and_freed(
     members: Members, admin: KafkaAdminClient, doctor: Doctor, data: bytes
@@ -226,6 +229,26 @@ def test_a_wedged_group_is_found_and_freed(
         assert doctor(members.group, "--fix") == (0, doctor(members.group)[1])
 
 
+@pytest.mark.kafka_version("4.4")
+@pytest.mark.parametrize("data", [NO_TOPICS, TOO_MANY_TOPICS], ids=["null", "too many"])
+def test_brokers_from_4_4_leave_such_a_member_to_the_leader_and_it_is_named(
+    members: Members, admin: KafkaAdminClient, doctor: Doctor, data: bytes
+) -> None:
+    with members.ours("one") as one, members.ours("two", "b") as two:
+        settle(admin, members.group, [one, two], {members.topic: 6})
+        with members.malformed("bad", data):
+            wait_until(
+                lambda: found(doctor(members.group, "--observe-seconds", "1")[1], "unreadable") is not None,
+                "the member found",
+            )
+            code, said = doctor(members.group, "--observe-seconds", "1")
+            assert (code, kinds(said)) == (1, ["unreadable"])
+            assert clients(found(said, "unreadable")) == {"bad"}
+            assert len(one.assignment() | two.assignment()) == 6
+        settle(admin, members.group, [one, two], {members.topic: 6})
+
+
+@WEDGED
 def test_one_that_comes_back_at_once_wedges_the_group_again_and_is_named(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
 ) -> None:
@@ -266,6 +289,7 @@ def test_a_long_rebalance_is_no_wedge_and_loses_nobody(
         assert {slow.id, quick.id} == ids
 
 
+@WEDGED
 def test_a_group_whose_first_rebalance_was_broken_is_told_but_not_touched(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
 ) -> None:

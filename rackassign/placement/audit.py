@@ -308,7 +308,7 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
         yield Finding(
             "broker-unknown",
             f"replicas on brokers that are not (or no longer) registered: {', '.join(named)}",
-            "`reassign plan` replaces them",
+            "before Kafka 4.0 they may only be offline: bring those back; `reassign plan` replaces the others",
             brokers=unknown,
         )
 

@@ -203,7 +203,8 @@ def _check_seen(replicas: int, known: Sequence[KnownBroker], *, allowed: bool) -
     """Refuse a replication factor above the number of brokers ever seen, which is more often a mistake than not."""
     if replicas > len(known) and not allowed:
         raise ConfigError(
-            f"replication factor {replicas} is more than the {counted(len(known), 'broker')} ever seen;"
+            f"replication factor {replicas} is more than the {counted(len(known), 'broker')} ever seen"
+            " (offline ones are listed from Kafka 4.0);"
             " --allow-placeholders plans placeholders for future brokers"
         )
 

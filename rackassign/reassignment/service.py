@@ -55,6 +55,16 @@ class PreparedReassignment:
         """Whether a replica list would change, now or once a broker is available."""
         return bool(self.planned.moves or self.planned.waiting)
 
+    @property
+    def unlisted(self) -> tuple[int, ...]:
+        """Brokers whose replicas would be replaced although the cluster only does not list them.
+
+        Before Kafka 4.0, clusters do not list a broker that is offline.
+        """
+        listed = {broker.id for broker in self.state.brokers}
+        replaced = {b for move in self.planned.moves.values() for b in set(move.before) - set(move.after)}
+        return tuple(sorted(replaced - listed))
+
 
 def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: PlacementState) -> PreparedReassignment:
     """Describe a cluster and plan a reassignment; nothing is changed.
@@ -90,7 +100,7 @@ def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: Pla
     ):
         raise ConfigError(
             f"replication factor {request.replication_factor} is more than the {counted(len(seen), 'broker')} ever"
-            " seen; --allow-placeholders plans placeholders for future brokers"
+            " seen (offline ones are listed from Kafka 4.0); --allow-placeholders plans placeholders for future brokers"
         )
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from rackassign.testing.cluster import Broker, Cluster
 from rackassign.testing.local.cluster import LocalCluster
-from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
+from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import Java, find_java
+from rackassign.testing.local.versions import KAFKA_VERSION, VERSIONS
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.topics import create_topic
 from rackassign.util.progress import Progress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KAFKA_VERSION",
+    "VERSIONS",
     "Broker",
     "Cluster",
     "DockerCluster",

@@ -6,6 +6,10 @@ one broker in each of the racks a, b and c; the ini option `rack_cluster_racks` 
 `--rack-cluster-provider docker`, the ini option `rack_cluster_provider` or the environment variable
 `RACKASSIGN_PROVIDER`, in this order, selects containers.
 
+The command-line option `--kafka-version` and the ini option `kafka_version` select the version of Kafka of local
+brokers. A test with the marker `kafka_version("3.9")` has brokers of that version, and one with several versions runs
+once with each.
+
 Tests are skipped with the reason if there is no Java or no Docker engine, or if Kafka cannot be fetched. With `CI=true`
 in the environment they fail instead.
 """
@@ -17,7 +21,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
@@ -29,6 +33,7 @@ from rackassign.testing.docker.cluster import DockerCluster, find_image
 from rackassign.testing.local.cluster import LocalCluster
 from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
+from rackassign.testing.local.versions import resolve_version
 from rackassign.testing.topics import create_topic
 
 with warnings.catch_warnings():
@@ -41,9 +46,10 @@ _OPTION = "rack_cluster_racks"
 _DEFAULT = "a,b,c"
 _PROVIDER = "rack_cluster_provider"
 _LOCAL, _DOCKER = "local", "docker"
+_VERSION = "kafka_version"
 
 MakeCluster = Callable[..., Cluster]
-"""`make_cluster(racks, *, config=None, listeners=None) -> cluster`; the cluster is up."""
+"""`make_cluster(racks, *, config=None, listeners=None, kafka_version=None) -> cluster`; the cluster is up."""
 
 MakeTopic = Callable[..., str]
 """`make_topic(partitions=1, *, replication_factor=None, replicas=None, config=None) -> name`."""
@@ -60,34 +66,109 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     help_text = f"where the brokers of rack_cluster run: {_LOCAL} (the default) or {_DOCKER}"
     parser.addini(_PROVIDER, help_text, default="")
     group.addoption("--rack-cluster-provider", dest=_PROVIDER, default=None, help=help_text)
+    help_text = "version of Kafka of local brokers, such as 3.9.2, or 3.9 for its last patch release"
+    parser.addini(_VERSION, help_text, default="")
+    group.addoption("--kafka-version", dest=_VERSION, default=None, help=help_text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker for the versions of Kafka of a test."""
+    config.addinivalue_line("markers", f"{_VERSION}(version, ...): versions of Kafka that the test runs with")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with each version of its marker.
+
+    Raises:
+        ConfigError: The marker has no version, or there is no such version.
+    """
+    marker = metafunc.definition.get_closest_marker(_VERSION)
+    if marker is None or _VERSION not in metafunc.fixturenames:
+        return
+    if not marker.args:
+        raise ConfigError(f'{metafunc.definition.name}: the marker {_VERSION} needs a version, such as "3.9"')
+    metafunc.parametrize(_VERSION, [resolve_version(version) for version in marker.args])
+
+
+@pytest.fixture
+def kafka_version(request: pytest.FixtureRequest) -> str | None:
+    """The version of Kafka that local brokers of the test have; None for the default.
+
+    A marker `kafka_version` of the test, or a parameter of this name, overrides the options.
+    """
+    return _chosen_version(request.config)
 
 
 @pytest.fixture(scope="session")
 def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster of the test session, in the state that earlier tests left it in; prefer `rack_cluster`."""
-    with _maker(request.config)(_racks(request.config)) as cluster:
+    with _maker(request.config, _chosen_version(request.config))(_racks(request.config)) as cluster:
         yield cluster
 
 
+class OtherVersionCluster:
+    """A cluster of another version than that of the test session; only the one of the last version is kept.
+
+    Args:
+        config: Configuration of the test session.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._opened = ExitStack()
+        self._version = ""
+        self._cluster: Cluster | None = None
+
+    def of(self, version: str) -> Cluster:
+        """Return the cluster of a version, and close that of another one."""
+        if self._cluster is None or self._version != version:
+            self.close()
+            made = _maker(self._config, version)(_racks(self._config))
+            self._cluster, self._version = self._opened.enter_context(made), version
+        return self._cluster
+
+    def close(self) -> None:
+        """Close the cluster, if there is one."""
+        self._cluster = None
+        self._opened.close()
+
+
+@pytest.fixture(scope="session")
+def other_version_cluster(request: pytest.FixtureRequest) -> Iterator[OtherVersionCluster]:
+    """The cluster for tests whose version of Kafka is not that of the test session; prefer `rack_cluster`."""
+    with closing(OtherVersionCluster(request.config)) as other:
+        yield other
+
+
 @pytest.fixture
-def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+def make_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> Iterator[MakeCluster]:
     """A factory of additional clusters for tests that need a special one; they are closed when the test ends.
 
-    It takes the arguments that `LocalCluster` and `DockerCluster` have in common.
+    It takes the arguments that `LocalCluster` and `DockerCluster` have in common. Local brokers also take a
+    `kafka_version`.
     """
     with ExitStack() as opened:
 
         def make(racks: Sequence[str | None], **options: Any) -> Cluster:  # noqa: ANN401 - arguments of the cluster class
-            return opened.enter_context(_maker(request.config)(racks, **options))
+            return opened.enter_context(_maker(request.config, kafka_version)(racks, **options))
 
         yield make
 
 
 @pytest.fixture
-def rack_cluster(rack_cluster_session: Cluster) -> Cluster:
-    """The cluster of the test session with every broker up and unfenced, whatever earlier tests have done to it."""
-    rack_cluster_session.start_all()
-    return rack_cluster_session
+def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> Cluster:
+    """The cluster of the test session with every broker up and unfenced, whatever earlier tests have done to it.
+
+    A test with another version of Kafka has another cluster.
+    """
+    version = resolve_version(kafka_version)
+    cluster: Cluster
+    if version == resolve_version(_chosen_version(request.config)):
+        cluster = request.getfixturevalue("rack_cluster_session")
+    else:
+        cluster = request.getfixturevalue("other_version_cluster").of(version)
+    cluster.start_all()
+    return cluster
 
 
 @pytest.fixture
@@ -144,16 +225,28 @@ def _provider(config: pytest.Config) -> str:
     return chosen
 
 
-def _maker(config: pytest.Config) -> Callable[..., Cluster]:
-    """Return a factory of clusters after checking that they can start, or skip the test."""
+def _chosen_version(config: pytest.Config) -> str | None:
+    return str(config.getoption(_VERSION) or config.getini(_VERSION)) or None
+
+
+def _maker(config: pytest.Config, version: str | None) -> Callable[..., Cluster]:
+    """Return a factory of clusters of a version after checking that they can start, or skip the test."""
     provider = _provider(config)
+    if provider == _DOCKER and version is not None:
+        if version == _chosen_version(config):
+            raise ConfigError(f"{_VERSION} is for local brokers: KAFKA_IMAGE selects the version of containers")
+        pytest.skip(f"Kafka {version} is asked for, and KAFKA_IMAGE alone selects the version of containers")
     try:
         if provider == _DOCKER:
             return partial(DockerCluster, image=find_image())
         find_java()
-        kafka_jars()
+        kafka_jars(version=version)
     except (ClusterError, MissingExtraError) as error:
         if os.environ.get("CI", "").lower() == "true":
             raise
         pytest.skip(f"no {provider} Kafka: {error}")
-    return LocalCluster
+    return LocalCluster if version is None else partial(_local_cluster, version)
+
+
+def _local_cluster(version: str, racks: Sequence[str | None], **options: Any) -> LocalCluster:  # noqa: ANN401
+    return LocalCluster(racks, **{"kafka_version": version, **options})

@@ -49,6 +49,7 @@ Rack = Annotated[str, typer.Argument(help="Rack of the cluster.")]
     epilog=examples(
         "cluster up --with-demo-group",
         "cluster up --racks a,a,b,b --port 9192 --create-topic orders:12:3 --name second",
+        "cluster up --kafka-version 3.9",
     )
 )
 def up(
@@ -69,6 +70,12 @@ def up(
         bool,
         typer.Option("--with-demo-group", help="Run a consumer group that reads across racks, and a producer for it."),
     ] = False,
+    kafka_version: Annotated[
+        str,
+        typer.Option(
+            help="Version of Kafka: 3.9.2, or 3.9 for its last patch release; separated by commas, one for each broker."
+        ),
+    ] = "",
     name: Name = "default",
     output: Output = "table",
 ) -> int:
@@ -86,7 +93,13 @@ def up(
         _check_demo(wanted, topics)
     with terminate_as_exit(), register(name) as registration, progress_display() as show, ExitStack() as opened:
         config = _SHORT_RETENTION_CHECK if with_demo_group else {}
-        cluster = LocalCluster(wanted, config=config, progress=show.on_progress, first_port=port)
+        cluster = LocalCluster(
+            wanted,
+            config=config,
+            progress=show.on_progress,
+            first_port=port,
+            kafka_version=_versions(kafka_version),
+        )
         opened.enter_context(cluster)
         for refused, why in sorted(cluster.refused_ports.items()):
             broker = cluster.brokers[refused - port]
@@ -191,6 +204,12 @@ def _topic(text: str, brokers: int) -> _Topic:
     return _Topic(name, partitions, replicas)
 
 
+def _versions(text: str) -> str | list[str] | None:
+    """Return what `LocalCluster` takes: None for no text, one version, or a list with one for each broker."""
+    versions = [version.strip() for version in text.split(",")]
+    return versions if len(versions) > 1 else versions[0] or None
+
+
 def _create(cluster: LocalCluster, topics: Sequence[_Topic]) -> None:
     from rackassign.testing import create_topic  # noqa: PLC0415 - another extra
 
@@ -220,17 +239,21 @@ def _demo_group(cluster: LocalCluster) -> AbstractContextManager[None]:
 
 def _print(cluster: LocalCluster, options: _Shown, output: str) -> None:
     if output == "json":
-        brokers = [{"id": b.id, "rack": b.rack, "host": b.host, "port": b.port} for b in cluster.brokers]
+        brokers = [
+            {"id": b.id, "rack": b.rack, "host": b.host, "port": b.port, "kafka_version": cluster.versions[b.id]}
+            for b in cluster.brokers
+        ]
         sys.stdout.write(json.dumps({"bootstrap": cluster.bootstrap, "brokers": brokers}) + "\n")
         sys.stdout.flush()
         return
     console = Console(highlight=False)
     console.print("bootstrap", cluster.bootstrap, soft_wrap=True)
     table = Table()
-    for column in ("broker", "rack", "address"):
+    for column in ("broker", "rack", "address", "Kafka"):
         table.add_column(column)
     for broker in cluster.brokers:
-        table.add_row(str(broker.id), plain_line(broker.rack or "-"), f"{broker.host}:{broker.port}")
+        address, version = f"{broker.host}:{broker.port}", cluster.versions[broker.id]
+        table.add_row(str(broker.id), plain_line(broker.rack or "-"), address, version)
     console.print(table)
     console.print("In another terminal:")
     for command in _next_commands(cluster, options):

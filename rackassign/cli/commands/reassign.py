@@ -22,7 +22,7 @@ from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, short_repr
+from rackassign.util.text import counted, join_ids, short_repr
 
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
@@ -132,6 +132,8 @@ def plan(
             warn(f"{error}; nothing is written")
             return ExitCode.NO
         backup, written = store(prepared, file, Path(state), known), prepared.has_changes
+    if given is None:
+        _warn_of_unlisted(sorted(set(prepared.unlisted) - request.removed_brokers))
     for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
         warn(trouble)
     if output == "json":
@@ -147,6 +149,17 @@ def plan(
     if backup is not None:
         console.print(f"the plan that was there before is kept in {backup}", soft_wrap=True)
     return ExitCode.DONE
+
+
+def _warn_of_unlisted(brokers: list[int]) -> None:
+    if not brokers:
+        return
+    one = len(brokers) == 1
+    warn(
+        f"{'broker' if one else 'brokers'} {join_ids(brokers)} {'is' if one else 'are'} not listed, and the plan"
+        f" replaces {'its' if one else 'their'} replicas:"
+        f" before Kafka 4.0 {'it' if one else 'they'} may only be offline"
+    )
 
 
 @app.command(

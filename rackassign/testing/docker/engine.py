@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rackassign.errors import ClusterError, MissingExtraError
-from rackassign.testing.local.jars import KAFKA_VERSION
+from rackassign.testing.local.versions import KAFKA_VERSION
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 OFFICIAL_IMAGE = f"apache/kafka:{KAFKA_VERSION}"

@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.errors import ConfigError
+from rackassign.testing.local.versions import sort_key
 
 HOST = "127.0.0.1"
-CHECKPOINT = "bootstrap.checkpoint"
-"""File in a log directory with the features of a new cluster."""
+_OLD_CHECKPOINT = "bootstrap.checkpoint"
+_CHECKPOINT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+_CHECKPOINT_IN_LOG = (4, 4)
+"""First version of Kafka with the features of a new cluster in the metadata log. It still reads the older file."""
 
 _MAX_CONTROLLERS = 3
+_LOG4J_2 = (4, 0)
+"""First version of Kafka that logs with log4j 2."""
+
 _RESERVED = frozenset(
     {
         "advertised.listeners",
@@ -47,6 +53,16 @@ logger.network.level = ERROR
 logger.fetcher.name = kafka.server.ReplicaFetcherThread
 logger.fetcher.level = ERROR
 """
+_LOGGING_1 = """\
+log4j.rootLogger = WARN, out
+log4j.appender.out = org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout = org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern = [%d] %p %m (%c)%n
+log4j.logger.kafka.server.KafkaRaftServer = INFO
+log4j.logger.org.apache.kafka.clients.NetworkClient = ERROR
+log4j.logger.kafka.server.ReplicaFetcherThread = ERROR
+"""
+"""The same for the log4j 1 of Kafka 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +150,16 @@ def check_config(config: Mapping[str, str | None]) -> None:
         raise ConfigError(f"config: {broken[0]!r} contains a line break")
 
 
+def checkpoint_file(version: str) -> str:
+    """Return the file below a log directory with the features of a new cluster, as a version of Kafka writes it."""
+    return _OLD_CHECKPOINT if sort_key(version) < _CHECKPOINT_IN_LOG else _CHECKPOINT
+
+
 def write_files(
-    specs: Sequence[BrokerSpec], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
+    specs: Sequence[BrokerSpec],
+    config: Mapping[str, str | None],
+    checkpoint: tuple[str, Path],
+    protocols: Mapping[str, str],
 ) -> None:
     """Write the files that brokers need before their first start: properties, logging, formatted storage.
 
@@ -145,24 +169,41 @@ def write_files(
     Args:
         specs: All brokers of the cluster.
         config: Properties for all brokers, which override the defaults; None removes a default.
-        checkpoint: A `bootstrap.checkpoint` that Kafka's tool has written for another directory.
+        checkpoint: A `checkpoint_file` that Kafka's tool has written for another directory: its name below a log
+            directory, and where it is.
         protocols: Protocols of the additional listeners by name.
     """
     cluster_id = new_uuid()
     for spec in specs:
         spec.data.mkdir(parents=True)
         (spec.directory / "tmp").mkdir()
-        (spec.directory / "log4j2.properties").write_text(_LOGGING, "ascii")
+        _write_logging(spec.directory)
         chosen = {**default_properties(len(specs)), **config, **_identity(spec, specs, protocols)}
         properties = {name: value for name, value in chosen.items() if value is not None}
         spec.properties.write_text(_render(properties), "ascii")
         meta = f"version=1\ncluster.id={cluster_id}\nnode.id={spec.id}\ndirectory.id={new_uuid()}\n"
         (spec.data / "meta.properties").write_text(meta, "ascii")
-        (spec.data / CHECKPOINT).write_bytes(checkpoint.read_bytes())
+        if spec.controller_port:
+            name, written = checkpoint
+            (spec.data / name).parent.mkdir(exist_ok=True)
+            (spec.data / name).write_bytes(written.read_bytes())
 
 
-def _java_command(java: Path, jars: Sequence[Path], directory: Path, main: str, *arguments: str) -> list[str]:
+def _write_logging(directory: Path) -> None:
+    # Both: a broker can be started again with another version.
+    (directory / "log4j.properties").write_text(_LOGGING_1, "ascii")
+    (directory / "log4j2.properties").write_text(_LOGGING, "ascii")
+
+
+def _java_command(
+    java: Path, version: str, jars: Sequence[Path], directory: Path, main: str, *arguments: str
+) -> list[str]:
     """Return the command line of one of Kafka's main classes, which writes all of its files below `directory`."""
+    logging = (
+        f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}"
+        if sort_key(version) < _LOG4J_2
+        else f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
+    )
     return [
         str(java),
         "-Xmx256m",
@@ -173,7 +214,7 @@ def _java_command(java: Path, jars: Sequence[Path], directory: Path, main: str, 
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={directory / 'tmp'}",
         "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}",
+        logging,
         "-cp",
         ":".join(map(str, jars)),
         main,
@@ -181,19 +222,19 @@ def _java_command(java: Path, jars: Sequence[Path], directory: Path, main: str, 
     ]
 
 
-def broker_command(java: Path, jars: Sequence[Path], spec: BrokerSpec) -> list[str]:
-    """Return the command line of a broker."""
-    return _java_command(java, jars, spec.directory, "kafka.Kafka", str(spec.properties))
+def broker_command(java: Path, version: str, jars: Sequence[Path], spec: BrokerSpec) -> list[str]:
+    """Return the command line of a broker of a version."""
+    return _java_command(java, version, jars, spec.directory, "kafka.Kafka", str(spec.properties))
 
 
-def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
+def format_command(java: Path, version: str, jars: Sequence[Path], scratch: Path) -> list[str]:
     """Return the command line with which Kafka's storage tool formats `data` below a scratch directory."""
     spec = BrokerSpec(1, None, 1, 2, {}, scratch)
     (scratch / "tmp").mkdir()
-    (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
+    _write_logging(scratch)
     spec.properties.write_text(_render(_identity(spec, [spec], {})), "ascii")
     options = ("format", "--cluster-id", new_uuid(), "--config", str(spec.properties))
-    return _java_command(java, jars, scratch, "kafka.tools.StorageTool", *options)
+    return _java_command(java, version, jars, scratch, "kafka.tools.StorageTool", *options)
 
 
 def default_properties(brokers: int) -> dict[str, str]:

@@ -15,14 +15,17 @@ from rackassign.testing.local.broker_config import (
     BrokerSpec,
     broker_command,
     check_config,
+    checkpoint_file,
     plan_brokers,
     ports_needed,
     write_files,
 )
 from rackassign.testing.local.cluster_dir import create_cluster_directory
+from rackassign.testing.local.features import raise_features
 from rackassign.testing.local.format import bootstrap_checkpoint
-from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
+from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
+from rackassign.testing.local.versions import broker_versions, resolve_version, sort_key
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
@@ -35,10 +38,14 @@ _POLL_INTERVAL_S = 0.1
 
 
 class LocalCluster(Cluster):
-    """Apache Kafka 4.3.0 brokers on loopback, one for each given rack, as a KRaft cluster.
+    """Apache Kafka brokers on loopback, one for each given rack, as a KRaft cluster.
 
     `start_all()` creates and starts everything; a `with` block calls it. `close()` and the end of this process, however
     it ends, remove all processes and data.
+
+    A new cluster has the features of the oldest version of its brokers (`metadata.version` and others), so brokers of
+    several versions can be in it. `start(1, kafka_version="4.4")` starts a stopped broker with another version, and
+    `finish_upgrade()` raises the features after all brokers have the new one.
 
     Args:
         racks: One entry per broker; IDs start at 1, and None is a broker without a rack. A rack may occur more than
@@ -50,10 +57,12 @@ class LocalCluster(Cluster):
         progress: Callback for progress reports, including those of a download.
         first_port: Port of the plain listener of the first broker; each other broker has the next one. A free port
             takes the place of one that is not free, see `refused_ports`. By default all ports are free ones.
+        kafka_version: Version of all brokers, or a list with one for each: "3.9.2", or "3.9" for the last patch release
+            of 3.9. `rackassign.testing.VERSIONS` has those that exist, and `KAFKA_VERSION` is the default.
 
     Raises:
         ConfigError: There are no racks, a rack is empty, a listener is invalid, there are not enough ports from
-            `first_port` on, or the cluster itself sets one of the properties.
+            `first_port` on, the cluster itself sets one of the properties, or there is no such version of Kafka.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class LocalCluster(Cluster):
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
         first_port: int | None = None,
+        kafka_version: str | Sequence[str] | None = None,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {})
         if not _are_racks(racks):
@@ -73,6 +83,7 @@ class LocalCluster(Cluster):
         if first_port is not None and not 1 <= first_port <= _LARGEST_PORT + 1 - len(racks):
             raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port}")
         self._racks = tuple(racks)
+        self._versions = dict(enumerate(broker_versions(kafka_version, len(racks)), 1))
         self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))
         self._refused_ports: Mapping[int, str] = {}
         self._config = dict(config or {})
@@ -80,7 +91,12 @@ class LocalCluster(Cluster):
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}
         self._java = Path()
-        self._jars: tuple[Path, ...] = ()
+        self._jars: dict[str, tuple[Path, ...]] = {}
+
+    @property
+    def versions(self) -> Mapping[int, str]:
+        """Version of Kafka of each broker by broker ID; that of the last start for a broker that is down."""
+        return dict(self._versions)
 
     @property
     def refused_ports(self) -> Mapping[int, str]:
@@ -103,14 +119,55 @@ class LocalCluster(Cluster):
             super().start_all()
             return
         self._java = find_java().path
-        self._jars = kafka_jars(self._on_progress)
+        versions = sorted(set(self._versions.values()), key=sort_key)
+        for version in versions:
+            self._fetch(version)
         try:
-            self._create()
-            self._on_progress(Progress(f"Starting {len(self._racks)} brokers of Kafka {KAFKA_VERSION}"))
+            self._create(versions[0])
+            self._on_progress(Progress(f"Starting {len(self._racks)} brokers of Kafka {' and '.join(versions)}"))
             super().start_all()
         except BaseException:
             self.close()
             raise
+
+    def start(self, broker_id: int, *, kafka_version: str | None = None) -> None:
+        """Start a broker that is down, with its previous port and data; resume it if it is paused.
+
+        This does not wait until the broker is ready; see `wait_ready()`.
+
+        Args:
+            broker_id: ID of the broker.
+            kafka_version: Version of Kafka that the broker has from now on; None for its previous one. It must support
+                the features of the cluster.
+
+        Raises:
+            ConfigError: There is no such broker or no such version, or the broker is running with another version.
+            ClusterError: The process of the broker cannot be started, or its jars cannot be fetched.
+        """
+        broker = self._broker(broker_id)
+        before = self._versions[broker_id]
+        version = before if kafka_version is None else resolve_version(kafka_version)
+        if version != before:
+            if self._runs(broker):
+                raise ConfigError(f"broker {broker_id} is running with Kafka {before}: stop it first")
+            self._fetch(version)
+            self._versions[broker_id] = version
+        super().start(broker_id)
+
+    def finish_upgrade(self) -> dict[str, int]:
+        """Raise every feature of the cluster, such as `metadata.version`, to the level of the brokers' version.
+
+        Returns:
+            The level of each feature by name.
+
+        Raises:
+            ClusterError: The brokers have several versions, one is down, or the controller refuses a level.
+        """
+        versions = sorted(set(self._versions.values()), key=sort_key)
+        if len(versions) > 1:
+            raise ClusterError(f"the brokers have several versions of Kafka: {', '.join(versions)}")
+        self.wait_ready(self._start_timeout_s)
+        return raise_features(self.client_config())
 
     def close(self) -> None:
         """End all brokers and remove all data they have written. Calling this again does nothing.
@@ -136,7 +193,11 @@ class LocalCluster(Cluster):
             return ""
         return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
 
-    def _create(self) -> None:
+    def _fetch(self, version: str) -> None:
+        if version not in self._jars:
+            self._jars[version] = kafka_jars(self._on_progress, version=version)
+
+    def _create(self, oldest: str) -> None:
         """Create the resources that the cluster keeps until it is closed: ports, directory, process supervisor."""
         cluster_dir = create_cluster_directory()
         try:
@@ -150,10 +211,12 @@ class LocalCluster(Cluster):
             # The supervisor holds it from here on; without one, the start of the next cluster removes the directory.
             os.close(cluster_dir.descriptor)
         atexit.register(self.close)
-        checkpoint = bootstrap_checkpoint(self._supervisor, self._java, self._jars, cluster_dir.directory / "format")
+        checkpoint = bootstrap_checkpoint(
+            self._supervisor, self._java, oldest, self._jars[oldest], cluster_dir.directory / "format"
+        )
         specs = plan_brokers(self._racks, ports.numbers, cluster_dir.directory, list(self._listeners))
         config = self._config | self._secure(HOST, cluster_dir.directory)
-        write_files(specs, config, checkpoint, self._listeners)
+        write_files(specs, config, (checkpoint_file(oldest), checkpoint), self._listeners)
         self._specs = {spec.id: spec for spec in specs}
         self._brokers = tuple(Broker(spec.id, spec.rack, HOST, spec.port, spec.listeners) for spec in specs)
 
@@ -168,8 +231,8 @@ class LocalCluster(Cluster):
     def _start(self, brokers: Sequence[Broker]) -> None:
         supervisor = self._require_supervisor()
         for broker in brokers:
-            spec = self._specs[broker.id]
-            supervisor.start(str(broker.id), broker_command(self._java, self._jars, spec), spec.log)
+            spec, version = self._specs[broker.id], self._versions[broker.id]
+            supervisor.start(str(broker.id), broker_command(self._java, version, self._jars[version], spec), spec.log)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGTERM)

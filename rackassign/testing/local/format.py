@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rackassign.errors import ClusterError
-from rackassign.testing.local.broker_config import CHECKPOINT, format_command
-from rackassign.testing.local.jars import KAFKA_VERSION
+from rackassign.testing.local.broker_config import checkpoint_file, format_command
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 
@@ -16,26 +15,29 @@ _NAME = "format"
 _TIMEOUT_S = 120.0
 
 
-def bootstrap_checkpoint(supervisor: ProcessSupervisor, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
-    """Return a `bootstrap.checkpoint` that Kafka's storage tool wrote for new clusters of this version.
+def bootstrap_checkpoint(
+    supervisor: ProcessSupervisor, java: Path, version: str, jars: Sequence[Path], scratch: Path
+) -> Path:
+    """Return a `checkpoint_file` that Kafka's storage tool wrote for new clusters of a version.
 
     The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
 
     Args:
         supervisor: Supervisor that runs the tool, so that the tool ends with its owner.
         java: The `java` executable.
-        jars: The jars of Kafka.
+        version: Full version of Kafka.
+        jars: The jars of that version.
         scratch: Directory to create for the tool, below the directory of the cluster.
 
     Raises:
         ClusterError: The tool fails; the message has its output.
     """
-    cached = cache_dir() / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
+    cached = cache_dir() / "formatted" / f"kafka-{version}.checkpoint"
     if cached.exists():
         return cached
     scratch.mkdir()
     log = scratch / "format.log"
-    supervisor.start(_NAME, format_command(java, jars, scratch), log)
+    supervisor.start(_NAME, format_command(java, version, jars, scratch), log)
     has_ended = supervisor.wait_exit([_NAME], _TIMEOUT_S)
     if not has_ended or supervisor.exit_code(_NAME) != 0:
         output = log.read_text("utf-8", "replace")[-3000:]
@@ -43,6 +45,6 @@ def bootstrap_checkpoint(supervisor: ProcessSupervisor, java: Path, jars: Sequen
     cached.parent.mkdir(parents=True, exist_ok=True)
     # Several clusters may do this at the same time: each renames an equal file atomically.
     unfinished = cached.with_suffix(f".{os.getpid()}")
-    unfinished.write_bytes((scratch / "data" / CHECKPOINT).read_bytes())
+    unfinished.write_bytes((scratch / "data" / checkpoint_file(version)).read_bytes())
     unfinished.replace(cached)
     return cached

@@ -1,7 +1,10 @@
 """Jars of Kafka: fetched once, checked against recorded hashes, and used without network access afterwards.
 
-The list of jars is recorded in `kafka_jars.txt` and not resolved on the user's machine. That saves reading eighty
-project files, and only the exact bytes that were tested can be on a class path.
+The list of jars of each version is recorded in `kafka_jars/` and not resolved on the user's machine. That saves reading
+eighty project files, and only the exact bytes that were tested can be on a class path.
+
+The cache contains the versions that were used, and a jar of several versions once. Jars of a version that was not used
+for a long time are removed when another version is fetched.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rackassign.errors import ClusterError, MissingExtraError
+from rackassign.testing.local.versions import resolve_version
 from rackassign.testing.paths import cache_dir
 from rackassign.util.file_lock import lock, try_lock
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
@@ -27,12 +32,12 @@ from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
-KAFKA_VERSION = "4.3.0"
-
-_LIST_FILE = "kafka_jars.txt"
+_LISTS = "kafka_jars"
 _THREADS = 6
 _HTTP_TIMEOUT_S = 30
 _MAX_ATTEMPTS = 3
+_UNUSED_S = 90 * 24 * 3600.0
+"""After this time without use, the jars of a version are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Jar:
     sha256: str
 
 
-def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
+def kafka_jars(progress: ProgressCallback | None = None, *, version: str | None = None) -> tuple[Path, ...]:
     """Return the jars of Kafka's broker and clients, after fetching those that are missing.
 
     If the jars are in the cache, the function accesses no network and reads only a small index. Processes that fetch at
@@ -61,18 +66,22 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
 
     Args:
         progress: Callback for progress reports of the download, with the fetched and the total bytes.
+        version: A version as "3.9.2", or as "3.9" for its last patch release; None for the default.
 
     Raises:
+        ConfigError: There is no such version.
         ClusterError: The jars cannot be fetched; the message has the reason in one line.
         MissingExtraError: Jars are missing from the cache, and jgo is not installed.
     """
     on_progress = progress or ignore_progress
-    recorded = resources.files("rackassign.testing.local").joinpath(_LIST_FILE).read_text("utf-8")
+    chosen = resolve_version(version)
+    recorded = _recorded(chosen)
     root = cache_dir() / "jars"
-    index = root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
-    found = _read_index(index)
-    if found:
-        return found
+    index = root / f"kafka-{chosen}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
+    if not _is_unused(index, _UNUSED_S / 2):
+        found = _read_index(index)
+        if found:
+            return found
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _lock(root / "lock", on_progress):
@@ -80,7 +89,8 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
             found = _read_index(index)
             if found:
                 return found
-            jars = _fetch(root / "maven", _parse(recorded), on_progress)
+            _remove_unused(root)
+            jars = _fetch(root / "maven", chosen, _parse(recorded), on_progress)
             _write_index(index, jars)
     except OSError as error:
         raise ClusterError(f"cannot write Kafka's jars below {root}: {error}") from error
@@ -98,7 +108,11 @@ def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tu
     root.mkdir(parents=True, exist_ok=True)
     on_progress = progress or ignore_progress
     with _lock(root / "lock", on_progress):
-        return _fetch(root / "maven", list(jars), on_progress)
+        return _fetch(root / "maven", "", list(jars), on_progress)
+
+
+def _recorded(version: str) -> str:
+    return resources.files("rackassign.testing.local").joinpath(f"{_LISTS}/{version}.txt").read_text("utf-8")
 
 
 def _parse(recorded: str) -> list[Jar]:
@@ -109,12 +123,43 @@ def _parse(recorded: str) -> list[Jar]:
 def _read_index(index: Path) -> tuple[Path, ...]:
     """Return the jars of an index; empty if there is no index, or if a jar has another size than in the index."""
     try:
-        listed: dict[str, int] = json.loads(index.read_text("utf-8"))
+        listed = _listed(index)
+        # From a cache that cannot be written to, nothing is removed either.
+        if os.access(index, os.W_OK):
+            os.utime(index)
         if all((index.parent / name).stat().st_size == size for name, size in listed.items()):
             return tuple(index.parent / name for name in listed)
     except FileNotFoundError:
         pass
     return ()
+
+
+def _listed(index: Path) -> dict[str, int]:
+    listed: dict[str, int] = json.loads(index.read_text("utf-8"))
+    return listed
+
+
+def _is_unused(index: Path, seconds: float) -> bool:
+    """Return whether nothing has read an index for a time; False if there is none, or if it cannot be written to."""
+    try:
+        return time.time() - index.stat().st_mtime > seconds and os.access(index, os.W_OK)
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unused(root: Path) -> None:
+    """Remove the jars of versions that were not used for a long time; the caller holds the lock.
+
+    A process without the lock reads only an index that was used more recently, so it never gets a jar that is removed.
+    """
+    indexes = set(root.glob("kafka-*.json"))
+    unused = {index for index in indexes if _is_unused(index, _UNUSED_S)}
+    kept = {name for index in indexes - unused for name in _listed(index)}
+    for index in unused:
+        removed = set(_listed(index)) - kept
+        index.unlink()
+        for name in removed:
+            (root / name).unlink(missing_ok=True)
 
 
 def _write_index(index: Path, jars: tuple[Path, ...]) -> None:
@@ -154,9 +199,9 @@ class _Meter:
         yield self.add
 
 
-def _fetch(repository: Path, jars: list[Jar], on_progress: ProgressCallback) -> tuple[Path, ...]:
+def _fetch(repository: Path, version: str, jars: list[Jar], on_progress: ProgressCallback) -> tuple[Path, ...]:
     meter = _Meter(
-        f"Fetching Kafka {KAFKA_VERSION} ({len(jars)} jars) into {cache_dir()}",
+        f"Fetching {f'Kafka {version}' if version else 'jars'} ({len(jars)} jars) into {cache_dir()}",
         sum(jar.size for jar in jars),
         on_progress,
     )

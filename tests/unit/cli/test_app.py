@@ -238,6 +238,8 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("cluster", "kill-rack", "a", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
         (("cluster", "start-rack", "a", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--port", "65534"), "", "port: 65534 leaves too few ports for 3 brokers"),
+        (("cluster", "up", "--kafka-version", "2.8"), "", "kafka_version: expected one of 3.5.2, "),
+        (("cluster", "up", "--kafka-version", "4.4,3.9"), "", "kafka_version: expected a version or a list of 3"),
         (("cluster", "up", "--port", "0"), "", "Invalid value for '--port'"),
         (("cluster", "up", "--create-topic", ":1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
         (("cluster", "up", "--create-topic", "t:0"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),

@@ -150,6 +150,8 @@ def test_brokers_that_are_gone_count_where_they_were(
 def test_a_broker_that_is_gone_is_named_with_its_rack() -> None:
     (finding,) = audit(state([[1, 9, 5]]).with_known_racks({9: "b"})).findings
     assert finding.problem == "replicas on brokers that are not (or no longer) registered: 9 (in b)"
+    # Old brokers do not list a broker that is down for a minute, which should not be replaced.
+    assert finding.advice.startswith("before Kafka 4.0 they may only be offline: bring those back")
 
 
 def test_what_is_throttled_is_named() -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from rackassign.errors import ConfigError
 from rackassign.testing import LocalCluster
-from rackassign.testing.local.broker_config import check_config, plan_brokers, ports_needed, write_files
+from rackassign.testing.local.broker_config import (
+    broker_command,
+    check_config,
+    checkpoint_file,
+    plan_brokers,
+    ports_needed,
+    write_files,
+)
 
 
 def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
@@ -27,7 +34,9 @@ def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
 def test_files_of_a_broker(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"features")
     nodes = plan_brokers(["rack ä:1", None], [11, 12, 21, 22], tmp_path)
-    write_files(nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, tmp_path / "checkpoint", {})
+    write_files(
+        nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, ("bootstrap.checkpoint", tmp_path / "checkpoint"), {}
+    )
     first, second = (dict(_properties(node.properties)) for node in nodes)
     assert first["broker.rack"] == "rack\\ \\u00e4\\:1"
     assert "broker.rack" not in second
@@ -41,6 +50,27 @@ def test_files_of_a_broker(tmp_path: Path) -> None:
     assert metas[0]["cluster.id"] == metas[1]["cluster.id"]
     assert metas[0]["directory.id"] != metas[1]["directory.id"]
     assert (nodes[1].data / "bootstrap.checkpoint").read_bytes() == b"features"
+
+
+def test_the_checkpoint_is_where_the_version_has_it_and_only_at_controllers(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"features")
+    nodes = plan_brokers([None] * 4, range(1, 8), tmp_path)
+    assert checkpoint_file("4.3.1") == "bootstrap.checkpoint"
+    write_files(nodes, {}, (checkpoint_file("4.4.0"), tmp_path / "checkpoint"), {})
+    found = [list(node.data.rglob("*.checkpoint")) for node in nodes]
+    assert [len(files) for files in found] == [1, 1, 1, 0]
+    assert found[0] == [nodes[0].data / "__cluster_metadata-0" / f"{0:020}-{0:010}.checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("version", "logging"),
+    [("3.9.2", "-Dlog4j.configuration=file:{}/log4j.properties"), ("4.0.2", "-Dlog4j2.configurationFile={}/log4j2.")],
+)
+def test_a_broker_logs_with_the_log4j_of_its_version(tmp_path: Path, version: str, logging: str) -> None:
+    (node,) = plan_brokers([None], [1, 2], tmp_path)
+    command = broker_command(Path("java"), version, [Path("a.jar"), Path("b.jar")], node)
+    assert [option for option in command if option.startswith(logging.format(node.directory))]
+    assert command[-4:] == ["-cp", "a.jar:b.jar", "kafka.Kafka", str(node.properties)]
 
 
 def _properties(path: Path) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import http.server
+import os
 import socket
 import sys
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.errors import ClusterError, MissingExtraError
-from rackassign.testing import Progress, kafka_jars
+from rackassign.testing import VERSIONS, Progress, kafka_jars
 from rackassign.testing.local import jars
 from tests.helpers.processes import DEADLINE_S, eventually
 
@@ -55,6 +56,9 @@ class Repository:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(root)))
 
+    def listed(self, version: str) -> str:
+        return f"# {version}\n" + self.recorded.read_text("utf-8")
+
     @contextmanager
     def serving(self) -> Iterator[str]:
         thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -70,7 +74,7 @@ class Repository:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
     made = Repository(tmp_path / "repository")
-    monkeypatch.setattr(jars, "_LIST_FILE", str(made.recorded))
+    monkeypatch.setattr(jars, "_recorded", made.listed)
     with made.serving() as url:
         monkeypatch.setenv("RACKASSIGN_MAVEN_REPO", url)
         yield made
@@ -152,10 +156,61 @@ def test_two_processes_do_not_fetch_the_same(repository: Repository, cache: Path
     assert len({name for name in repository.asked if name.endswith(".jar")}) == 3
 
 
-def test_every_jar_of_kafka_is_of_the_one_version() -> None:
-    text = Path(jars.__file__).with_name("kafka_jars.txt").read_text("utf-8")
-    recorded = jars._parse(text)
+def test_a_second_version_fetches_only_what_the_first_has_not(repository: Repository) -> None:
+    first = kafka_jars(version="3.9")
+    repository.asked.clear()
+    assert kafka_jars(version="4.4") == first
+    assert repository.asked == []
+
+
+def test_jars_of_a_version_unused_for_long_are_removed_with_the_next_fetch(
+    repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = kafka_jars(version="3.9")
+    old_index = next((cache / "jars").glob("kafka-3.9.2-*.json"))
+    os.utime(old_index, (0, 0))
+    without_three = repository.recorded.read_text("utf-8").rpartition("org.example")[0]
+    monkeypatch.setattr(jars, "_recorded", lambda _: without_three)
+    kept = kafka_jars(version="4.4")
+    assert len(kept) == 2
+    assert not old_index.exists()
+    assert {jar for jar in old if jar.exists()} == set(kept)
+
+
+def test_a_version_that_is_used_again_after_a_long_time_is_kept(repository: Repository, cache: Path) -> None:
+    old = kafka_jars(version="3.9")
+    os.utime(next((cache / "jars").glob("kafka-3.9.2-*.json")), (0, 0))
+    repository.asked.clear()
+    assert kafka_jars(version="3.9") == old
+    assert repository.asked == []
+    kafka_jars(version="4.4")
+    assert all(jar.exists() for jar in old)
+
+
+def test_a_cache_that_cannot_be_written_to_serves_for_ever(
+    repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = kafka_jars(version="3.9")
+    os.utime(next((cache / "jars").glob("kafka-3.9.2-*.json")), (0, 0))
+    (cache / "jars" / "lock").unlink()
+    # Root may write anywhere, so permissions alone would show nothing here.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "utime", None)
+    repository.asked.clear()
+    assert kafka_jars(version="3.9") == found
+    assert repository.asked == []
+    assert not (cache / "jars" / "lock").exists()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_recorded_jar_of_kafka_is_of_the_version_of_its_list(version: str) -> None:
+    recorded = jars._parse(jars._recorded(version))
     kafka = [jar.coordinates for jar in recorded if jar.coordinates.startswith("org.apache.kafka:")]
-    assert len(recorded) == 46
-    assert len(kafka) == 14
-    assert all(coordinates.endswith(f":{jars.KAFKA_VERSION}") for coordinates in kafka)
+    assert f"org.apache.kafka:kafka_2.13:{version}" in kafka
+    assert all(coordinates.endswith(f":{version}") for coordinates in kafka)
+    assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in recorded)
+
+
+def test_every_version_has_a_list_and_every_list_is_of_a_version() -> None:
+    lists = {file.stem for file in Path(jars.__file__).with_name("kafka_jars").glob("*.txt")}
+    assert lists == set(VERSIONS)

@@ -1,0 +1,43 @@
+"""Plans while a broker is down, which brokers before Kafka 4.0 do not list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing import create_topic
+from rackassign.testing.pytest_plugin import MakeCluster
+from tests.helpers.kafka.command import rackassign
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+WARNING = "broker 3 is not listed, and the plan replaces its replicas: before Kafka 4.0 it may only be offline"
+
+
+@pytest.mark.kafka_version("3.9", "4.0")
+def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
+    make_cluster: MakeCluster, kafka_version: str, tmp_path: Path
+) -> None:
+    cluster = make_cluster(["a", "b", "c", "c"])
+    create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 4, 1]])
+    whole = rackassign("reassign plan", cluster.bootstrap, home=tmp_path)
+    assert "nothing to reassign" in whole.stdout
+    cluster.stop(3)
+    done = rackassign("reassign plan", cluster.bootstrap, home=tmp_path)
+    if kafka_version.startswith("3."):
+        assert "1 replica to copy" in done.stdout
+        assert WARNING in done.stderr
+    else:
+        assert "nothing to reassign" in done.stdout
+        assert "not listed" not in done.stderr
+
+
+@pytest.mark.kafka_version("3.9")
+def test_no_warning_for_a_broker_that_was_asked_to_be_replaced(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_cluster(["a", "b", "c", "c"])
+    create_topic(cluster.bootstrap, "t", [[1, 2, 3]])
+    cluster.stop(3)
+    done = rackassign("reassign plan", cluster.bootstrap, "--remove-broker", "3", home=tmp_path)
+    assert "1 replica to copy" in done.stdout
+    assert "not listed" not in done.stderr

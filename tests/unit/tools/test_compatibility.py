@@ -1,0 +1,68 @@
+"""The page of what works on which version: how results become cells, and where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rackassign.testing import VERSIONS
+from tools.compatibility.__main__ import CHECKS, DOCUMENT, last_patches
+from tools.compatibility.cells import BEGIN, END, Cell, Check, NotOnThisVersionError, markdown, result, write
+
+
+@contextmanager
+def nowhere() -> Iterator[Any]:
+    yield None
+
+
+def raising(error: Exception) -> Any:
+    def run(_: object) -> str:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (lambda _: "it works", Cell(works=True, reason="it works")),
+        (raising(NotOnThisVersionError("too old")), Cell(works=False, reason="too old")),
+        (raising(KeyError("endpoint_type")), Cell(works=False, reason="KeyError: 'endpoint_type'", is_defect=True)),
+        (raising(ValueError("two\n  lines")), Cell(works=False, reason="ValueError: two lines", is_defect=True)),
+        (raising(TimeoutError()), Cell(works=False, reason="TimeoutError: no message", is_defect=True)),
+    ],
+)
+def test_every_outcome_is_one_line(run: Any, expected: Cell) -> None:
+    assert result(Check("c", "feature", run), nowhere()) == expected
+
+
+def test_adjacent_versions_with_equal_results_share_a_reason() -> None:
+    old, new = Cell(works=False, reason="a | b"), Cell(works=True, reason="fine")
+    check = Check("c", "a feature", lambda _: "")
+    text = markdown([check], {"3.5.2": {"c": old}, "3.7.2": {"c": old}, "4.0.2": {"c": new}})
+    assert "| feature | 3.5.2 | 3.7.2 | 4.0.2 |\n" in text
+    assert "| a feature | no | no | yes |\n" in text
+    assert "| a feature | 3.5.2 to 3.7.2 | no | a \\| b |\n| a feature | 4.0.2 | yes | fine |\n" in text
+
+
+def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}old\n{END}after\n", "utf-8")
+    write(page, "new\n")
+    assert page.read_text("utf-8") == f"before\n{BEGIN}\nnew\n\n{END}after\n"
+    page.write_text("no marks\n", "utf-8")
+    with pytest.raises(ValueError, match="marks"):
+        write(page, "new\n")
+    assert page.read_text("utf-8") == "no marks\n"
+
+
+def test_the_page_has_every_feature_on_the_last_patch_of_every_minor_version() -> None:
+    assert last_patches() == [v for v in VERSIONS if v not in {"3.9.1", "4.3.0"}]
+    lines = DOCUMENT.read_text("utf-8").splitlines()
+    assert f"| feature | {' | '.join(last_patches())} |" in lines
+    for check in CHECKS:
+        assert [line for line in lines if line.startswith(f"| {check.feature} | ")]
