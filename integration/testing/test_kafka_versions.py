@@ -61,6 +61,7 @@ def test_brokers_of_a_version_take_records_and_return_them(version: str) -> None
         assert cluster.running == {1, 2}
 
 
+@pytest.mark.long
 def test_a_rolling_upgrade_keeps_records_and_raises_the_features_at_its_end() -> None:
     with LocalCluster(["a", "b", "c"], kafka_version="3.9") as cluster:
         create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
