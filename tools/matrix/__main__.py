@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := {*options.only} - {e.name for e in environments()}:
         print(f"no such environment: {', '.join(sorted(unknown))}; --list shows all", file=sys.stderr)
         return 2
+    if options.table:
+        write_page(results.read(options.results), options.page)
+        return 0
     if options.list:
         for environment in chosen:
             print(f"{environment.name:24}{results.versions(environment)}")
@@ -110,6 +113,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--suite", choices=list(SUITES), action="append", help="suite to run in it; repeatable")
     parser.add_argument("--list", action="store_true", help="list the environments and exit")
     parser.add_argument("--newer", action="store_true", help="list newer versions on the package index and exit")
+    parser.add_argument("--table", action="store_true", help="write the tables from earlier results and exit")
     parser.add_argument("--strict", action="store_true", help="fail if a cell is not run; the default with CI=true")
     parser.add_argument("--keep", action="store_true", help="keep the virtual environments of cells that work")
     parser.add_argument("--cache", type=Path, default=ROOT / ".matrix", help="folder of environments and logs")
