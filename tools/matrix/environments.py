@@ -35,7 +35,8 @@ SUITES = {
         ),
     ),
     "kafka-python": Suite(
-        ("cli",),
+        # The helpers of tests with state write with confluent-kafka.
+        ("cli", "confluent"),
         (
             "tests/unit/clients/kafka_python",
             "tests/unit/wire/test_consumer.py",
@@ -67,7 +68,7 @@ SUITES = {
         ),
     ),
     "pyspark": Suite(
-        ("spark",),
+        ("cli", "spark"),
         (
             "tests/unit/spark",
             "integration/spark/test_source.py::test_a_batch_has_the_rows_and_columns_of_the_jvm_source",

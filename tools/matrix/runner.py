@@ -27,6 +27,7 @@ _WHEELS_ONLY = "--only-binary=aiokafka,confluent-kafka,highspy,numpy,pandas,pyar
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
 _SUMMARY = re.compile(r"^(?:=+ )?(?:\d+ [a-z]+, )*\d+ [a-z]+ in [\d.]+s")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (?P<text>.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^E +(\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 _SKIP = re.compile(r"^SKIPPED \[(\d+)\] (.+)$", re.MULTILINE)
 _NEEDS = re.compile(r"^.*: needs ((?:kafka-python|aiokafka|confluent-kafka|pyspark) [\d.]+)$")
 _LONGEST = 160
@@ -63,7 +64,7 @@ def read_report(output: str, code: int) -> Report:
     if code or counts.get("failed") or counts.get("error"):
         failures = _FAILURE.findall(output)
         number = counts.get("failed", 0) + counts.get("error", 0)
-        first = failures[0] if failures else _last_line(output) or f"pytest exits with {code}"
+        first = _with_cause(failures[0], output) if failures else _last_line(output) or f"pytest exits with {code}"
         return Report(passed, Verdict.NO, one_line(f"{number} failed, the first: {first}" if number else first))
     skips = _SKIP.findall(output)
     if missing := [text for _, text in skips if not _NEEDS.search(text)]:
@@ -78,6 +79,12 @@ def read_report(output: str, code: int) -> Report:
         Verdict.YES,
         ", ".join(f"skipped, since they need {what}: {number} tests" for what, number in needs.items()),
     )
+
+
+def _with_cause(failure: str, output: str) -> str:
+    """Add the error to a failure that pytest names without one: a module that cannot be imported."""
+    causes = _CAUSE.findall(output)
+    return f"{failure} - {causes[0]}" if causes and " - " not in failure else failure
 
 
 def one_line(text: str) -> str:

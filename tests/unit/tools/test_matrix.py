@@ -140,6 +140,19 @@ def test_a_report_names_the_first_failure_in_one_line() -> None:
     assert read_report(FAILED, 1) == Report(3, Verdict.NO, f"2 failed, the first: {first}")
 
 
+def test_a_module_that_cannot_be_imported_is_named_with_the_error() -> None:
+    output = """\
+==================================== ERRORS ====================================
+tests/unit/test_x.py:9: in <module>
+    import typer
+E   ModuleNotFoundError: No module named 'typer'
+ERROR tests/unit/test_x.py
+1 error in 1.00s
+"""
+    reason = "1 failed, the first: tests/unit/test_x.py - ModuleNotFoundError: No module named 'typer'"
+    assert read_report(output, 2) == Report(0, Verdict.NO, reason)
+
+
 def test_a_skipped_test_is_no_proof() -> None:
     reason = "skipped: tests/helpers/java.py:12: no Java of version 17"
     assert read_report(SKIPPED, 0) == Report(2, Verdict.NOT_RUN, reason)
