@@ -157,11 +157,16 @@ test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python tha
 	.venv-oldest/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' 'kafka-python==3.0.5'
 	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults' tests integration
 
+.PHONY: matrix
+ONLY ?=
+matrix: $(VENV)/dev.stamp ## Fixed tests with each supported Python and client, an hour; one of them: make matrix ONLY=aiokafka-0.13.0
+	$(BIN)/python -m tools.matrix $(if $(ONLY),--only $(ONLY)) $(MATRIX)
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
 	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer.py
 
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

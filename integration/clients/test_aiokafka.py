@@ -27,6 +27,7 @@ from rackassign.clients.aiokafka import (
     RackChangePolicy,
     attach,
 )
+from rackassign.clients.aiokafka.consumer import FOLLOWS
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
@@ -34,6 +35,7 @@ from rackassign.testing.harness import AiokafkaMember, GroupHarness, Owned, wait
 from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
+from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 
@@ -86,7 +88,8 @@ class MixedGroup(GroupHarness[AioMember | ThreadedConsumer]):
         return {**self.client_config, "group_id": self.group, **CONSUMER, **more}
 
     def aio(self, name: str, *strategies: Any, make: Any = AIOKafkaConsumer, **more: Any) -> AioMember:
-        config = self.config(client_rack=name[0], partition_assignment_strategy=strategies, **more)
+        rack = {"client_rack": name[0]} if FOLLOWS else {}
+        config = self.config(partition_assignment_strategy=strategies, **rack, **more)
         member = AioMember(lambda: make(self.topic, **config))
         self.add(name, member)
         return member
@@ -156,6 +159,7 @@ def test_three_members_read_at_home_with_nothing_but_a_strategy(make_group: Make
     assert rest["c1"] > LOCAL["c1"]
 
 
+@needs_client_rack
 @pytest.mark.parametrize("make", [RackAwareConsumer, attached])
 def test_every_byte_comes_from_the_own_rack_through_followers(make_group: MakeGroup, make: Any) -> None:
     group = make_group(TWO_RACKS_EACH)

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.protocol.group import JoinGroupResponse_v2, JoinGroupResponse_v5
 from aiokafka.structs import BrokerMetadata, PartitionMetadata
 
 from rackassign.model import TopicPartition
@@ -71,12 +72,17 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
         self.join({"t"})
         members = [(name, data) if version < 5 else (name, None, data) for name, data in sent.items()]
         name = self._assignors[0].name
-        response = SimpleNamespace(API_VERSION=version, group_protocol=name, members=members)
-        answer = asyncio.run(led(self, response))
+        answer = asyncio.run(led(self, joined(name, members, version)))
         return {
             member: sorted(TopicPartition(t, p) for t, ids in decode_assignment(data).partitions.items() for p in ids)
             for member, data in answer.items()
         }
+
+
+def joined(strategy: str, members: Sequence[tuple[Any, ...]], version: int = 5) -> Any:
+    """Return the response to a join: aiokafka's own, since 0.12 looks at its class and 0.14 at its version."""
+    response = {2: JoinGroupResponse_v2, 5: JoinGroupResponse_v5}[version]
+    return response(0, 0, 1, strategy, "m1", "m1", members)
 
 
 async def led(coordinator: Coordinator, response: Any) -> dict[str, bytes]:

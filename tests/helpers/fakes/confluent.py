@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+from unittest.mock import create_autospec
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Offset
@@ -22,8 +23,14 @@ GROUP = {"bootstrap.servers": "one:9092,two:9092", "group.id": "g"}
 ONE, TWO, THREE = (TopicPartition("t", number) for number in range(3))
 
 
-def message(place: TopicPartition, offset: int, **more: Any) -> Message[Any, Any]:
-    return Message(topic=place.topic, partition=place.partition, offset=offset, **more)
+def message(place: TopicPartition, offset: int, error: KafkaError | None = None) -> Message[Any, Any]:
+    """Return a message as librdkafka delivers it; early versions of confluent-kafka let nothing else make one."""
+    methods = {"topic": place.topic, "partition": place.partition, "offset": offset, "error": error}
+    made = create_autospec(Message, instance=True, spec_set=True)
+    made.leader_epoch.return_value = None
+    for name, value in methods.items():
+        getattr(made, name).return_value = value
+    return cast("Message[Any, Any]", made)
 
 
 @dataclass

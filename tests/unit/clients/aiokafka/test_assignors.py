@@ -32,7 +32,7 @@ from rackassign.wire import (
     decode_subscription,
     encode_sticky,
 )
-from tests.helpers.fakes.aiokafka import Coordinator, cluster_of, led, sends, three_racks
+from tests.helpers.fakes.aiokafka import Coordinator, cluster_of, joined, led, sends, three_racks
 from tests.helpers.generators.malformed_inputs import subscriptions
 
 KINDS: list[Any] = [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor]
@@ -113,7 +113,7 @@ def test_beside_an_assignor_of_ours_another_one_reads_clean_members() -> None:
     leader = Coordinator(three_racks(), RangePartitionAssignor, RackAwareRangeAssignor(rack="a", name="ours"))
     leader.join({"t"})
     members = [("m1", None, sends(rack="a")), ("bad", None, b"")]
-    answer = asyncio.run(led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    answer = asyncio.run(led(leader, joined("range", members)))
     assert {name: len(each.partitions()) for name, each in answer.items()} == {"m1": 3, "bad": 0}  # type: ignore[attr-defined]
 
 
@@ -122,7 +122,7 @@ def test_static_members_keep_their_place_by_instance_id() -> None:
     leader = Coordinator(cluster, RackAwareRangeAssignor(rack=None))
     leader.join({"t"})
     members = [("m1", "second", sends()), ("m2", "first", sends())]
-    answer = asyncio.run(led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    answer = asyncio.run(led(leader, joined("range", members)))
     assert {name: decode_assignment(data).partitions for name, data in answer.items()} == {
         "m1": {"t": (1,)},
         "m2": {"t": (0,)},
@@ -291,7 +291,7 @@ def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.Lo
     leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
     leader.lead({"m1": sends(rack="c"), "old": sends(rack="a")})
     leader._lookup_assignor = None
-    response = SimpleNamespace(API_VERSION=5, group_protocol="range", members=[("m1", None, sends())])
+    response = joined("range", [("m1", None, sends())])
     with pytest.raises(TypeError):
         asyncio.run(led(leader, response))
     assert response.members == [("m1", None, sends())]
@@ -343,7 +343,7 @@ def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that
         leader.join({"t"})
         leader.generation = 5
         members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
-        await leader._perform_assignment(SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=members))
+        await leader._perform_assignment(joined("sticky", members))
         leader._assignors[0].on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [0])], b""))
         # A broker away and back.
         broker = cluster._brokers.pop(2)

@@ -28,6 +28,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.util.log_once import WarnOnce
+from tests.helpers.client_versions import needs_client_rack
 
 
 def with_consumer(make: Callable[[], AIOKafkaConsumer], look: Callable[[AIOKafkaConsumer], None]) -> None:
@@ -50,6 +51,7 @@ def strategies(consumer: AIOKafkaConsumer) -> list[tuple[Any, Any, Any]]:
     return [(type(each), each.rack, each.locality) for each in consumer._partition_assignment_strategy]
 
 
+@needs_client_rack
 def test_a_rack_aware_consumer_has_it_all() -> None:
     def look(consumer: AIOKafkaConsumer) -> None:
         assert consumer._client_rack == "a"
@@ -101,6 +103,7 @@ def test_the_replica_that_is_read_is_the_one_the_leader_named_or_the_leader() ->
     assert list(internals.read_brokers(consumer, partitions).values()) == [1, 3, None, None]
 
 
+@needs_client_rack
 def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:
     chosen = [RackAwareRangeAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
 
@@ -117,6 +120,7 @@ def test_attach_takes_a_consumer_only() -> None:
         attach("consumer")
 
 
+@needs_client_rack
 def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptureFixture) -> None:
     def make() -> AIOKafkaConsumer:
         return attach(AIOKafkaConsumer("t", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")]))
