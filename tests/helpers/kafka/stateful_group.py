@@ -193,7 +193,22 @@ class Fleet:
 
     def counts_right(self, timeout_s: float) -> None:
         """Wait until the state is that of all records, each once; too much of one, and it never is."""
-        wait_until(lambda: self.state() == self.expected(), "each record counted once", timeout_s=timeout_s)
+        try:
+            wait_until(lambda: self.state() == self.expected(), "each record counted once", timeout_s=timeout_s)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}: {'; '.join(self._differences())}") from error
+
+    def _differences(self) -> list[str]:
+        """Return where states and expected ones differ, with the members that have them."""
+        expected, found = self.expected(), []
+        for name, line in zip(self.running, self._asked(), strict=True):
+            for partition, state in line["state"].items():
+                wanted = expected.get(int(partition), {})
+                wrong = [key for key in sorted({*state, *wanted}) if state.get(key) != wanted.get(key)]
+                if wrong:
+                    shown = ", ".join(f"{key} {state.get(key)} instead of {wanted.get(key)}" for key in wrong[:5])
+                    found.append(f"{name} has partition {partition} with {len(wrong)} wrong counts: {shown}")
+        return found
 
     def copies_right(self, copies: int, timeout_s: float) -> None:
         """Wait until as many copies as there are to be of each partition are the same as its state."""
