@@ -13,6 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing import VERSIONS, LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -87,7 +88,8 @@ def test_a_rolling_upgrade_keeps_records_and_raises_the_features_at_its_end() ->
         cluster.stop(3)
         cluster.start(3, kafka_version="4.4")
         after = cluster.finish_upgrade()
-        assert levels(cluster) == after
+        # Each broker learns of it from the controller.
+        wait_until(lambda: levels(cluster) == after, "the raised features on the broker that is asked")
         assert after["metadata.version"] > before["metadata.version"]
         assert after["group.version"] == 1
         values = consume(cluster, "t", "g", 5 * RECORDS)

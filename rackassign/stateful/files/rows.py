@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 FORMAT = 3
@@ -23,6 +23,9 @@ DIFFERENT = "it contains other values than were written"
 _SEAL = 4
 """Bytes of a checksum."""
 
+_KEYS = 500
+"""Keys that are looked up at once: SQLite has a limit of parameters."""
+
 _AT_ONCE = 64
 """Rows that are read at once: a value may have a megabyte."""
 
@@ -33,6 +36,26 @@ Read = Callable[[str, tuple[bytes, ...]], list[Any]]
 def sealed(key: bytes, value: bytes) -> bytes:
     """Return what is stored as the value of a key: its checksum and the value."""
     return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
+
+
+def checksum_of(stored: bytes) -> int:
+    """Return the checksum of a key and its value, from what is stored as the value or its beginning."""
+    return int.from_bytes(stored[:_SEAL], "big")
+
+
+def read_checksums(read: Read, keys: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the checksums of those of these keys that exist."""
+    found: dict[bytes, int] = {}
+    for begin in range(0, len(keys), _KEYS):
+        some = tuple(keys[begin : begin + _KEYS])
+        statement = f"SELECT key, substr(value, 1, {_SEAL}) FROM state WHERE key IN ({','.join('?' * len(some))})"  # noqa: S608
+        found.update((key, checksum_of(seal)) for key, seal in read(statement, some))
+    return found
+
+
+def checksum_of_rest(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:
+    """Return the checksum of everything but the state."""
+    return zlib.crc32(repr((sorted(about.items()), sorted(pending.items()), sorted(stale))).encode())
 
 
 def unsealed(key: object, stored: object) -> bytes | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
@@ -20,6 +19,9 @@ from rackassign.stateful.files.rows import (
     DIFFERENT,
     FORMAT,
     SCHEMA,
+    checksum_of,
+    checksum_of_rest,
+    read_checksums,
     read_rows,
     read_value,
     sealed,
@@ -74,6 +76,9 @@ class StateFile:
         self._expired = False
         self._version = 0
         self._written_ms = 0
+        # Number of keys in the file, and sum of their checksums.
+        self._key_count = 0
+        self._key_sum = 0
         self._db = SqliteFile(file, SCHEMA, FORMAT)
         try:
             self._load()
@@ -137,7 +142,7 @@ class StateFile:
         pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
         stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
         try:
-            right = not about or about.pop("checksum", None) == _checksum(about, pending, stale)
+            right = not about or about.pop("checksum", None) == checksum_of_rest(about, pending, stale)
         except TypeError:
             # Damaged rows may have values of any type.
             right = False
@@ -156,22 +161,28 @@ class StateFile:
         )
         self.position = about.get("position", 0)
         self._written_ms = about.get("written_ms", 0)
+        self._key_count, self._key_sum = about.get("rows", 0), about.get("sum", 0)
         self._version += 1
 
     def _verify(self) -> None:
-        """Read the whole state once: a damaged key could hide others from a search, and no error would show that.
+        """Read the whole state once, which no error of SQLite can replace.
+
+        A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log was
+        taken into the file, and the log is damaged after that, then pages of two times are one tree, which may fit
+        together without some of its keys.
 
         Raises:
-            DamagedError: A row is damaged, or the structure of the file.
+            DamagedError: A row is damaged or missing, or the structure of the file is.
         """
-        if not self.position:
-            if self._db.execute("SELECT 1 FROM state LIMIT 1"):
-                raise self._db.damaged(DIFFERENT)
-            return
         begun = time.monotonic()
         self._db.verify()
+        rows = total = 0
         for key, stored in read_rows(self._db.execute, b"", None):
             self._unsealed(key, stored)
+            rows += 1
+            total += checksum_of(stored)
+        if (rows, total) != (self._key_count, self._key_sum):
+            raise self._db.damaged(DIFFERENT)
         took_s = time.monotonic() - begun
         if took_s > _LONG_S:
             log.info("%s was checked in %.1f s", self.file, took_s)
@@ -330,6 +341,7 @@ class StateFile:
         with self._db.transaction():
             self._db.execute("DELETE FROM state")
             self._db.execute("DELETE FROM expiry")
+            self._key_count = self._key_sum = 0
             self._keep(ChangelogReplay(), 0)
         self.replay, self.position, self._expired = ChangelogReplay(), 0, False
 
@@ -389,16 +401,19 @@ class StateFile:
         self._db.close()
 
     def _write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        before = read_checksums(self._db.execute, list(changes))
+        self._key_count -= len(before)
+        self._key_sum -= sum(before.values())
         gone = [(key,) for key, value in changes.items() if value is None]
-        puts = [(key, value) for key, value in changes.items() if value is not None]
+        puts = [(key, sealed(key, value)) for key, value in changes.items() if value is not None]
+        self._key_count += len(puts)
+        self._key_sum += sum(checksum_of(stored) for _, stored in puts)
         self._db.execute_many("DELETE FROM state WHERE key = ?", gone)
-        self._db.execute_many(
-            "INSERT OR REPLACE INTO state VALUES (?, ?)", ((key, sealed(key, value)) for key, value in puts)
-        )
+        self._db.execute_many("INSERT OR REPLACE INTO state VALUES (?, ?)", puts)
         self._db.execute_many("DELETE FROM expiry WHERE key = ?", (row for row in gone if expires(row[0])))
         self._db.execute_many(
             "INSERT OR REPLACE INTO expiry VALUES (?, ?)",
-            ((key, expiry_of(value)) for key, value in puts if expires(key)),
+            ((key, expiry_of(value)) for key, value in changes.items() if value is not None and expires(key)),
         )
 
     def _keep(self, replay: ChangelogReplay, position: int) -> None:
@@ -412,6 +427,8 @@ class StateFile:
         about = {
             "position": position,
             "written_ms": written_ms,
+            "rows": self._key_count,
+            "sum": self._key_sum,
             "epoch": replay.epoch,
             "fences": replay.fences,
             "commit": replay.commit,
@@ -423,14 +440,9 @@ class StateFile:
             "claimed": int(replay.claim is not None),
             **dict(zip(_CLAIM, replay.claim or Claim(), strict=True)),
         }
-        about["checksum"] = _checksum(about, replay.uncommitted, replay.stale_keys)
+        about["checksum"] = checksum_of_rest(about, replay.uncommitted, replay.stale_keys)
         self._db.execute_many("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
         self._written_ms = written_ms
-
-
-def _checksum(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:
-    """Return the checksum of everything but the state."""
-    return zlib.crc32(repr((sorted(about.items()), sorted(pending.items()), sorted(stale))).encode())
 
 
 def _copied(failure: StoreError) -> StoreError:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from rackassign.stateful.changelog.records import ChangelogRecord
-from rackassign.stateful.files.sqlite_file import DamagedError, StoreError
+from rackassign.stateful.files import sqlite_file
+from rackassign.stateful.files.sqlite_file import DamagedError, SqliteFile, StoreError
 from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.kafka.state_disks import ENTER, can_mount, damage_page
 from tests.helpers.kafka.stateful_group import SIX
@@ -208,6 +209,57 @@ def test_a_damaged_log_never_leaves_a_state_that_the_changelog_does_not_complete
     found = after_log_damage(tmp_path, batches=600, seeds=15)
     assert found
     assert [which for right, which in found if not right] == []
+
+
+def test_a_log_that_is_damaged_while_it_is_being_emptied_leaves_no_tree_of_two_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that is killed between two steps of a checkpoint, or a full disk, leaves both files."""
+    emptied: list[tuple[bytes, bytes]] = []
+    real = SqliteFile.checkpoint
+
+    def checkpoint(self: SqliteFile) -> None:
+        if self._file.name != "o.sqlite":
+            real(self)
+            return
+        log = (tmp_path / "o.sqlite-wal").read_bytes()
+        real(self)
+        if not (tmp_path / "o.sqlite-wal").stat().st_size:
+            emptied.append(((tmp_path / "o.sqlite").read_bytes(), log))
+
+    monkeypatch.setattr(sqlite_file, "_LOG_BYTES", 400_000)
+    monkeypatch.setattr(SqliteFile, "checkpoint", checkpoint)
+    dice, original = random.Random(5), StateFile(tmp_path / "o.sqlite")
+    changes: list[ChangelogRecord] = []
+    expected: dict[bytes, bytes] = {}
+    wrong, tried = [], 0
+    for batch in range(200):
+        for number in range(20 * batch, 20 * batch + 20):
+            key, value = b"key-%05d" % dice.randrange(2000), b"%d" % number + bytes(dice.choice((5, 200, 1500)))
+            kept = dice.random() > 0.3
+            changes.append(ChangelogRecord("last", 0, number, key, value if kept else None))
+            expected.pop(key, None)
+            expected.update({key: value} if kept else {})
+        original.apply(changes[20 * batch :], len(changes))
+        for file, log in emptied:
+            for seed in range(10):
+                tried += 1
+                copied = tmp_path / f"{batch}-{seed}.sqlite"
+                copied.write_bytes(file)
+                Path(f"{copied}-wal").write_bytes(log)
+                damage_page(Path(f"{copied}-wal"), random.Random(seed))
+                try:
+                    opened = StateFile(copied)
+                    opened.apply(changes[opened.position :], len(changes))
+                    if dict(islice(opened.between(b"", None), len(expected) + 1000)) != expected:
+                        wrong.append(f"batch {batch}, seed {seed}")
+                    opened.close()
+                except DamagedError:
+                    continue
+        emptied.clear()
+    original.close()
+    assert tried > 8
+    assert wrong == []
 
 
 def test_nothing_is_damaged_where_there_is_no_page(tmp_path: Path) -> None:
