@@ -9,23 +9,13 @@ from dataclasses import asdict
 from typing import Protocol
 
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.stateful.statistics import ROLES, StateStatistics
+from rackassign.stateful.statistics import COUNTERS, ROLES, StateStatistics
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise MissingExtraError("prometheus-client", "prometheus") from None
-
-_COUNTERS: Mapping[str, str] = {
-    "records": "Input records processed.",
-    "commits": "Commits written to changelogs.",
-    "changelog_records": "Records written to changelogs.",
-    "changelog_bytes": "Bytes written to changelogs, before compression.",
-    "gets": "Reads of single keys.",
-    "puts": "Changes of keys, deletions included.",
-    "damaged_files": "Local files that were damaged and set aside.",
-}
 
 
 class Member(Protocol):
@@ -112,8 +102,8 @@ class StateMetrics(Collector):
 
 def _counters() -> dict[str, CounterMetricFamily]:
     return {
-        name: CounterMetricFamily(f"rackassign_state_{name}", text, labels=("group",))
-        for name, text in _COUNTERS.items()
+        field: CounterMetricFamily(f"rackassign_state_{field}", f"{text[0].upper()}{text[1:]}.", labels=("group",))
+        for field, (_, text) in COUNTERS.items()
     }
 
 

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rackassign.errors import WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.files.listing import list_local_files
 from rackassign.stateful.files.names import topic_names
 from rackassign.stateful.files.rows import DIFFERENT, FORMAT, read_rows, read_value, unsealed
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
-from rackassign.stateful.stores.keys import PROGRESS
 from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.progress import decode_progress
+from rackassign.stateful.tasks.progress import read_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -119,10 +117,7 @@ class StateSnapshot(State):
     def __init__(self, file: Path, stores: Mapping[str, AnyStore]) -> None:
         self._snapshot = _SnapshotFile(file)
         try:
-            progress = decode_progress(self._snapshot.get(PROGRESS))
-        except WireError as error:
-            self._snapshot.close()
-            raise StoreError(f"{file}: {error}") from None
+            progress = read_progress(self._snapshot, str(file))
         except BaseException:
             self._snapshot.close()
             raise

@@ -88,7 +88,7 @@ class StateStatistics:
         return max((each.lag for each in self.tasks if each.role == "standby"), default=0)
 
 
-_COUNTERS: Mapping[str, tuple[str, str]] = {
+COUNTERS: Mapping[str, tuple[str, str]] = {
     "records": ("processed-records-total", "input records processed"),
     "commits": ("commits-total", "commits written to changelogs"),
     "changelog_records": ("changelog-records-total", "records written to changelogs"),
@@ -97,6 +97,7 @@ _COUNTERS: Mapping[str, tuple[str, str]] = {
     "puts": ("store-puts-total", "changes of keys, deletions included"),
     "damaged_files": ("damaged-files-total", "local files that were damaged and set aside"),
 }
+"""The name of each counter in kafka-python's metrics, and its description, by the field of `StateCounts`."""
 
 
 def publish(consumer: object, statistics: Callable[[], StateStatistics], counts: StateCounts, once: WarnOnce) -> None:
@@ -109,7 +110,7 @@ def publish(consumer: object, statistics: Callable[[], StateStatistics], counts:
         once: Logs a warning once.
     """
     group = MetricGroup(consumer, GROUP, once, "state is")
-    for field, (name, description) in _COUNTERS.items():
+    for field, (name, description) in COUNTERS.items():
         group.add(name, description, {}, lambda field=field: float(getattr(counts, field)))  # type: ignore[misc]
     gauges: Mapping[str, tuple[str, Callable[[StateStatistics], int]]] = {
         "active-tasks": ("active tasks whose state is restored", lambda now: now.number("active")),

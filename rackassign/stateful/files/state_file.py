@@ -189,8 +189,7 @@ class StateFile:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, with the changes that are not in the file; None without one."""
-        if self._failure is not None or self._db.damage is not None:
-            self._check()
+        self._check()
         self._counts.gets += 1
         # Called for each record, mostly for a key that another record of the interval has changed.
         for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
@@ -225,8 +224,7 @@ class StateFile:
             StoreError: No record is being processed.
             ValueError: They do not fit in a record of a changelog.
         """
-        if self._failure is not None or self._db.damage is not None:
-            self._check()
+        self._check()
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
         size = len(key) if value is None else len(key) + len(value)
@@ -270,8 +268,7 @@ class StateFile:
 
     def begin(self) -> None:
         """Begin an input record: accept its changes until it is committed or rolled back."""
-        if self._failure is not None or self._db.damage is not None:
-            self._check()
+        self._check()
         self._takes = True
 
     def commit_record(self) -> None:
@@ -280,8 +277,7 @@ class StateFile:
         Raises:
             StoreError: The file could not be read meanwhile, whatever `process` has made of that.
         """
-        if self._failure is not None or self._db.damage is not None:
-            self._check()
+        self._check()
         if self._changed:
             self._uncommitted.update(self._changed)
             self._changed = {}

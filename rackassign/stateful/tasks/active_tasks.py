@@ -23,7 +23,7 @@ from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
 from rackassign.stateful.tasks.inputs import Inputs, in_order
 from rackassign.stateful.tasks.membership_check import MembershipCheck
 from rackassign.stateful.tasks.naming import Tasks
-from rackassign.stateful.tasks.run import Processed, TaskRun, Work, started_run
+from rackassign.stateful.tasks.run import Processed, TaskRun, Work
 from rackassign.stateful.validation import OnRestore
 from rackassign.util.log_once import WarnOnce
 
@@ -229,7 +229,7 @@ class ActiveTasks:
     def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
         """Return the processing of a task that is ready; None if its local file has failed."""
         try:
-            active.run = started_run(task, active.store, self._work, self._once)
+            active.run = TaskRun(active.store, self._work, self._once)
         except StoreError as error:
             self.store_failed(task, error)
             return None

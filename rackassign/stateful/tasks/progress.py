@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rackassign.errors import WireError
+from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.stores.keys import PROGRESS
+from rackassign.stateful.stores.state import StateSource
 
 NO_TIME = -1
 
@@ -55,6 +58,22 @@ def decode_progress(value: bytes | None) -> Progress:
         return Progress(found["next"], found["time"], found["punctuated"])
     except (ValueError, KeyError, TypeError):
         raise WireError(0, "the progress of a task cannot be decoded") from None
+
+
+def read_progress(state: StateSource, name: str) -> Progress:
+    """Return the progress that is part of a state.
+
+    Args:
+        state: The state of a task.
+        name: Its name in errors.
+
+    Raises:
+        StoreError: The state cannot be read, or its progress cannot be decoded.
+    """
+    try:
+        return decode_progress(state.get(PROGRESS))
+    except WireError as error:
+        raise StoreError(f"{name}: {error}") from None
 
 
 def _are_numbers(given: Mapping[object, object]) -> bool:

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rackassign.errors import WireError
-from rackassign.model import TopicPartition
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.stores.declaration import AnyStore
 from rackassign.stateful.stores.keys import PROGRESS, expiry_of
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.tasks.process_call import Process, check_returned
-from rackassign.stateful.tasks.progress import NO_TIME, Progress, decode_progress
+from rackassign.stateful.tasks.progress import Progress, read_progress
 from rackassign.stateful.tasks.punctuation import Punctuate
 from rackassign.util.log_once import WarnOnce
 
@@ -55,22 +53,19 @@ class TaskRun:
     """A task whose state is restored.
 
     Args:
-        tp: The task.
         store: Its local file.
         work: What is done with its records.
         once: Logs a warning once.
 
     Raises:
-        WireError: The progress of the task cannot be decoded.
         StoreError: The local file cannot be read.
     """
 
-    def __init__(self, tp: TopicPartition, store: StateFile, work: Work, once: WarnOnce) -> None:
-        self._tp = tp
+    def __init__(self, store: StateFile, work: Work, once: WarnOnce) -> None:
         self._store = store
         self._work = work
         self._once = once
-        progress = decode_progress(store.get(PROGRESS))
+        progress = read_progress(store, store.file.name)
         self._next = dict(progress.next)
         self._time_ms = progress.time_ms
         self._punctuated = dict(progress.punctuated)
@@ -122,16 +117,14 @@ class TaskRun:
             self._next[record.topic] = record.offset + 1
             count += 1
             self.changed = True
-            if self._time_ms >= self._due_ms:
-                failure = self._stream_functions()
-                if failure is not None:
-                    break
+            failure = self._stream_functions()
+            if failure is not None:
+                break
         return self._store.failure or Processed(count, failure)
 
     def call_due(self) -> StoreError | Processed:
         """Call the functions of wall-clock time that are due, and those of stream time that have failed."""
-        failure = self._stream_functions() if self._time_ms >= self._due_ms else None
-        failure = failure or self._functions("wall", _now_ms())
+        failure = self._stream_functions() or self._functions("wall", _now_ms())
         return self._store.failure or Processed(0, failure)
 
     def take_commit(self) -> dict[bytes, bytes | None]:
@@ -169,7 +162,7 @@ class TaskRun:
 
     def _stream_functions(self) -> Exception | None:
         """Call the functions of stream time that are due."""
-        return None if self._time_ms == NO_TIME else self._functions("stream", self._time_ms)
+        return self._functions("stream", self._time_ms) if self._time_ms >= self._due_ms else None
 
     def _functions(self, clock: str, now_ms: int) -> Exception | None:
         for each in self._work.punctuate:
@@ -221,26 +214,11 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def started_run(tp: TopicPartition, store: StateFile, work: Work, once: WarnOnce) -> TaskRun:
-    """Return the processing of a task whose state is restored.
-
-    Raises:
-        StoreError: The local file cannot be read.
-    """
-    try:
-        return TaskRun(tp, store, work, once)
-    except WireError as error:
-        raise StoreError(f"{tp.topic}-{tp.partition}: {error}") from None
-
-
 def stored_state(store: StateFile, stores: Mapping[str, AnyStore]) -> State:
     """Return the state in a file of a task that is not processed here.
 
     Raises:
         StoreError: The local file cannot be read.
     """
-    try:
-        time_ms = decode_progress(store.get(PROGRESS)).time_ms
-    except WireError as error:
-        raise StoreError(f"{store.file.name}: {error}") from None
+    time_ms = read_progress(store, store.file.name).time_ms
     return State(store, stores, lambda: time_ms)
