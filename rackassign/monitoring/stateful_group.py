@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from rackassign.clients.common.standby import default_changelog
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription, MemberDescription
@@ -122,17 +123,12 @@ def _share(
     user's.
     """
     topics = sorted({tp.topic for tp in tps})
-    name = default_changelog(group, "-".join(topics))
+    name = default_changelog(group, *topics)
     for tp in tps:
         first = TopicPartition(topics[0], tp.partition)
         if first in changelogs and changelogs[first].topic == name:
             changelogs[tp] = changelogs[first]
             copies[tp] = copies.get(first, [])
-
-
-def default_changelog(group: str, topic: str) -> str:
-    """Return the name of a topic's changelog if the members of a group choose no other."""
-    return f"{group}-{topic}-changelog"
 
 
 def with_default_changelogs(state: GroupState, sizes: Callable[[Iterable[str]], Mapping[str, int]]) -> GroupState:

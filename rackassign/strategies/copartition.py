@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rackassign.model import Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
-from rackassign.solver import NO_MEMBER
-from rackassign.strategies.indexed_group import IndexedGroup
+from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
 from rackassign.strategies.options import Options
 
 Sets = Sequence[Sequence[str]]
@@ -61,8 +60,8 @@ class MergedGroup:
         target = {member: self._expanded(given) for member, given in plan.target.items()}
         assignment = {member: self._expanded(given) for member, given in plan.assignment.items()}
         indexed = IndexedGroup.of(self.original, plan.locality)
-        claimant = _by_partition(indexed, indexed.claims.claimant.tolist())
-        owner = _by_partition(indexed, indexed.claims.owner.tolist())
+        claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
+        owner = indexed.members_by_partition(indexed.claims.owner.tolist())
         withheld = {tp for topic, ids in self._expanded(plan.withheld).items() for tp in _tps(topic, ids)}
         for member, given in assignment.items():
             # A member can have a whole unit only once all others have given up their parts of it.
@@ -87,7 +86,7 @@ class MergedGroup:
             plan,
             assignment=assignment,
             target=target,
-            withheld=_partitions(withheld),
+            withheld=partitions_by_topic(withheld),
             moved=sum(last.get(tp) not in {None, member} for tp, member in owner.items()),
             explain_fn=None,
         )
@@ -173,17 +172,6 @@ def _unit_owners(
     return {key: tuple(ids) for key, ids in found.items()}
 
 
-def _by_partition(indexed: IndexedGroup, who: Sequence[int]) -> dict[TopicPartition, str]:
-    """Return the member of each partition that has a claim; an empty name for several claims."""
-    sizes = zip(indexed.topics, indexed.sizes.tolist(), strict=True)
-    tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
-    return {
-        tp: indexed.members[number].id if number >= 0 else ""
-        for tp, number in zip(tps, who, strict=True)
-        if number != NO_MEMBER
-    }
-
-
 def _tps(topic: str, ids: Iterable[int]) -> Iterable[TopicPartition]:
     return (TopicPartition(topic, partition) for partition in ids)
 
@@ -191,10 +179,3 @@ def _tps(topic: str, ids: Iterable[int]) -> Iterable[TopicPartition]:
 def _without(given: Partitions, held: set[TopicPartition]) -> dict[str, tuple[int, ...]]:
     kept = {topic: tuple(p for p in ids if TopicPartition(topic, p) not in held) for topic, ids in given.items()}
     return {topic: ids for topic, ids in kept.items() if ids}
-
-
-def _partitions(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(tps):
-        found.setdefault(topic, []).append(partition)
-    return {topic: tuple(ids) for topic, ids in found.items()}

@@ -6,7 +6,7 @@ the same for the same group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
-from rackassign.model import Group, LocalityMode, Member, Partitions
+from rackassign.model import Group, LocalityMode, Member, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER, Problem
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
@@ -73,6 +73,20 @@ class IndexedGroup:
                 of_subscription[member.topics] = numbers.setdefault(read, len(numbers))
         subscription_class = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
         return subscription_class, [list(read) for read in numbers]
+
+    def members_by_partition(self, numbers: Sequence[int]) -> dict[TopicPartition, str]:
+        """Return the member of each partition that has one; an empty ID where several members claim it.
+
+        Args:
+            numbers: A member's number for each partition, or `NO_MEMBER`, or another negative number for several.
+        """
+        sizes = zip(self.topics, self.sizes.tolist(), strict=True)
+        tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
+        return {
+            tp: self.members[number].id if number >= 0 else ""
+            for tp, number in zip(tps, numbers, strict=True)
+            if number != NO_MEMBER
+        }
 
     @cached_property
     def claims(self) -> OwnershipClaims:
@@ -188,3 +202,11 @@ class IndexedGroup:
             else:
                 del given[name][topic_name]
         return {**given}, {topic: tuple(ids) for topic, ids in back.items()}
+
+
+def partitions_by_topic(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """Return partitions by topic, both in order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(tps):
+        found.setdefault(topic, []).append(partition)
+    return {topic: tuple(ids) for topic, ids in found.items()}

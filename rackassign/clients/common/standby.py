@@ -56,6 +56,12 @@ OnStandbys = Callable[[frozenset[TopicPartition], frozenset[TopicPartition]], No
 
 NAME = "rackassign-standby"
 
+
+def default_changelog(group: str, *topics: str) -> str:
+    """Return the name of a topic's changelog, or of that of co-partitioned topics, if members choose no other."""
+    return f"{group}-{'-'.join(sorted(topics))}-changelog"
+
+
 _WHEN_WARM = 0
 """Value of the next rebalance's time: as soon as all copies of this member are warm."""
 

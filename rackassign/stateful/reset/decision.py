@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from rackassign.clients.common.standby import default_changelog
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription
-from rackassign.monitoring.stateful_group import default_changelog
 from rackassign.util.text import counted, did_you_mean, join_first, short_repr, truncate
 
 _NAMED = 3

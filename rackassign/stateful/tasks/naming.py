@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from rackassign.clients.common.standby import default_changelog
 from rackassign.model import TopicPartition
 
 
@@ -47,5 +48,5 @@ class Tasks:
 
 def changelog_names(group: str, tasks: Tasks) -> Callable[[str], str]:
     """Return the function that names the changelog of a task by the topic in its name, unless the user has one."""
-    names = {topics[0]: f"{group}-{'-'.join(topics)}-changelog" for topics in tasks.sets}
+    names = {topics[0]: default_changelog(group, *topics) for topics in tasks.sets}
     return names.__getitem__

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rackassign.model import Group, Member, Partitions, TopicPartition
-from rackassign.solver import NO_MEMBER
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
 from rackassign.strategies.copartition import MergedGroup, Sets
-from rackassign.strategies.indexed_group import IndexedGroup
+from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
 from rackassign.strategies.standby.options import StandbyOptions
@@ -137,10 +136,7 @@ def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
 def _owners(group: Group) -> dict[TopicPartition, str]:
     """Return the valid owner of each partition that has one."""
     indexed = IndexedGroup.of(group, "any-replica")
-    sizes = zip(indexed.topics, indexed.sizes.tolist(), strict=True)
-    tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
-    owners = zip(tps, indexed.claims.owner.tolist(), strict=True)
-    return {tp: indexed.members[owner].id for tp, owner in owners if owner != NO_MEMBER}
+    return indexed.members_by_partition(indexed.claims.owner.tolist())
 
 
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
@@ -160,20 +156,13 @@ def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) 
             made[member].append(tp)
     for tp, member in held.items():
         made[member].append(tp)
-    return {member: _partitions(tps) for member, tps in made.items()}
+    return {member: partitions_by_topic(tps) for member, tps in made.items()}
 
 
 def _without(withheld: Partitions, held: Mapping[TopicPartition, str]) -> Partitions:
-    return _partitions(
+    return partitions_by_topic(
         tp for topic, ids in withheld.items() for p in ids if (tp := TopicPartition(topic, p)) not in held
     )
-
-
-def _partitions(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(tps):
-        found.setdefault(topic, []).append(partition)
-    return {topic: tuple(ids) for topic, ids in found.items()}
 
 
 def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dict[str, Partitions]:
@@ -181,7 +170,7 @@ def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dic
     for tp, theirs in who.items():
         for member in theirs:
             found[member].append(tp)
-    return {member: _partitions(tps) for member, tps in found.items()}
+    return {member: partitions_by_topic(tps) for member, tps in found.items()}
 
 
 @dataclass(slots=True)
