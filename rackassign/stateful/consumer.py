@@ -144,7 +144,7 @@ class StatefulConsumer:
             )
             begun.callback(self._consumer.close)
             self._commits = OffsetCommits(self._consumer)
-            begun.callback(self._commits.close)
+            begun.callback(self._commits.finish)
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
             check_membership = MembershipCheck(self._consumer, self._once)
@@ -281,7 +281,9 @@ class StatefulConsumer:
     def commit(self) -> None:
         """Write all changes so far, without waiting for the end of the interval, and wait until they are stored.
 
-        If that fails the records are processed again, as after any other failure of a commit.
+        The group's committed offsets follow before it returns, unless that takes longer than two seconds, as in a
+        rebalance. A later poll commits them then. If the changes cannot be stored, the records are processed again, as
+        after any other failure of a commit.
 
         Raises:
             StateLostError: A changelog was deleted or truncated while its partition was active.
@@ -289,6 +291,7 @@ class StatefulConsumer:
         if self._active.present():
             self._active.finish()
         self._commits.send(self._active.take_offsets())
+        self._commits.finish()
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""

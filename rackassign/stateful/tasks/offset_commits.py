@@ -46,17 +46,19 @@ class OffsetCommits:
             except KafkaError as error:
                 self._failed(error)
 
-    def close(self) -> None:
-        """Commit the remaining offsets, if that is possible soon."""
+    def finish(self) -> None:
+        """Commit the remaining offsets and wait for the answer, 2 s at most; if that fails they are kept."""
         if self._answer is not None and self._answer.is_done:
             self._settle()
-        left = self._owned({**self._sent, **self._wanted})
-        if not left:
+        self._sent, self._wanted = self._owned({**self._sent, **self._wanted}), {}
+        self._answer = None
+        if not self._sent:
             return
         try:
-            self._consumer.commit(_offsets(left), timeout_ms=_AT_END_MS)
+            self._consumer.commit(_offsets(self._sent), timeout_ms=_AT_END_MS)
+            self._sent = {}
         except KafkaError as error:
-            log.info("offsets of %d partitions cannot be committed: %s", len(left), error)
+            self._failed(error)
 
     def _settle(self) -> None:
         if self._answer is not None and self._answer.failed():
