@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds rackassign/kafka:4.3.0 from Debian packages and the very jars of LocalCluster, without a container registry.
+# Builds rackassign/kafka:4.4.0 from Debian packages and the very jars of LocalCluster, without a container registry.
 # Does nothing where an image of the same inputs exists. Needs docker, mmdebstrap, a JDK 17 or newer with jlink, and a
 # Python with rackassign[testing]: $PYTHON, else that of .venv, else python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-image=rackassign/kafka:4.3.0
+image=rackassign/kafka:4.4.0
 suite=bookworm
 packages=base-files,bash,coreutils,libstdc++6,zlib1g
 modules=java.base,java.desktop,java.logging,java.management,java.naming,java.rmi,java.scripting,java.security.jgss

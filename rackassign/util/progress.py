@@ -14,7 +14,7 @@ class Progress:
     """Progress of a step; `str()` of it is one line for users.
 
     Args:
-        step: Description of the step, such as "Fetching Kafka 4.3.0 (46 jars)".
+        step: Description of the step, such as "Fetching Kafka 4.4.0 (46 jars)".
         done: How much of the step is done; 0 if the step does not count it.
         total: How much there is to do in total; 0 if the step does not count it.
         unit: Unit of both: B for bytes; empty if the description of the step states what is counted.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rackassign.errors import ConfigError
 
-KAFKA_VERSION = "4.3.0"
+KAFKA_VERSION = "4.4.0"
 """Version of brokers unless another one is asked for."""
 
 VERSIONS = ("3.5.2", "3.7.2", "3.9.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.0", "4.3.1", "4.4.0")
