@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from kafka.protocol.metadata import CoordinatorType
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.clients import aiokafka, confluent
@@ -72,6 +73,11 @@ def test_all_three_clients_in_one_group(
             "b": {1, 4},
             "c": {2, 5},
         }
+        # Its admin client has the coordinator of another time.
+        known = group.admin._manager.cluster._coordinators
+        assert list(known) == [(CoordinatorType.GROUP, name)]
+        known[CoordinatorType.GROUP, name] = known[CoordinatorType.GROUP, name] % 3 + 1
+        assert group.settle() == owned
         since = len(traffic.written())
         traffic.wait_for_more()
         wait_until(lambda: all(len(member.records) > 0 for member in group.members.values()), "records of all")

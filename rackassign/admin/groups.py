@@ -303,6 +303,10 @@ class GroupAdmin:
         response = self._ask(group, LeaveGroupRequest(group_id=group, members=[identity], min_version=3))
         return not _failed(response.error_code, errors.UnknownError)
 
+    def forget_coordinator(self, group: str) -> None:
+        """Look up the coordinator for the next request about a group, which kafka-python otherwise does only once."""
+        self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
+
     def _ask(self, group: str, request: Any) -> Any:
         tries = 0
         while True:
@@ -315,7 +319,7 @@ class GroupAdmin:
             except _MOVED:
                 if self._give_up(tries):
                     raise
-            self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
+            self.forget_coordinator(group)
             time.sleep(0.1)
 
     def _give_up(self, tries: int) -> bool:

@@ -23,7 +23,8 @@ def create_topic(
 ) -> None:
     """Create a topic with its replicas on the given brokers, and wait until it is ready.
 
-    A topic is ready if every partition is led by its first replica and all replicas are in sync.
+    A topic is ready if every partition is led by its first replica, all replicas are in sync, and all running brokers
+    know the topic: a client may ask any of them.
 
     Args:
         bootstrap: `bootstrap_servers` of the cluster.
@@ -49,6 +50,7 @@ def create_topic(
         with admin_client({"bootstrap_servers": bootstrap}, timeout_s) as client:
             client.create_topics({name: {"assignments": expected, "configs": dict(config or {})}})
             _await_in_sync(client, name, expected, deadline)
+            _await_known(client, name, expected, deadline)
     except KafkaConfigurationError:
         raise
     except KafkaError as error:
@@ -65,6 +67,25 @@ def _await_in_sync(client: Any, name: str, expected: Mapping[int, list[int]], de
             raise ClusterError(f"topic {name!r} is not in sync within the timeout: {'; '.join(unready)}")
         # Brokers send no notifications, so their metadata can only be polled.
         time.sleep(_POLL_INTERVAL_S)
+
+
+def _await_known(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
+    # Imported only when used, as kafka-python is.
+    from rackassign.admin.cluster import describe_topics_on, list_brokers  # noqa: PLC0415
+    from rackassign.admin.raw_requests import DEAD  # noqa: PLC0415
+
+    for broker in [broker for broker in list_brokers(client) if not broker.fenced]:
+        while True:
+            try:
+                partitions = describe_topics_on(client, broker.id, [name])[name].partitions
+            except DEAD:
+                # It has just ended, and is not fenced yet.
+                break
+            if [partition.leader for partition in partitions] == [replicas[0] for replicas in expected.values()]:
+                break
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"topic {name!r} is not known to broker {broker.id} within the timeout")
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _unready(partitions: Iterable[Mapping[str, Any]], expected: Mapping[int, list[int]]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kafka import KafkaAdminClient
 
+from rackassign.admin.groups import GroupAdmin
 from rackassign.model import TopicPartition
 from rackassign.testing.harness.members import TIMEOUT_S, GroupMember, Owned, wait_until
 
@@ -48,7 +49,10 @@ class GroupHarness(Generic[MemberT]):
                 members.push(opened)
 
     def renew_admin(self) -> None:
-        """Replace the admin client: kafka-python's keeps asking the coordinator that it found first."""
+        """Replace the admin client: kafka-python's keeps asking the coordinator that it found first.
+
+        That one may have ended. A coordinator that has moved and answers so is looked up anew by `settle`.
+        """
         self.admin.close()
         self.admin = KafkaAdminClient(**self.client_config)
 
@@ -122,6 +126,9 @@ def settle(
 def assigned(admin: KafkaAdminClient, group: str) -> dict[str, Owned] | None:
     """Return the partitions that the coordinator has for each member ID; None if the group is not stable."""
     described = admin.describe_groups([group])[group]
+    if described.get("error"):
+        # kafka-python's admin client asks the coordinator that it found first, for ever.
+        GroupAdmin(admin).forget_coordinator(group)
     if described["group_state"] != "Stable":
         return None
     return {
