@@ -198,3 +198,11 @@ def test_nothing_survives_the_owner(ending: signal.Signals, when: str) -> None:
     assert owner.returncode == -ending
     assert eventually(lambda: not alive(pid))
     assert eventually(lambda: not home.exists())
+
+
+def test_an_archive_of_classes_that_does_not_fit_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "classes.jsa"
+    archive.write_bytes(b"not an archive" * 1000)
+    monkeypatch.setattr("rackassign.testing.local.cluster.class_archive", lambda _: archive)
+    with LocalCluster(["a"]) as cluster:
+        assert sorted(cluster.pids) == [1]

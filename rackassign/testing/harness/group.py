@@ -51,7 +51,7 @@ class GroupHarness(Generic[MemberT]):
     def renew_admin(self) -> None:
         """Replace the admin client: kafka-python's keeps asking the coordinator that it found first.
 
-        That one may have ended. A coordinator that has moved and answers so is looked up anew by `settle`.
+        That one may have ended. `settle` itself finds a coordinator that has moved.
         """
         self.admin.close()
         self.admin = KafkaAdminClient(**self.client_config)

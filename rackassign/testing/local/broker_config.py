@@ -222,9 +222,10 @@ def _java_command(
     ]
 
 
-def broker_command(java: Path, version: str, jars: Sequence[Path], spec: BrokerSpec) -> list[str]:
-    """Return the command line of a broker of a version."""
-    return _java_command(java, version, jars, spec.directory, "kafka.Kafka", str(spec.properties))
+def broker_command(java: Path, version: str, jars: Sequence[Path], spec: BrokerSpec, *options: str) -> list[str]:
+    """Return the command line of a broker of a version, with additional options of the JVM."""
+    command = _java_command(java, version, jars, spec.directory, "kafka.Kafka", str(spec.properties))
+    return [command[0], *options, *command[1:]]
 
 
 def format_command(java: Path, version: str, jars: Sequence[Path], scratch: Path) -> list[str]:

@@ -20,12 +20,13 @@ from rackassign.testing.local.broker_config import (
     ports_needed,
     write_files,
 )
+from rackassign.testing.local.class_archive import KafkaRuntime, class_archive, make_class_archive
 from rackassign.testing.local.cluster_dir import create_cluster_directory
 from rackassign.testing.local.features import raise_features
-from rackassign.testing.local.format import bootstrap_checkpoint
+from rackassign.testing.local.format import bootstrap_checkpoint, is_formatted
 from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
-from rackassign.testing.local.versions import broker_versions, resolve_version, sort_key
+from rackassign.testing.local.versions import KAFKA_VERSION, broker_versions, resolve_version, sort_key
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
@@ -211,9 +212,15 @@ class LocalCluster(Cluster):
             # The supervisor holds it from here on; without one, the start of the next cluster removes the directory.
             os.close(cluster_dir.descriptor)
         atexit.register(self.close)
+        used_before = is_formatted(oldest)
         checkpoint = bootstrap_checkpoint(
             self._supervisor, self._java, oldest, self._jars[oldest], cluster_dir.directory / "format"
         )
+        if used_before and oldest == KAFKA_VERSION:
+            # A cluster in a fresh container may be the only one: it would wait for an archive in vain.
+            scratch = cluster_dir.directory / "class-archive"
+            runtime = KafkaRuntime(self._java, oldest, self._jars[oldest])
+            make_class_archive(self._supervisor, runtime, checkpoint, scratch)
         specs = plan_brokers(self._racks, ports.numbers, cluster_dir.directory, list(self._listeners))
         config = self._config | self._secure(HOST, cluster_dir.directory)
         write_files(specs, config, (checkpoint_file(oldest), checkpoint), self._listeners)
@@ -232,7 +239,10 @@ class LocalCluster(Cluster):
         supervisor = self._require_supervisor()
         for broker in brokers:
             spec, version = self._specs[broker.id], self._versions[broker.id]
-            supervisor.start(str(broker.id), broker_command(self._java, version, self._jars[version], spec), spec.log)
+            jars = self._jars[version]
+            archive = class_archive(KafkaRuntime(self._java, version, jars))
+            options = [f"-XX:SharedArchiveFile={archive}"] if archive else []
+            supervisor.start(str(broker.id), broker_command(self._java, version, jars, spec, *options), spec.log)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGTERM)

@@ -15,6 +15,15 @@ _NAME = "format"
 _TIMEOUT_S = 120.0
 
 
+def is_formatted(version: str) -> bool:
+    """Return whether the checkpoint of a version is cached, because a cluster of it was created before."""
+    return _cached(version).exists()
+
+
+def _cached(version: str) -> Path:
+    return cache_dir() / "formatted" / f"kafka-{version}.checkpoint"
+
+
 def bootstrap_checkpoint(
     supervisor: ProcessSupervisor, java: Path, version: str, jars: Sequence[Path], scratch: Path
 ) -> Path:
@@ -32,7 +41,7 @@ def bootstrap_checkpoint(
     Raises:
         ClusterError: The tool fails; the message has its output.
     """
-    cached = cache_dir() / "formatted" / f"kafka-{version}.checkpoint"
+    cached = _cached(version)
     if cached.exists():
         return cached
     scratch.mkdir()

@@ -1,0 +1,92 @@
+"""Archives of a broker's classes: made once, never needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing.local import class_archive as module
+from rackassign.testing.local.class_archive import KafkaRuntime, class_archive, make_class_archive
+
+
+class Supervisor:
+    """Runs brokers that end when asked to, and write the given archive then."""
+
+    def __init__(self, archive: bytes | None) -> None:
+        self._archive = archive
+        self._argv: Sequence[str] = ()
+        self.started = 0
+
+    def start(self, name: str, argv: Sequence[str], log: Path) -> int:
+        assert name == "class-archive"
+        self.started += 1
+        self._argv = argv
+        log.write_text("[...] INFO Kafka Server started", "utf-8")
+        return 1
+
+    def running(self) -> dict[str, int]:
+        return {"class-archive": 1} if self._argv else {}
+
+    def signal(self, name: str, number: int) -> None:  # noqa: ARG002
+        (option,) = (each for each in self._argv if each.startswith("-XX:ArchiveClassesAtExit="))
+        if self._archive is not None:
+            Path(option.partition("=")[2]).write_bytes(self._archive)
+        self._argv = ()
+
+    def wait_exit(self, names: Sequence[str], timeout_s: float) -> bool:  # noqa: ARG002
+        return not self._argv
+
+    def wait_change(self, timeout_s: float) -> None:  # noqa: ARG002
+        raise AssertionError
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KafkaRuntime:
+    monkeypatch.setattr(module, "cache_dir", lambda: tmp_path / "cache")
+    (tmp_path / "java").touch()
+    (tmp_path / "checkpoint").touch()
+    return KafkaRuntime(tmp_path / "java", "4.4.0", (tmp_path / "a.jar",))
+
+
+def made(supervisor: Supervisor, runtime: KafkaRuntime, tmp_path: Path) -> Path | None:
+    return make_class_archive(supervisor, runtime, tmp_path / "checkpoint", tmp_path / "scratch")  # type: ignore[arg-type]
+
+
+def test_an_archive_is_made_once_for_each_runtime(runtime: KafkaRuntime, tmp_path: Path) -> None:
+    supervisor = Supervisor(b"classes")
+    assert class_archive(runtime) is None
+    path = made(supervisor, runtime, tmp_path)
+    assert path is not None
+    assert path.read_bytes() == b"classes"
+    assert made(supervisor, runtime, tmp_path) == class_archive(runtime) == path
+    assert supervisor.started == 1
+    assert not (tmp_path / "scratch").exists()
+    assert class_archive(replace(runtime, jars=(tmp_path / "b.jar",))) is None
+    (tmp_path / "java").write_bytes(b"another Java")
+    assert class_archive(runtime) is None
+
+
+def test_a_java_that_makes_none_is_asked_once(runtime: KafkaRuntime, tmp_path: Path) -> None:
+    supervisor = Supervisor(None)
+    assert [made(supervisor, runtime, tmp_path), made(supervisor, runtime, tmp_path)] == [None, None]
+    assert supervisor.started == 1
+
+
+def test_archives_that_nothing_uses_are_removed(runtime: KafkaRuntime, tmp_path: Path) -> None:
+    path = made(Supervisor(b"classes"), runtime, tmp_path)
+    assert path is not None
+    os.utime(path, (0, 0))
+    assert class_archive(runtime) == path
+    assert path.stat().st_mtime > time.time() - 3600
+    other = replace(runtime, version="4.3.0")
+    made(Supervisor(b"classes"), other, tmp_path)
+    assert class_archive(runtime) == path
+    os.utime(path, (0, 0))
+    made(Supervisor(b"classes"), replace(runtime, version="4.2.2"), tmp_path)
+    assert class_archive(runtime) is None
+    assert class_archive(other) is not None
