@@ -14,10 +14,11 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from rackassign.strategies.standby import StandbyOptions
@@ -54,6 +55,17 @@ def readable(member: StatefulConsumer, places: Iterable[TopicPartition]) -> dict
     return found
 
 
+def again_while_brokers_are_away(start: Callable[[], StatefulConsumer], asked: Sequence[int]) -> StatefulConsumer:
+    """Start a member, again and again while no broker responds: what supervises services does so."""
+    while True:
+        try:
+            return start()
+        except KafkaUnavailableError as error:
+            if signal.SIGTERM in asked:
+                raise
+            print(f"started again: {error}", file=sys.stderr)
+
+
 def main() -> None:
     """Run until told to end."""
     name, bootstrap, group, topic, folder, standbys, value_bytes = sys.argv[1:]
@@ -69,21 +81,25 @@ def main() -> None:
         signal.signal(number, lambda number, _: asked.append(number))
     # Files left from before are never as warm as a copy that is kept: so it can be told who should take over.
     options = StandbyOptions(int(standbys), TAGS, acceptable_recovery_lag=0, max_warmup_replicas=12)
-    with StatefulConsumer(
-        *topics,
-        copartitioned=len(topics) > 1,
-        process=process,
-        state_dir=folder,
-        client_tags=dict(zip(TAGS, name, strict=False)),
-        standbys=options,
-        on_restore=lambda place, done, total: write_line(restored=[place.partition, done, total]),
-        client_rack=name[0],
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
-        metadata_max_age_ms=5000,
-    ) as member:
+
+    def started() -> StatefulConsumer:
+        return StatefulConsumer(
+            *topics,
+            copartitioned=len(topics) > 1,
+            process=process,
+            state_dir=folder,
+            client_tags=dict(zip(TAGS, name, strict=False)),
+            standbys=options,
+            on_restore=lambda place, done, total: write_line(restored=[place.partition, done, total]),
+            client_rack=name[0],
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
+            metadata_max_age_ms=5000,
+        )
+
+    with again_while_brokers_are_away(started, asked) as member:
         seen: Any = None
         while signal.SIGTERM not in asked:
             done = member.poll(100)
