@@ -166,6 +166,19 @@ matrix: $(VENV)/dev.stamp ## Fixed tests with each supported Python and client, 
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
 	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer.py
 
+.PHONY: mutants
+MINUTES ?= 30
+mutants: $(VENV)/dev.stamp ## Small changes to the core, each of which a unit test must find, half an hour: make mutants MINUTES=10
+	$(BIN)/python -m tools.mutants --minutes $(MINUTES) $(MUTANTS)
+
+.PHONY: coverage
+coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by package; no figure is required
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -q -n auto tests
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
+	$(BIN)/python -m tools.coverage_by_package build/coverage/report.json
+
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays
 	rm -rf $(VENV) .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

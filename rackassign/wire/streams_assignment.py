@@ -141,10 +141,9 @@ def _read_task(reader: Reader, version: int) -> TaskId:
     group, partition = reader.int32("a subtopology"), reader.int32("a partition")
     if version < _HAS_NAMES:
         return TaskId(group, partition)
+    characters = reader.count("characters of the name of a topology", 2) or 0
     start = reader.offset
-    units = reader.read_bytes(
-        2 * (reader.count("characters of the name of a topology", 2) or 0), "the name of a topology"
-    )
+    units = reader.read_bytes(2 * characters, "the name of a topology")
     return TaskId(group, partition, _of_units(units, start) or None)
 
 
@@ -228,8 +227,9 @@ def _write_text(out: Writer, text: str) -> None:
 
 
 def _read_text(reader: Reader, what: str) -> str:
+    size = int.from_bytes(reader.read_bytes(2, f"the length of {what}"), "big")
     start = reader.offset
-    written = reader.read_bytes(int.from_bytes(reader.read_bytes(2, f"the length of {what}"), "big"), what)
+    written = reader.read_bytes(size, what)
     try:
         halves = written.replace(_NUL, b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The range strategy beside the Java it follows: random groups, decided by both, equal to the last partition."""
+"""Strategies beside the Java assignors: range equal to the last partition, sticky never worse, in each version."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,62 +17,58 @@ import pytest
 from rackassign.errors import ClusterError
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.scenario import write_group
-from rackassign.strategies import plan_range
-from tests.helpers.java.assignor_peer import JavaPeer, JavaRaisedError, NoJdkError, PeerLostError, find_jdk
+from rackassign.strategies import Options, plan_range, plan_sticky
+from rackassign.testing import KAFKA_VERSION
+from rackassign.wire.sticky import decode_sticky
+from tests.helpers.generators.random_groups import random_group, with_history
+from tests.helpers.java.assignor_peer import (
+    ORACLES,
+    Assignment,
+    Assignor,
+    JavaPeer,
+    JavaRaisedError,
+    NoJdkError,
+    PeerAnswer,
+    PeerLostError,
+    find_jdk,
+)
+from tests.helpers.reference_solver import Puzzle
 
 GROUPS_PER_SEED = 50
-SEEDS = range(10)
-# Java orders by UTF-16 code units, in which the second comes before the third.
-LETTERS = ["a", "\U0001f600", "\uffee", "Z", "-"]
+# For a new version of Kafka hundreds, once; the tests that take longest have few.
+SEEDS = range(int(os.environ.get("RACKASSIGN_JAVA_SEEDS", "10")))
+FEW_SEEDS = range(int(os.environ.get("RACKASSIGN_JAVA_SEEDS", "2")))
+ASSIGNORS: tuple[Assignor, ...] = ("range", "sticky", "cooperative-sticky")
+
+
+Peers = Callable[[str], JavaPeer]
 
 
 @pytest.fixture(scope="module")
-def peer() -> Iterator[JavaPeer]:
+def peers() -> Iterator[Peers]:
+    """Assignors of a version of Kafka; each version is started once."""
     with ExitStack() as held:
-        try:
-            live = held.enter_context(JavaPeer())
-        except (NoJdkError, ClusterError) as error:
-            if os.environ.get("CI") == "true":
-                pytest.fail(f"the live Java assignor must be there in CI: {error}")
-            pytest.skip(str(error))
-        yield live
+
+        @cache
+        def start(version: str) -> JavaPeer:
+            try:
+                return held.enter_context(JavaPeer(version=version))
+            except (NoJdkError, ClusterError) as error:
+                if os.environ.get("CI") == "true":
+                    pytest.fail(f"the live Java assignor must be there in CI: {error}")
+                pytest.skip(str(error))
+
+        yield start
 
 
-def random_group(chance: random.Random) -> Group:
-    racks = [f"r{i}" for i in range(chance.randint(1, 4))]
-    no_rack = chance.choice([0.0, 0.0, 0.3])
-    broker_ids = range(chance.randint(1, 6))
-    brokers = tuple(
-        Broker(i, None if chance.random() < no_rack else chance.choice([*racks, ""] if no_rack else racks))
-        for i in broker_ids
-    )
-    # A replica may be on a broker that is not in the metadata, or be listed twice.
-    known = [*broker_ids, *([97, 98] if chance.random() < 0.3 else [])]
-    factor = chance.randint(1, 3)
-    sizes = [chance.randint(1, 12)] if chance.random() < 0.5 else [chance.randint(0, 12) for _ in range(3)]
-    topics: dict[str, tuple[Partition, ...]] = {}
-    for name in [f"t{i}" for i in range(chance.randint(1, 6))]:
-        replicas = [tuple(chance.choices(known, k=factor)) for _ in range(chance.choice(sizes))]
-        topics[name] = tuple(Partition(r, chance.choice([r[0], None])) for r in replicas)
-    mixed = chance.random() < 0.5
-    names = [*topics, "no-metadata"]
-    everything = frozenset(chance.sample(names, chance.randint(1, len(names))))
-    static = chance.choice([0.0, 0.5, 1.0])
-    members_racks: list[str | None] = [*racks, *([None, "", "elsewhere"] if chance.random() < 0.4 else [])]
-    ids = {"".join(chance.choices(LETTERS, k=3)) for _ in range(chance.randint(1, 12))}
-    members = [
-        Member(
-            id=member,
-            topics=frozenset(t for t in names if chance.random() < 0.6) if mixed else everything,
-            rack=chance.choice(members_racks),
-            instance_id="".join(chance.choices(LETTERS, k=2)) + member if chance.random() < static else None,
-            owned={t: (0,) for t in topics if chance.random() < 0.2},
-            generation=chance.choice([None, 3]),
-        )
-        for member in sorted(ids)
-    ]
-    chance.shuffle(members)
-    return Group(Topology(brokers, topics), tuple(members))
+@pytest.fixture
+def peer(peers: Peers) -> JavaPeer:
+    return peers(KAFKA_VERSION)
+
+
+@pytest.fixture(params=ORACLES)
+def each_peer(peers: Peers, request: pytest.FixtureRequest) -> JavaPeer:
+    return peers(request.param)
 
 
 def groups(seed: int) -> list[Group]:
@@ -79,12 +76,44 @@ def groups(seed: int) -> list[Group]:
     return [random_group(chance) for _ in range(GROUPS_PER_SEED)]
 
 
+def groups_with_history(seed: int) -> list[Group]:
+    chance = random.Random(seed)
+    return [with_history(group, chance) for group in groups(seed)]
+
+
+def answer(peer: JavaPeer, group: Group, assignor: Assignor) -> PeerAnswer | str:
+    """Return what Java answers without the time it took, or the class that it raised."""
+    try:
+        return replace(peer.assign(write_group(group), assignor, user_data=True), seconds=())
+    except JavaRaisedError as error:
+        # A JVM leaves out the message of an exception that it has raised many times.
+        return str(error).partition(":")[0]
+
+
+def is_valid(group: Group, assignment: Assignment) -> bool:
+    """Return whether each member reads what it subscribes to, and all of it is read.
+
+    Java's sticky assignors raise for some groups, and for others assign partitions to members that do not subscribe.
+    """
+    topics = {member.id: member.topics for member in group.members}
+    given = {(topic, p) for owned in assignment.values() for topic, ids in owned.items() for p in ids}
+    read = {topic for member in group.members for topic in member.topics}
+    wanted = {(t, p) for t, partitions in group.topology.topics.items() if t in read for p in range(len(partitions))}
+    return given == wanted and all(topics[member].issuperset(owned) for member, owned in assignment.items())
+
+
+@pytest.mark.java
+def test_the_oracles_are_of_the_versions_that_they_are_asked_for(peers: Peers) -> None:
+    assert [peers(version).kafka_version for version in ORACLES] == list(ORACLES)
+    assert len(ORACLES) == len(set(ORACLES)) > 1
+
+
 @pytest.mark.java
 @pytest.mark.parametrize("seed", SEEDS)
-def test_equals_the_live_java_assignor(peer: JavaPeer, seed: int) -> None:
+def test_equals_the_live_java_assignor(each_peer: JavaPeer, seed: int) -> None:
     for group in groups(seed):
         scenario = write_group(group)
-        assert plan_range(group).assignment == peer.assign(scenario).assignment, scenario
+        assert plan_range(group).assignment == each_peer.assign(scenario).assignment, scenario
 
 
 def test_racks_matter_in_many_of_the_groups() -> None:
@@ -98,7 +127,7 @@ def test_racks_matter_in_many_of_the_groups() -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_large_group_equals_the_live_java_assignor(peer: JavaPeer, seed: int) -> None:
+def test_a_large_group_equals_the_live_java_assignor(each_peer: JavaPeer, seed: int) -> None:
     chance = random.Random(seed)
     brokers = tuple(Broker(i, f"r{i % 3}") for i in range(9))
     topics = {
@@ -110,7 +139,46 @@ def test_a_large_group_equals_the_live_java_assignor(peer: JavaPeer, seed: int) 
         Member(f"m{i}", frozenset(names if seed % 2 else chance.sample(names, 12)), f"r{i % 3}") for i in range(200)
     )
     group = Group(Topology(brokers, topics), members)
-    assert plan_range(group).assignment == peer.assign(write_group(group)).assignment
+    assert plan_range(group).assignment == each_peer.assign(write_group(group)).assignment
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("seed", FEW_SEEDS)
+def test_all_versions_of_java_answer_the_same(peers: Peers, seed: int) -> None:
+    for group in groups_with_history(seed):
+        for assignor in ASSIGNORS:
+            first, *others = (answer(peers(version), group, assignor) for version in ORACLES)
+            assert all(other == first for other in others), (assignor, write_group(group))
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("seed", FEW_SEEDS)
+def test_sticky_is_never_worse_than_the_live_java_assignor(each_peer: JavaPeer, seed: int) -> None:
+    compared = 0
+    for group in groups_with_history(seed):
+        java = answer(each_peer, group, "sticky")
+        if isinstance(java, str) or not is_valid(group, java.assignment):
+            continue
+        compared += 1
+        puzzle = Puzzle.of(group, Options())
+        ours = puzzle.score_of(plan_sticky(group, Options()).target)
+        assert ours <= puzzle.score_of(java.assignment), write_group(group)
+    assert compared > GROUPS_PER_SEED / 2
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("seed", FEW_SEEDS)
+def test_what_java_members_send_is_read_as_it_was_meant(each_peer: JavaPeer, seed: int) -> None:
+    read = 0
+    for group in groups_with_history(seed):
+        java = answer(each_peer, group, "sticky")
+        if isinstance(java, str):
+            continue
+        for member in group.members:
+            data = decode_sticky(java.user_data[member.id])
+            assert (data.owned, data.generation) == (member.owned, member.generation)
+            read += bool(data.owned)
+    assert read > GROUPS_PER_SEED
 
 
 @pytest.mark.java

@@ -6,15 +6,18 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
@@ -33,7 +36,6 @@ import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 /**
  * Says what Kafka's own assignors decide for a group, and how long they take: one JSON request a line, one JSON
@@ -43,7 +45,8 @@ import org.apache.kafka.common.utils.AppInfoParser;
  * cooperative-sticky), "repeat" (timed calls), "warmup" (calls before them). A member's "topics" may be a place in
  * a list "subscriptions", since ten thousand members with a thousand topics each are a hundred megabytes otherwise.
  *
- * An answer is {"assignment": {member: {topic: [partition]}}, "nanos": [..]} or {"error": ".."}.
+ * An answer is {"assignment": {member: {topic: [partition]}}, "nanos": [..]} or {"error": ".."}. If the request has
+ * "user_data": true, the answer has it too: {member: hexadecimal or null}, what the members would have sent.
  */
 public final class AssignorPeer {
     private static final ObjectMapper JSON =
@@ -74,7 +77,7 @@ public final class AssignorPeer {
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII), 1 << 20);
         answers.println(JSON.createObjectNode()
             .put("java", System.getProperty("java.version"))
-            .put("kafka", AppInfoParser.getVersion()));
+            .put("kafka", kafkaVersion()));
         answers.flush();
         ExecutorService worker = Executors.newSingleThreadExecutor();
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
@@ -86,6 +89,15 @@ public final class AssignorPeer {
         }
         // Whoever asked is gone, maybe killed: an assignor at work for minutes must not outlive it.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** As the jar has it: the class that reads it is in another package since Kafka 4.4. */
+    private static String kafkaVersion() throws IOException {
+        Properties written = new Properties();
+        try (InputStream file = ConsumerPartitionAssignor.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            written.load(file);
+        }
+        return written.getProperty("version");
     }
 
     private static String answer(String line) {
@@ -132,6 +144,13 @@ public final class AssignorPeer {
         ObjectNode answer = JSON.createObjectNode();
         answer.set("assignment", spelled(decided));
         answer.set("nanos", JSON.valueToTree(nanos));
+        if (request.path("user_data").asBoolean()) {
+            ObjectNode sent = answer.putObject("user_data");
+            for (Joining member : members) {
+                ByteBuffer data = member.userData();
+                sent.put(member.id(), data == null ? null : HexFormat.of().formatHex(data.array()));
+            }
+        }
         return answer;
     }
 

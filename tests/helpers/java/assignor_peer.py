@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rackassign.errors import ClusterError
-from rackassign.testing import KAFKA_VERSION, cache_dir, find_java, kafka_jars
+from rackassign.testing import KAFKA_VERSION, VERSIONS, cache_dir, find_java, kafka_jars
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,6 +33,9 @@ Assignment: TypeAlias = dict[str, dict[str, tuple[int, ...]]]
 """Partition ids by topic by member."""
 
 Assignor = Literal["range", "sticky", "cooperative-sticky"]
+
+ORACLES = (KAFKA_VERSION, VERSIONS[-1])
+"""Versions of kafka-clients whose assignors are compared with: that of the brokers, and the newest."""
 
 SOURCE = Path(__file__).with_name("AssignorPeer.java")
 CLASS = "AssignorPeer"
@@ -71,10 +74,12 @@ class PeerAnswer:
     Args:
         assignment: An entry for every member, topics and ids in order.
         seconds: Of each timed call of `assign(cluster, subscriptions)`, nothing else counted.
+        user_data: What each member would have sent with its join; empty if it was not asked for.
     """
 
     assignment: Assignment
     seconds: tuple[float, ...]
+    user_data: Mapping[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +124,12 @@ def find_jdk() -> Jdk:
 
 
 def compiled(jdk: Jdk, class_path: str, source: Path = SOURCE) -> Path:
-    """Return the directory of the compiled source; it is compiled once for each content and version of Kafka.
+    """Return the directory of the compiled source; it is compiled once for each content and class path.
 
     Raises:
         PeerError: It does not compile.
     """
-    digest = hashlib.sha256(source.read_bytes() + f"{KAFKA_VERSION} {RELEASE}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes() + f"{class_path} {RELEASE}".encode()).hexdigest()[:16]
     done = cache_dir() / "peer" / digest
     if done.is_dir():
         return done
@@ -152,6 +157,7 @@ class JavaPeer:
     Args:
         timeout_s: How long one answer may take, warm-up and all repetitions together.
         heap: The most memory the JVM may use for objects, as `java -Xmx` takes it.
+        version: Version of Kafka, such as "4.4.0".
 
     Raises:
         NoJdkError: On entering: there is no JDK.
@@ -159,9 +165,10 @@ class JavaPeer:
         PeerError: On entering: it does not compile or start.
     """
 
-    def __init__(self, *, timeout_s: float = 60.0, heap: str = "2g") -> None:
+    def __init__(self, *, timeout_s: float = 60.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
         self._timeout_s = timeout_s
         self._heap = heap
+        self._version = version
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self.java_version = ""
@@ -169,7 +176,7 @@ class JavaPeer:
 
     def __enter__(self) -> Self:
         jdk = find_jdk()
-        class_path = os.pathsep.join(map(str, kafka_jars()))
+        class_path = os.pathsep.join(map(str, kafka_jars(version=self._version)))
         classes = compiled(jdk, class_path)
         # A file, because a pipe that nobody reads would stop the JVM once it is full.
         self._log = tempfile.TemporaryFile()
@@ -202,6 +209,7 @@ class JavaPeer:
         *,
         repeat: int = 1,
         warmup: int = 0,
+        user_data: bool = False,
         timeout_s: float | None = None,
     ) -> PeerAnswer:
         """Let a Java assignor decide.
@@ -211,6 +219,7 @@ class JavaPeer:
             assignor: Kafka's name of it. The sticky ones get what members own as real consumers send it.
             repeat: Timed calls, 1 or more.
             warmup: Calls before those, not timed.
+            user_data: Whether the answer has the members' user data.
             timeout_s: For this request instead of the peer's own.
 
         Raises:
@@ -218,6 +227,8 @@ class JavaPeer:
             PeerLostError: There is no JVM any more; `PeerTimeoutError` if it took too long.
         """
         request = _compact(scenario) | {"assignor": assignor, "repeat": repeat, "warmup": warmup}
+        if user_data:
+            request["user_data"] = True
         line = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
         answer = self._exchange(line, self._timeout_s if timeout_s is None else timeout_s)
         if "error" in answer:
@@ -228,6 +239,10 @@ class JavaPeer:
                 for member, owned in answer["assignment"].items()
             },
             seconds=tuple(nanos / 1e9 for nanos in answer["nanos"]),
+            user_data={
+                member: None if sent is None else bytes.fromhex(sent)
+                for member, sent in answer.get("user_data", {}).items()
+            },
         )
 
     def _running(self) -> subprocess.Popen[bytes]:

@@ -20,7 +20,7 @@ from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescr
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import ClusterSnapshot
 from rackassign.monitoring.snapshot import snapshot
-from rackassign.placement import PlacementConstraints, ReplicaPlacementError
+from rackassign.placement import Layout, PlacementConstraints, ReplicaPlacementError
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.group_locality import GroupLocality, describe_readers
 from rackassign.placement.metrics import LayoutMetrics
@@ -473,3 +473,14 @@ def test_a_replica_more_of_a_few_is_no_heap() -> None:
     check_even(planned(state(t=[[1, 3], [2, 4]]), replication_factor=3))
     check_even(planned(state(t=[[1], [2]]), replication_factor=3))
     check_even(planned(state(t=[[1]]), replication_factor=6))
+
+
+def test_a_replica_more_than_the_largest_allowed_ratio_is_no_heap() -> None:
+    """The mean is 2 replicas: 3 are 1.5 times as many, and a fourth is one more."""
+    moved = planned(state(t=[[1], [2]]), replication_factor=3)
+    even = Layout(BROKERS, {"t": ((1, 2), (3, 4), (5, 6), (1, 2), (3, 4), (5, 6))})
+    four = Layout(BROKERS, {"t": ((1, 2), (3, 4), (5, 6), (1, 2), (1, 4), (1, 6))})
+    check_even(replace(moved, before=even, after=four))
+    five = Layout(BROKERS, {"t": ((1, 2), (3, 4), (5, 6), (1, 2), (1, 4), (6, 1))} | {"u": ((1,), (3,))})
+    with pytest.raises(UnevenError):
+        check_even(replace(moved, before=even, after=five))

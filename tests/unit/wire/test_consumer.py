@@ -22,6 +22,7 @@ from rackassign.wire import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    encode_assignments,
     encode_subscription,
 )
 
@@ -211,3 +212,9 @@ def test_a_topic_that_is_repeated_takes_time_that_grows_with_the_bytes() -> None
     count = 100_000
     data = b"\0\1" + bytes(4) + (0xFFFFFFFF).to_bytes(4, "big") + count.to_bytes(4, "big") + entry * count
     assert decode_subscription(data).owned == {"t": (7,) * count}
+
+
+@given(st.lists(st.dictionaries(names, st.lists(int32s, max_size=5).map(tuple), max_size=5), max_size=4))
+def test_many_assignments_are_encoded_as_each_by_itself(many: list[dict[str, tuple[int, ...]]]) -> None:
+    for version in range(4):
+        assert encode_assignments(many, version) == [encode_assignment(Assignment(of), version) for of in many]

@@ -158,6 +158,29 @@ def test_what_a_version_has_no_room_for_is_refused() -> None:
     for version in (0, -1):
         with pytest.raises(WireError, match=f"version {version}"):
             encode_streams(StreamsSubscriptionInfo(version=version))
+        with pytest.raises(WireError, match=f"version {version}: expected 1 or more"):
+            decode_streams(version.to_bytes(4, "big", signed=True) + bytes(40))
+
+
+def test_many_tasks_without_names_are_read_from_few_bytes() -> None:
+    told = StreamsAssignmentInfo(tuple(TaskId(0, p) for p in range(50)), version=1)
+    assert decode_streams_assignment(encode_streams_assignment(told)).active == told.active
+
+
+def test_half_a_pair_of_surrogates_is_refused_with_its_place() -> None:
+    data = encode_streams_assignment(StreamsAssignmentInfo((TaskId(0, 0, "ab"),)))
+    place = data.index("b".encode("utf-16-be"), data.index("ab".encode("utf-16-be")) + 2)
+    with pytest.raises(WireError, match="do not belong together") as caught:
+        decode_streams_assignment(data[:place] + b"\xd8\x00" + data[place + 2 :])
+    assert caught.value.offset == place
+
+
+def test_a_text_that_is_not_java_s_is_refused_with_its_place() -> None:
+    data = encode_streams_assignment(StreamsAssignmentInfo(partitions_by_host={"host:1": ()}))
+    place = data.index(b"host") + 2
+    with pytest.raises(WireError, match="is not Java's UTF-8") as caught:
+        decode_streams_assignment(data[:place] + b"\xff" + data[place + 1 :])
+    assert caught.value.offset == place
 
 
 @given(st.binary(max_size=80) | st.builds(lambda n, rest: bytes((0, 0, 0, n)) + rest, st.integers(1, 11), st.binary()))

@@ -304,6 +304,23 @@ def test_partitions_that_were_added_are_planned_for_with_weights_too() -> None:
     assert look.gain.then.local == 4
 
 
+def test_weights_of_a_topic_that_has_not_grown_are_planned_with() -> None:
+    led = Led([[1], [0], [0], [0]], members="ab", times=RackChangePolicy(min_change_duration_s=0))
+    led.decided = led._decide(replace(led.group, weights={"t": (3.0, 1.0, 1.0, 1.0)}))
+    look = led.watch.check(0.0, led.decided, topology([[0], [1], [1], [1]]))
+    assert look.gain is not None
+    # Two partitions for each member would leave one of them in the other rack.
+    assert look.gain.then == Locality(4, 0, 0)
+
+
+def test_a_view_without_gain_is_planned_again_after_another_assignment() -> None:
+    led = Led([[0], [1], [2]])
+    seen = topology([[0, 1], [1, 2], [2, 0]])
+    assert led.watched(seen, 30) == 0
+    led.plan_again(topology([[2], [0], [1]]))
+    assert led.watched(seen, 5) == 1
+
+
 @pytest.mark.parametrize("times", [{"min_change_duration_s": -1}, {"min_interval_s": float("nan")}])
 def test_times_are_checked(times: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="must be 0 or more"):
