@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,7 +139,7 @@ def play(paths: Sequence[str], select: str, workers: int) -> Round:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, watched_load() as load:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", select, f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-v", "-m", select, f"--junitxml={report}"]
         command += ["-n", str(workers), "--dist", "loadfile"] if workers else []
         code = subprocess.run([*command, *paths], check=False, cwd=ROOT, env=environment).returncode
         passed, failed, guards = read_report(report)
@@ -154,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--select", default="", help="expression of markers, as for `pytest -m`")
     parser.add_argument("paths", nargs="*", default=["integration"])
     given = parser.parse_args(arguments)
+    # Without this a SIGTERM would leave pytest running.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     rounds = []
     for number in range(1, given.rounds + 1):
         with busy_processes(given.busy):

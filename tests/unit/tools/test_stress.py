@@ -32,6 +32,13 @@ def test_depends(): assert {holds}
 """
 
 
+LONG = """
+def test_long():
+    pathlib.Path({pid!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+
+
 def test_busy_processes_end_with_the_block_whatever_ends_it() -> None:
     pids: list[int] = []
 
@@ -57,6 +64,17 @@ def test_busy_processes_end_when_the_one_that_started_them_is_killed() -> None:
         assert len(pids) == 2
         own.send_signal(signal.SIGKILL)
     assert eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_run_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
+    pid, file = tmp_path / "pid", tmp_path / "test_long.py"
+    file.write_text(f"import os, pathlib, time\n{LONG.format(pid=str(pid))}", "utf-8")
+    command = [sys.executable, "-m", "tools.stress", "--rounds", "1", "--busy", "1", "--workers", "0", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+        assert eventually(lambda: pid.exists() and pid.read_text("utf-8"))
+        run.terminate()
+    assert run.returncode == 128 + signal.SIGTERM
+    assert eventually(lambda: not alive(int(pid.read_text("utf-8"))))
 
 
 def test_a_report_has_what_passed_what_failed_and_guards(tmp_path: Path) -> None:
