@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.helpers.machine_speed import headline
+from tests.helpers.machine_speed import headline, machine_factor
+
+
+def pytest_configure() -> None:
+    """Measure the machine before workers of pytest-xdist start, which then have the factor of this run."""
+    machine_factor()
 
 
 def pytest_report_header() -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import machine_speed
 from tests.helpers.machine_speed import FACTOR, MOST, headline, machine_factor, measured_factor, scaled_ms, scaled_s
+
+ROOT = Path(__file__).parents[3]
 
 
 class Clock:
@@ -79,3 +83,20 @@ def test_a_process_that_a_test_starts_has_the_factor_of_the_run(monkeypatch: pyt
     code = "from tests.helpers.kafka.consumers import CONSUMER; print(CONSUMER['session_timeout_ms'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert int(done.stdout) == 21_000
+
+
+def test_workers_of_a_test_run_have_its_factor(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != FACTOR}
+    file = tmp_path / "test_factor.py"
+    file.write_text(f"import os\ndef test_factor():\n    assert os.environ['{FACTOR}'] == '2.5'\n", "utf-8")
+    # In place of a measurement, in the process that starts the workers only.
+    (tmp_path / "chosen.py").write_text(
+        "import os\nfrom tests.helpers import machine_speed\n"
+        "if 'PYTEST_XDIST_WORKER' not in os.environ:\n    machine_speed.measured_factor = lambda: 2.5\n",
+        "utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "chosen", "-c", "pyproject.toml", str(file)]
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+    command += ["--confcutdir", str(ROOT), "--rootdir", str(ROOT), "-p", "conftest"]
+    done = subprocess.run(command, capture_output=True, check=False, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
