@@ -26,7 +26,7 @@ from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
-from tests.helpers.machine_speed import scaled_ms, scaled_s
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -326,17 +326,15 @@ def test_members_of_librdkafka_that_never_settle_are_named(
         wait_until(lambda: leads(admin, members.group), "the first member leading")
         # By their names the leader comes second, and then moves partitions to and fro.
         with members.librdkafka("la", client_rack="a", **cooperative):
-            # Long enough for some rebalances of theirs.
-            seconds = str(scaled_s(30))
 
             def blamed() -> bool:
-                code, said = doctor(members.group, "--observe-seconds", seconds)
+                # However few rebalances a busy machine has in this time, some time there are enough.
+                code, said = doctor(members.group, "--observe-seconds", "30")
                 unrest = found(said, "rebalance-loop")
-                return code == 1 and unrest is not None and "librdkafka" in unrest["problem"]
+                whole = kinds(said) == ["rebalance-loop"] and clients(unrest) == {"la", "lb"}
+                return code == 1 and whole and unrest is not None and "librdkafka" in unrest["problem"]
 
             wait_until(blamed, "the unrest found and librdkafka blamed")
-            said = doctor(members.group, "--observe-seconds", seconds)[1]
-            assert (kinds(said), clients(found(said, "rebalance-loop"))) == (["rebalance-loop"], {"la", "lb"})
             with members.librdkafka("lc", client_rack="c", **cooperative):
                 wait_until(
                     lambda: doctor(members.group, "--observe-seconds", "3")[0] == 0, "rest with a member in each rack"
