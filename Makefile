@@ -65,6 +65,12 @@ test: lint ## Lint, types, import rules, unit, properties, and tests on brokers,
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: each of these takes more than some twenty seconds by itself
 	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and long' integration
 
+.PHONY: test-stress
+ROUNDS ?= 3
+TESTS ?= integration
+test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: make test-stress ROUNDS=1 TESTS=integration/monitoring
+	$(BIN)/python -m tools.stress --rounds $(ROUNDS) --select '$(SHORT)' $(TESTS)
+
 .PHONY: test-docker
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.html_checks import browse, chromium
 from tests.helpers.processes import heed_interrupts
@@ -13,8 +14,9 @@ from tests.helpers.stateful_consumers import kafka
 __all__ = ["browse", "chromium", "kafka"]
 
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", **UNTIMED)
+settings.register_profile("ci", **UNTIMED, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 heed_interrupts()

@@ -43,15 +43,18 @@ from kafka.admin import NewPartitions
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.state_disks import Disk, can_mount, damage_page, in_namespace
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
+from tests.helpers.machine_speed import scaled_s
 
 DISKS = ("fill", "free")
 RACKS = ("a", "b", "c")
-TIMEOUT_S = 240.0
+TIMEOUT_S = 600.0
+SESSION_S = CONSUMER["session_timeout_ms"] / 1000
 _MOST_WAIT_S = 4.0
-_FREEZE_S = (7.0, 12.0)
-"""Members have a session timeout of 6 s."""
+_FREEZE_S = tuple(SESSION_S + scaled_s(seconds) for seconds in (1.0, 6.0))
+"""Longer than the session timeout of members."""
 _MOST_PARTITIONS = PARTITIONS + 6
 _DISK_BYTES = 512 << 20
 _FIRST_RECORDS = 1500

@@ -36,6 +36,7 @@ from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -288,7 +289,7 @@ def everywhere(cluster: Cluster, admin: KafkaAdminClient, count: int) -> bool:
 
 def may_create(cluster: Cluster, user: str) -> bool:
     try:
-        with closing(KafkaAdminClient(**access(cluster, user), bootstrap_timeout_ms=2000)) as admin:
+        with closing(KafkaAdminClient(**access(cluster, user), bootstrap_timeout_ms=scaled_ms(2000))) as admin:
             admin.create_topics({"x": {"num_partitions": 1, "replication_factor": 1}}, validate_only=True)
     except KafkaError:
         return False

@@ -13,6 +13,7 @@ from rackassign.testing import create_topic
 from rackassign.testing.measured_read import consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
 from rackassign.testing.topics import admin_client
+from tests.helpers.machine_speed import scaled_s
 
 pytestmark = pytest.mark.brokers
 
@@ -34,5 +35,5 @@ def test_secured_consumers_read_at_home_and_others_are_kept_out(
     assert {pair for pair, size in reading.by_racks(rack_of).items() if size} == {("a", "a"), ("b", "b")}
 
     for wrong in ({"sasl_plain_password": "a guess"}, {"security_protocol": "SSL"}):
-        with pytest.raises(KafkaError), admin_client({**secure, **wrong}, 3):
+        with pytest.raises(KafkaError), admin_client({**secure, **wrong}, scaled_s(3)):
             pass

@@ -18,7 +18,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from rackassign.testing import KAFKA_VERSION, LocalCluster, cache_dir
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.ports import reserve_ports
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing(cache: Path) -> None:
                 break
         # As a terminal does: to the whole foreground group.
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert (out, "Traceback" in err) == ("", False)
     wait_until(lambda: clusters(cache) == [], "the cluster gone")
@@ -143,7 +143,7 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
             assert f"{warning} {ports[0]}\n" in other.stderr.read()
 
         assert cluster("down").returncode == 0
-        assert process.wait(60) == 0
+        assert process.wait(TIMEOUT_S) == 0
     wait_until(lambda: clusters(cache) == [], "the cluster gone")
     assert list(cache.glob("up/*")) == []
     down = cluster("down")
@@ -183,7 +183,7 @@ def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(ca
         wait_until(lambda: group()["partitions"].get("local") == 6, "all replicas in sync")
 
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "Up; Ctrl-C ends it"
     wait_until(lambda: clusters(cache) == [], "the cluster gone")
@@ -204,4 +204,4 @@ def test_what_a_killed_owner_leaves_does_not_matter(cache: Path, first_port: int
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["brokers"][0]["port"] == first_port
         assert cluster("down").returncode == 0
-        assert process.wait(60) == 0
+        assert process.wait(TIMEOUT_S) == 0

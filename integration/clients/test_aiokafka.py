@@ -38,6 +38,7 @@ from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
+from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -55,7 +56,7 @@ COOPERATIVE = {
 }
 STICKY = {"aio": RackAwareStickyAssignor, "python": rackassign.RackAwareStickyAssignor}
 
-SOON = RackChangePolicy(min_change_duration_s=1.0, min_interval_s=5.0)
+SOON = RackChangePolicy(min_change_duration_s=scaled_s(1.0), min_interval_s=scaled_s(5.0))
 
 WATCHER = "rackassign.clients.aiokafka.watcher"
 

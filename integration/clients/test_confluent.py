@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -34,6 +35,7 @@ from tests.helpers.kafka.confluent_group import (
     to_tps,
 )
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -144,7 +146,7 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
         # A session so long that the member leaves by itself, and knows it, however busy the machine is.
         services(
             lambda: RecordingConsumer(
-                rack_cluster, group, [topic], max_poll_interval_ms=2000, session_timeout_ms=60_000
+                rack_cluster, group, [topic], max_poll_interval_ms=scaled_ms(2000), session_timeout_ms=600_000
             )
         ) as [one],
         closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
@@ -162,16 +164,14 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
 
 
 def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str, group: str) -> None:
-    with services(*[lambda: RecordingConsumer(rack_cluster, group, [topic], max_poll_interval_ms=3000)] * 2) as [
-        one,
-        two,
-    ]:
+    short: Any = {"max_poll_interval_ms": scaled_ms(3000)}
+    with services(*[lambda: RecordingConsumer(rack_cluster, group, [topic], **short)] * 2) as [one, two]:
         wait_until(sharing([one, two], topic), "two sharing")
         two.consumer.close()
-        begun = time.monotonic()
+        begun, seconds = time.monotonic(), scaled_s(5)
         # Without a record for longer than its poll interval, and it stays a member.
-        assert one.consumer.poll(5) is None
-        assert time.monotonic() - begun >= 5
+        assert one.consumer.poll(seconds) is None
+        assert time.monotonic() - begun >= seconds
         assert one.owned() == set(all_of(topic))
         assert not one.recorded("lost")
 
@@ -202,7 +202,7 @@ def test_a_topic_that_does_not_exist_is_told_and_the_others_come_at_once(
     missing = unique_name()
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic, missing])) as [one]:
         with pytest.raises(KafkaException, match=missing) as problem:
-            one.consumer.poll(30)
+            one.consumer.poll(TIMEOUT_S)
         assert problem.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "the other topic")
         assert one.recorded("assign") == [frozenset(all_of(topic))]

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Offset
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.confluent_group import (
     PARTITIONS,
@@ -93,7 +93,7 @@ def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, to
         lambda: RecordingConsumer(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said))
     ) as [one]:
         for _ in range(70 * PARTITIONS):
-            message = one.consumer.poll(30)
+            message = one.consumer.poll(TIMEOUT_S)
             assert message is not None
             one.take(message)
             one.consumer.commit(message)
@@ -108,7 +108,7 @@ def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, to
 def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 10)
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:
-        first = one.consumer.poll(30)
+        first = one.consumer.poll(TIMEOUT_S)
         assert first is not None
         partition = first.partition()
         assert partition is not None
@@ -117,10 +117,10 @@ def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic:
         assert problem.value.args[0].code() == KafkaError._NO_OFFSET
         one.consumer.commit(first, asynchronous=False)
         place = Offset(topic, partition)
-        assert one.consumer.committed([place], 10)[0].offset == 1
+        assert one.consumer.committed([place], TIMEOUT_S)[0].offset == 1
         one.consumer.store_offsets(offsets=[Offset(topic, 5, 7)])
         one.consumer.commit(asynchronous=False)
-        assert one.consumer.committed([Offset(topic, 5)], 10)[0].offset == 7
+        assert one.consumer.committed([Offset(topic, 5)], TIMEOUT_S)[0].offset == 7
         for wrong in ([Offset("another", 0, 1)], [Offset(topic, 99, 1)]):
             with pytest.raises(KafkaException) as problem:
                 one.consumer.store_offsets(offsets=wrong)
@@ -203,7 +203,7 @@ def test_what_librdkafka_goes_on_fetching_after_it_was_dropped_ends_with_another
             return dropped in stalls._seen and stalls._seen[dropped].state == "offset-wait"
 
         # It is dropped while librdkafka asks where it begins, as by a rebalance right after another one.
-        reader.consumer.list_topics(dropped.topic, timeout=60)
+        reader.consumer.list_topics(dropped.topic, timeout=TIMEOUT_S)
         rack_cluster.pause(3)
         try:
             reader.take(frozenset({dropped}))
@@ -230,7 +230,7 @@ def test_end_offsets_are_known_although_a_partition_has_no_leader(
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: one.consume() == 10, "all records")
         member, tps = one.consumer._member, all_of(topic, 2)
-        assert member.end_offsets(tps, 5.0) == dict.fromkeys(tps, 5)
+        assert member.end_offsets(tps, TIMEOUT_S) == dict.fromkeys(tps, 5)
         rack_cluster.kill(3)
         cluster = member._consumer._cluster
 

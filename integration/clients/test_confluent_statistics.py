@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -26,7 +26,7 @@ def fill(cluster: Cluster, topic: str, compression: str) -> None:
     for number in range(RECORDS * PARTITIONS):
         headers = {"h": b"not counted"}
         producer.produce(topic, bytes(SIZE), KEY, number % PARTITIONS, headers=headers)  # type: ignore[arg-type]
-    assert producer.flush(60) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -16,9 +16,10 @@ from kafka.errors import KafkaError, RebalanceInProgressError
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, numbers, settled
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = pytest.mark.brokers
 
@@ -108,7 +109,7 @@ def start(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[]
                 partition_assignment_strategy=[RackAwareCooperativeStickyAssignor(rack="a")],
                 **{**CONSUMER, **config},
             )
-            opened.callback(consumer.close, timeout_ms=5000)
+            opened.callback(consumer.close, timeout_ms=scaled_ms(5000))
             return attach(consumer, disable_patches=disable)
 
         reader, slow = member(), member()
@@ -164,7 +165,8 @@ def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
         coordinator = consumer._coordinator
         coordinator.heartbeat.time_to_next_heartbeat = lambda: 0.0
         polls = count_polls(coordinator)
-        consumer.poll(timeout_ms=1000)
+        # On a busy machine one that spins does so more slowly, and is given more time.
+        consumer.poll(timeout_ms=scaled_ms(1000) if disable else 1000)
     assert (len(polls) > MOST_POLLS) is bool(disable)
 
 
@@ -204,7 +206,7 @@ def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: boo
         else:
             come_to(lambda: bool(coordinator._join_task.is_done), "a join that is finished, and not read")
             committing = pool.submit(reader.commit)
-        committing.result(timeout=60)
+        committing.result(timeout=TIMEOUT_S)
     assert coordinator._join_task is not None
     assert {place: reader.committed(place) for place in positions} == positions
     rebalance.end()
@@ -226,7 +228,7 @@ def test_a_commit_does_not_wait_for_a_join(start: Start, rack_cluster: Cluster) 
     reader = rebalance.reader
     positions = read_one(rebalance)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(reader.commit).result(timeout=60)
+        pool.submit(reader.commit).result(timeout=TIMEOUT_S)
     task = reader._coordinator._join_task
     assert task is not None
     assert not task.is_done

@@ -16,6 +16,7 @@ from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, fill, read
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = pytest.mark.brokers
 
@@ -39,7 +40,9 @@ def near(rack_cluster: Cluster, make_topic: MakeTopic) -> Callable[..., dict[int
 
     def answers(*disable: str) -> dict[int, int]:
         meter = FetchMeter()
-        with closing(reader(rack_cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer:
+        # What the leader has answered expires after the age of metadata, and reading may take some seconds.
+        config = {"max_partition_fetch_bytes": 1, "metadata_max_age_ms": 300_000}
+        with closing(reader(rack_cluster, topic, meter, *disable, **config)) as consumer:
             read(consumer, BATCHES)
         assert meter.bytes_by_broker().keys() == {FOLLOWER}
         return meter.responses_by_broker()
@@ -62,7 +65,7 @@ def test_without_the_patch_the_leader_is_asked_each_time(near: Callable[..., dic
 @pytest.fixture
 def own_cluster(make_cluster: MakeCluster) -> Cluster:
     """A cluster whose controller takes long to notice that a broker is dead."""
-    return make_cluster(["a", "b", "c"], config={"broker.session.timeout.ms": "12000"})
+    return make_cluster(["a", "b", "c"], config={"broker.session.timeout.ms": str(scaled_ms(12_000))})
 
 
 def unfenced(cluster: Cluster) -> set[int]:
@@ -156,8 +159,18 @@ def test_without_the_patch_a_leader_that_was_not_listed_is_never_read_from(
             assert not consumer.poll(timeout_ms=100)
 
 
-def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
-    """Pause a partition in the middle of what was fetched, read another, resume; return how many records came."""
+def read_after_a_pause(cluster: Cluster, topic: str, expected: int, *disable: str) -> int:
+    """Pause a partition in the middle of what was fetched, read another, resume; return how many records came.
+
+    So many as are expected are waited for, and after them any others have some polls to come.
+    """
+    came = 0
+
+    def enough() -> bool:
+        nonlocal came
+        came += sum(map(len, consumer.poll(timeout_ms=100).values()))
+        return came >= expected
+
     both = [HostPartition(topic, partition) for partition in range(2)]
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
     with closing(attach(consumer, disable_patches=disable)):
@@ -167,7 +180,11 @@ def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
         consumer.pause(begun)
         read(consumer, 10)
         consumer.resume(begun)
-        return 10 + len(first[begun]) + sum(len(rows) for _ in range(20) for rows in consumer.poll(100).values())
+        came += 10 + len(first[begun])
+        wait_until(enough, f"{expected} records")
+        for _ in range(20):
+            enough()
+        return came
 
 
 def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
@@ -175,5 +192,5 @@ def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Clus
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all", linger_ms=0)) as producer:
         for number in range(20):
             producer.send(topic, b"", partition=number % 2).get(TIMEOUT_S)
-    assert read_after_a_pause(rack_cluster, topic) == 20
-    assert read_after_a_pause(rack_cluster, topic, "resume_paused_fetches") == 13
+    assert read_after_a_pause(rack_cluster, topic, 20) == 20
+    assert read_after_a_pause(rack_cluster, topic, 13, "resume_paused_fetches") == 13

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-HANG_S = 120
+HANG_S = 600
 
 
 class Member:

@@ -22,6 +22,7 @@ from rackassign.wire import Subscription
 from rackassign.wire.streams_subscription import StreamsSubscriptionInfo, TaskId, encode_streams
 from tests.helpers.kafka.assignment_recorder import Given, note_assignments, state_of
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -117,12 +118,12 @@ class StandbyGroup:
 
     def end(self, *names: str) -> None:
         for name in names:
-            self.seats.pop(name).consumer.close(timeout_ms=5000)
+            self.seats.pop(name).consumer.close(timeout_ms=scaled_ms(5000))
 
     def close(self) -> None:
         with ExitStack() as all_of_them:
             for seat in self.seats.values():
-                all_of_them.callback(seat.consumer.close, timeout_ms=5000)
+                all_of_them.callback(seat.consumer.close, timeout_ms=scaled_ms(5000))
 
     def resting(self) -> bool:
         """Poll all once; tell whether they own the topic between them and none means to join again."""

@@ -26,6 +26,7 @@ from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -91,7 +92,7 @@ class Patient:
 
     def close(self, **_: Any) -> None:
         # A wedged broker answers nobody who leaves.
-        super().close(timeout_ms=3000)  # type: ignore[misc] # of the consumer
+        super().close(timeout_ms=scaled_ms(3000))  # type: ignore[misc] # of the consumer
 
 
 class PatientOurs(Patient, RackAwareConsumer):
@@ -319,7 +320,7 @@ def joined(admin: KafkaAdminClient, group: str) -> int:
 def test_members_of_librdkafka_that_never_settle_are_named(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
 ) -> None:
-    quick = {"heartbeat_interval_ms": "300", "session_timeout_ms": "6000"}
+    quick = {name: str(CONSUMER[name]) for name in ("heartbeat_interval_ms", "session_timeout_ms")}
     cooperative = {"partition_assignment_strategy": "cooperative-sticky", **quick}
     with members.librdkafka("lb", client_rack="b", **cooperative):
         wait_until(lambda: leads(admin, members.group), "the first member leading")
@@ -327,13 +328,13 @@ def test_members_of_librdkafka_that_never_settle_are_named(
         with members.librdkafka("la", client_rack="a", **cooperative):
 
             def blamed() -> bool:
+                # However few rebalances a busy machine has in this time, some time there are enough.
                 code, said = doctor(members.group, "--observe-seconds", "30")
                 unrest = found(said, "rebalance-loop")
-                return code == 1 and unrest is not None and "librdkafka" in unrest["problem"]
+                whole = kinds(said) == ["rebalance-loop"] and clients(unrest) == {"la", "lb"}
+                return code == 1 and whole and unrest is not None and "librdkafka" in unrest["problem"]
 
             wait_until(blamed, "the unrest found and librdkafka blamed")
-            said = doctor(members.group, "--observe-seconds", "30")[1]
-            assert (kinds(said), clients(found(said, "rebalance-loop"))) == (["rebalance-loop"], {"la", "lb"})
             with members.librdkafka("lc", client_rack="c", **cooperative):
                 wait_until(
                     lambda: doctor(members.group, "--observe-seconds", "3")[0] == 0, "rest with a member in each rack"

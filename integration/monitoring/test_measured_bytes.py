@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor
@@ -84,6 +85,21 @@ def test_what_crosses_racks_is_what_the_plan_says(
     assert len(expected) == cross_partitions
     assert crossed(reading, rack_cluster) == sum(expected.values())
     assert sum(reading.fetched.values()) == sum(sizes.values())
+
+
+def test_members_that_join_at_once_get_what_a_sticky_assignor_gives_to_new_members(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[1, 2], [2, 3], [3, 1]] * 3)
+    access = dict.fromkeys(RACKS, rack_cluster.client_config())
+    for _ in range(3):
+        reading = consume_topic(access, topic, lambda _: CooperativeStickyAssignor(), at_once=True)
+        # Of members that join one after the other, each keeps what it had, and there are many outcomes.
+        assert {rack: sorted(p for _, p in owned) for rack, owned in reading.assignment.items()} == {
+            "a": [0, 3, 6],
+            "b": [1, 4, 7],
+            "c": [2, 5, 8],
+        }
 
 
 def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: Cluster, make_topic: MakeTopic) -> None:

@@ -22,7 +22,7 @@ from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import RATES, THROTTLED, describe_cluster_state, with_rates
 from rackassign.placement.state_file import read, write
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
 
@@ -84,7 +84,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     assert read(state).brokers == {1: "a", 2: "b", 3: "c"}
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all")) as producer:
         for future in [producer.send(name, b"x", partition=p) for p in range(4)]:
-            future.get(timeout=60)
+            future.get(timeout=TIMEOUT_S)
     found = {
         each["kind"]: each["partitions"] for each in command(rack_cluster, "audit", "--topic", name, code=1)["findings"]
     }

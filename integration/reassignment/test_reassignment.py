@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackChangePolicy
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor
 from rackassign.admin.cluster import describe_topics, list_brokers
 from rackassign.admin.raw_requests import forget_controller
 from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
@@ -23,10 +23,11 @@ from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
 from rackassign.testing import Cluster, create_topic
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.rack_group import RackGroup
+from tests.helpers.kafka.scenarios import SOON
 from tests.helpers.kafka.unregistration import unregister
 from tools.chaos.history import Acked, Journal, read
 from tools.chaos.traffic import journaled_traffic
@@ -199,7 +200,7 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
         [sys.executable, "-m", "rackassign", *words[:-1], QUICK], cwd=tmp_path, stdout=subprocess.PIPE
     ) as again:
         six.kill(controller(admin))
-        printed, _ = again.communicate(timeout=120)
+        printed, _ = again.communicate(timeout=TIMEOUT_S)
         assert again.returncode == 0, printed
     wait_until(lambda: moving(admin) == {}, "nothing on its way")
     assert lists(admin, filled) == wanted
@@ -275,8 +276,7 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     run = commands(rack_cluster.bootstrap, tmp_path)
     with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1"):
-            watch = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
-            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]
+            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=SOON)]
             group.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
         assert group.local(group.settle()) == local
         planned = run("reassign plan", "--near-group", group.group)
@@ -348,7 +348,7 @@ def test_what_waits_for_a_broker_gets_it_when_one_comes(
         cwd=tmp_path,
     ) as tool:
         six.start(5)
-        assert tool.wait(120) == 0
+        assert tool.wait(TIMEOUT_S) == 0
     assert {len(row) for row in lists(admin, name).values()} == {4}
     assert read_registry(tmp_path / "rackassign-state.json").plans == {}
     undone = run("reassign rollback")

@@ -24,7 +24,7 @@ from rackassign.spark.source.partitions import SplitPartition
 from rackassign.spark.source.stream import StreamReader
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic
 from tests.helpers.kafka.spark_harness import (
@@ -64,7 +64,7 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
         told = consumer_properties({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
         consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
         try:
-            consumer.list_topics(splits[0].range.tp.topic, timeout=60)
+            consumer.list_topics(splits[0].range.tp.topic, timeout=TIMEOUT_S)
             before = seen.settled(consumer)
             for split in splits:
                 if split.fetch_bytes == fetch:
@@ -260,7 +260,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
 def remade(cluster: Cluster, topic: str) -> None:
     """Delete a topic and make it again, with nothing in it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for deleted in admin.delete_topics([topic], operation_timeout=60).values():
+    for deleted in admin.delete_topics([topic], operation_timeout=TIMEOUT_S).values():
         deleted.result(60)
 
     def made() -> bool:

@@ -18,13 +18,15 @@ from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
+from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 TIMEOUT_S = 600.0
 CYCLES = 4
-SESSION_S = 6.0
+SESSION_S = CONSUMER["session_timeout_ms"] / 1000
 
 
 def test_a_member_that_resumes_takes_nothing_back_and_disturbs_no_living_owner(
@@ -60,7 +62,7 @@ def stop_and_resume(fleet: Fleet, dice: random.Random) -> None:
     process.send_signal(signal.SIGSTOP)
     try:
         fleet.write(200)
-        time.sleep(SESSION_S + 4 * dice.random())
+        time.sleep(SESSION_S + scaled_s(4 * dice.random()))
         fleet.write(200)
     finally:
         process.send_signal(signal.SIGCONT)

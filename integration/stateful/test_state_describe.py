@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.stateful_group import SPREAD, Fleet
@@ -30,7 +30,7 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         three.write(600)
         wait_until(lambda: three.done() >= 600, "records being processed")
         # Partitions move to members once their copies are warm.
-        three.come_to_rest(1, 120)
+        three.come_to_rest(1, TIMEOUT_S)
         shown = json.loads(
             rackassign("state describe", rack_cluster.bootstrap, "--group", group, "--output", "json").stdout
         )

@@ -52,7 +52,7 @@ def engine(image: str) -> Iterator[Any]:
     client.close()
 
 
-def seen_by(cluster: DockerCluster, broker_id: int, timeout_s: float = 10.0) -> frozenset[int]:
+def seen_by(cluster: DockerCluster, broker_id: int, timeout_s: float = DEADLINE_S) -> frozenset[int]:
     broker = next(broker for broker in cluster.brokers if broker.id == broker_id)
     return alive_brokers(broker.host, broker.port, timeout_s)
 
@@ -107,7 +107,7 @@ def test_a_killed_broker_comes_back_with_its_port_and_its_data(cluster: DockerCl
     assert cluster.brokers == before
     assert seen_by(cluster, 1) == {1, 2, 3}
     consumer = KafkaConsumer(
-        "kept", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=60_000
+        "kept", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_S * 1000
     )
     try:
         assert next(consumer).value == b"here still"
@@ -173,7 +173,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: DockerClust
     with DockerCluster([None], image=image) as other:
         (lone,) = other.brokers
         assert lone.rack is None
-        assert alive_brokers(lone.host, lone.port, 10.0) == {1}
+        assert alive_brokers(lone.host, lone.port, DEADLINE_S) == {1}
         assert seen_by(cluster, 1) == {1, 2, 3}
         run = run_of(other)
         assert left_of(engine, run) == (1, 1)

@@ -19,7 +19,7 @@ from rackassign.testing.pytest_plugin import MakeCluster
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 RECORDS = 30
-WAIT_MS = 120_000
+WAIT_MS = 600_000
 
 
 def produce(cluster: LocalCluster, topic: str, value: bytes) -> None:

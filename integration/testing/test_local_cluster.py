@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.readiness import alive_brokers
-from tests.helpers.processes import alive, eventually
+from tests.helpers.processes import DEADLINE_S, alive, eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -32,7 +32,7 @@ def cluster(shared: LocalCluster) -> LocalCluster:
     return shared
 
 
-def seen_by(cluster: LocalCluster, broker_id: int, timeout_s: float = 10.0) -> frozenset[int]:
+def seen_by(cluster: LocalCluster, broker_id: int, timeout_s: float = DEADLINE_S) -> frozenset[int]:
     broker = next(broker for broker in cluster.brokers if broker.id == broker_id)
     return alive_brokers(broker.host, broker.port, timeout_s)
 
@@ -119,7 +119,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: LocalCluste
     with LocalCluster([None]) as other:
         (lone,) = other.brokers
         assert lone.rack is None
-        assert alive_brokers(lone.host, lone.port, 10.0) == {1}
+        assert alive_brokers(lone.host, lone.port, DEADLINE_S) == {1}
         assert seen_by(cluster, 1) == {1, 2, 3}
         assert lone.port not in {broker.port for broker in cluster.brokers}
         create_topic(other.bootstrap, "elsewhere", [[1]])

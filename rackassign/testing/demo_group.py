@@ -27,7 +27,9 @@ RECORD_BYTES = 4_000
 RECORDS_PER_S = 50.0
 """Together 200 kB/s."""
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 300.0
+"""A guard against hanging, on a busy machine too."""
+
 _CLOSE_TIMEOUT_MS = 3_000
 _RETRY_S = 1.0
 _POLL_MS = 500

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +33,11 @@ _POLL_MS = 50
 # Sorts after all other client IDs, whatever their racks are called.
 _JOINER = "~"
 
-# The group must form within seconds; all other settings are kafka-python's defaults.
+# Members learn of a rebalance soon; all other settings are kafka-python's defaults.
 _CONSUMER: Mapping[str, Any] = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "heartbeat_interval_ms": 300,
-    "session_timeout_ms": 6000,
     # A partition fits into one response, so no batch is truncated at the end of one and sent again.
     "max_partition_fetch_bytes": 32 * 2**20,
 }
@@ -95,7 +94,8 @@ def consume_topic(
     make_assignor: MakeAssignor,
     *,
     joining: str | None = None,
-    timeout_s: float = 60,
+    at_once: bool = False,
+    timeout_s: float = 600,
 ) -> ConsumeResult:
     """Read all of a topic with a new group that has one consumer in each rack.
 
@@ -107,7 +107,9 @@ def consume_topic(
         topic: Topic to read.
         make_assignor: Creates the assignor of each consumer.
         joining: The rack in which a further consumer joins when all is read; None for none.
-        timeout_s: Time limit in seconds for all of it.
+        at_once: Whether all consumers get their first partitions in the same generation; until then groups are made
+            again. The result of a sticky assignor depends on the partitions that members had before.
+        timeout_s: Time limit in seconds for all of it, a guard against hanging.
 
     Raises:
         ClusterError: If the group does not become stable or the topic is not read in time.
@@ -115,9 +117,8 @@ def consume_topic(
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
         meters = {rack: FetchMeter() for rack in clients}
-        group = f"{topic}-{os.urandom(4).hex()}"
 
-        def start(rack: str, name: str) -> KafkaConsumer:
+        def start(group: str, rack: str, name: str, opened: ExitStack) -> tuple[KafkaConsumer, _Paused]:
             consumer = KafkaConsumer(
                 **clients[rack],
                 group_id=group,
@@ -127,18 +128,19 @@ def consume_topic(
                 partition_assignment_strategy=[make_assignor(rack)],
                 **_CONSUMER,
             )
-            open_consumers.callback(consumer.close)
+            opened.callback(consumer.close)
             attach(consumer, meter=meters.get(name))
-            consumer.subscribe([topic], listener=_Paused(consumer))
-            return consumer
+            listener = _Paused(consumer)
+            consumer.subscribe([topic], listener=listener)
+            return consumer, listener
 
-        readers = {rack: start(rack, rack) for rack in clients}
-        _settle(readers, topic, deadline)
+        group, readers = _form_group(open_consumers, start, list(clients), topic, deadline, at_once=at_once)
         assignment = _owned(readers)
         records = _drain(readers, deadline)
         moved = None
         if joining is not None:
-            _settle(readers | {_JOINER: start(joining, _JOINER)}, topic, deadline)
+            joined, _ = start(group, joining, _JOINER, open_consumers)
+            _settle(readers | {_JOINER: joined}, topic, deadline)
             now = _owned(readers)
             moved = sum(len(owned - now[rack]) for rack, owned in assignment.items())
     fetched = {
@@ -149,10 +151,31 @@ def consume_topic(
     return ConsumeResult(make_assignor(next(iter(clients))).name, assignment, records, fetched, moved)
 
 
+def _form_group(
+    opened: ExitStack, start: _Start, racks: Sequence[str], topic: str, deadline: float, *, at_once: bool
+) -> tuple[str, dict[str, KafkaConsumer]]:
+    """Start a group and wait until it is stable; return its name and its consumers by rack."""
+    while True:
+        group = f"{topic}-{os.urandom(4).hex()}"
+        attempt = opened.enter_context(ExitStack())
+        started = {rack: start(group, rack, rack, attempt) for rack in racks}
+        readers = {rack: consumer for rack, (consumer, _) in started.items()}
+        _settle(readers, topic, deadline)
+        generations = set[int]().union(*(listener.generations for _, listener in started.values()))
+        if not at_once or len(generations) == 1:
+            return group, readers
+        attempt.close()
+
+
 class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    """Pauses assigned partitions before anything is fetched from them."""
+    """Pauses assigned partitions before anything is fetched from them.
+
+    Attributes:
+        generations: Generations in which partitions were assigned.
+    """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
+        self.generations: set[int] = set()
         self._consumer = consumer
 
     def on_partitions_revoked(self, revoked: object) -> None:
@@ -160,6 +183,12 @@ class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python i
 
     def on_partitions_assigned(self, assigned: list[KafkaPythonPartition]) -> None:
         self._consumer.pause(*assigned)
+        if assigned:
+            self.generations.add(self._consumer.group_metadata().generation_id)
+
+
+_Start = Callable[[str, str, str, ExitStack], tuple[KafkaConsumer, _Paused]]
+"""Starts a consumer: its group, its rack, the end of its client ID, and what closes it."""
 
 
 def _owned(readers: Mapping[str, KafkaConsumer]) -> dict[str, frozenset[TopicPartition]]:

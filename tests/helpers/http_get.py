@@ -10,7 +10,7 @@ def fetched(url: str) -> tuple[int, str]:
     """Return the status and the text of a page."""
     assert url.startswith(("http://127.0.0.1:", "http://localhost:"))
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - see above
+        with urllib.request.urlopen(url, timeout=600) as answer:  # noqa: S310 - see above
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rackassign.solver.placement import BrokerArrays, Constraints, Objectives, PartitionArrays, PlacementResult
 
-UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
 def nodes_of(racks: Sequence[int], **others: Any) -> BrokerArrays:

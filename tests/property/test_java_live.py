@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -221,11 +220,10 @@ def test_a_dead_jvm_is_an_error_at_once() -> None:
     scenario = write_group(groups(0)[0])
     with JavaPeer() as short_lived:
         os.kill(short_lived.pid, signal.SIGKILL)
-        start = time.monotonic()
+        # Not that it did not answer in time.
         for _ in range(2):
             with pytest.raises(PeerLostError, match="ended with code -9"):
                 short_lived.assign(scenario)
-        assert time.monotonic() - start < 10
     with pytest.raises(PeerLostError, match="not running"):
         short_lived.assign(scenario)
 

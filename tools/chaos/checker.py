@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rackassign.model import TopicPartition
+from tests.helpers.machine_speed import scaled_s
 
 from .expected_effects import SESSION_S, unexplained_losses
 from .history import Acked, Batch, Calm, Died, Dropped, Failed, Given, History, MemberLog, Played, Seen, Stays
 from .layout import TOPICS, Kind
 from .rebalances import rebalances, unexplained
 
-SETTLE_S = 30.0
+SETTLE_S = scaled_s(30.0)
 """After all faults are undone the group comes to rest within this: a session for those that are gone, 13 s for the last
 rebalance that moved replicas may ask for, two rounds of each; what is left is for a busy machine."""
 
-QUIET_S = SESSION_S + 2.0
+QUIET_S = SESSION_S + scaled_s(2.0)
 """A group that has come to rest must be seen at rest for so long: whoever is still taken for a member would have been
 put out meanwhile."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.machine_speed import scaled_s
 
 from .history import LOST, Dropped, Given, History, Moved, Played
 from .layout import Kind
@@ -16,10 +17,10 @@ SESSION_S: float = CONSUMER["session_timeout_ms"] / 1000
 METADATA_S: float = CONSUMER["metadata_max_age_ms"] / 1000
 """So old a leader's view of topics may be."""
 
-FENCED_S = 6.0
+FENCED_S = scaled_s(6.0)
 """`broker.session.timeout.ms`: so long a broker that is gone is still believed to be there, as coordinator too."""
 
-ROUND_S = 3.0
+ROUND_S = scaled_s(3.0)
 """One rebalance among members that are all well: they hear of it with a heartbeat (0.3 s) and join with their next poll
 (0.5 s); the rest is for a busy machine. With one that is not well it lasts longer, and that one's event explains it."""
 
@@ -29,10 +30,10 @@ promises. A round that another event interrupts is made anew together with that 
 
 _ROUNDS_S = ROUNDS * ROUND_S
 
-STARTED_S = 6.0
+STARTED_S = scaled_s(6.0)
 """A process is started after so long. A member that takes longer explains rebalances until it is in the group."""
 
-WATCH_S = 10.0
+WATCH_S = scaled_s(10.0)
 """A leader that watches the racks of replicas waits for them to rest, and asks for no more than one rebalance in so
 many seconds."""
 
@@ -40,7 +41,7 @@ RELOADED_S = FENCED_S + SESSION_S
 """After a broker has gone another one takes its groups over once it is fenced, and puts members out that have not
 found it after a session."""
 
-LOOK_S = 1.0
+LOOK_S = scaled_s(1.0)
 """What is noted by looking may have happened so much earlier."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.docker.cluster import DockerCluster
+from tests.helpers.machine_speed import scaled_s
 
 from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettled
 from .fault_injector import FaultInjector
@@ -25,10 +26,10 @@ from .traffic import journaled_traffic
 
 GROUP = "chaos"
 
-_STARTED_S = 180.0
-_UNDONE_S = 60.0
-_DRAINED_S = SETTLE_S + QUIET_S + 15.0
-_LIFE_S = 300.0
+_STARTED_S = 600.0
+_UNDONE_S = 600.0
+_DRAINED_S = SETTLE_S + QUIET_S + scaled_s(15.0)
+_LIFE_S = 1800.0
 """More than all of it takes beside the schedule; a member does not live longer."""
 
 _LOOK_EVERY_S = 0.5

@@ -54,6 +54,7 @@ class Traffic:
         self._tolerant = tolerant
         self._on_acknowledged = on_acknowledged
         self._counts = Counter[TopicPartition]()
+        self._listed: set[TopicPartition] = set()
         self._written: set[tuple[TopicPartition, int]] = set()
         self._error: BaseException | None = None
         self._ended = threading.Event()
@@ -70,8 +71,19 @@ class Traffic:
             raise TimeoutError(f"a producer did not close in {TIMEOUT_S:g} s")
 
     def wait_for_more(self, per_partition: int = 5) -> None:
-        """Wait until so many more records have been acknowledged for each partition that is written to."""
-        goal = len(self._written) + per_partition * max(1, len(self._counts))
+        """Wait until so many more records have been acknowledged for each partition that is written to.
+
+        Args:
+            per_partition: Number of records for each partition; the sum over all partitions counts.
+        """
+
+        def begun() -> bool:
+            self._raise()
+            return bool(self._listed)
+
+        # Before that the number of partitions is unknown.
+        wait_until(begun, "partitions to write to")
+        goal = len(self._written) + per_partition * len(self._listed)
 
         def enough() -> bool:
             self._raise()
@@ -104,17 +116,17 @@ class Traffic:
 
     def _send(self, producer: KafkaProducer) -> None:
         while self._counts.total() < self._most:
-            for topic in self._topics:
-                for partition in sorted(producer.partitions_for(topic)):
-                    if self._ended.wait(self._interval_s):
-                        return
-                    tp = TopicPartition(topic, partition)
-                    number = self._counts[tp]
-                    self._counts[tp] += 1
-                    sent = producer.send(topic, str(number).encode("ascii"), partition=partition)
-                    sent.add_callback(partial(self._acknowledge, tp, number))
-                    if not self._tolerant:
-                        sent.add_errback(self._fail)
+            tps = [TopicPartition(topic, p) for topic in self._topics for p in sorted(producer.partitions_for(topic))]
+            self._listed = {*tps}
+            for tp in tps:
+                if self._ended.wait(self._interval_s):
+                    return
+                number = self._counts[tp]
+                self._counts[tp] += 1
+                sent = producer.send(tp.topic, str(number).encode("ascii"), partition=tp.partition)
+                sent.add_callback(partial(self._acknowledge, tp, number))
+                if not self._tolerant:
+                    sent.add_errback(self._fail)
 
     def _acknowledge(self, tp: TopicPartition, number: int, metadata: Any) -> None:  # noqa: ANN401 - of kafka-python
         self._written.add((tp, metadata.offset))

@@ -42,8 +42,8 @@ CLASS = "AssignorPeer"
 RELEASE = 17
 """The oldest Java the peer runs on, whatever compiles it."""
 
-_COMPILE_TIMEOUT_S = 120.0
-_END_TIMEOUT_S = 10.0
+_COMPILE_TIMEOUT_S = 600.0
+_END_TIMEOUT_S = 600.0
 _SHOWN_OF_LOG = 2000
 
 

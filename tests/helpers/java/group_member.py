@@ -27,9 +27,9 @@ SOURCE = Path(__file__).with_name("GroupMember.java")
 CLASS = "GroupMember"
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
-# A guard against a hang: Java's own close() takes up to 30 s on a busy machine.
-_LEAVE_TIMEOUT_S = 180.0
-_END_TIMEOUT_S = 10.0
+# Guards against a hang: Java's own close() takes up to 30 s on a busy machine.
+_LEAVE_TIMEOUT_S = 600.0
+_END_TIMEOUT_S = 600.0
 _SHOWN_OF_LOG = 2000
 
 

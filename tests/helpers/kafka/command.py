@@ -27,7 +27,7 @@ def rackassign(
         check=False,
         env={**os.environ, "COLUMNS": "200"},
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr

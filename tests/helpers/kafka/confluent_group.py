@@ -15,6 +15,8 @@ from kafka import TopicPartition as HostPartition
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.harness import TIMEOUT_S
+from tests.helpers.kafka.consumers import CONSUMER
 
 PARTITIONS = 6
 RACKS = ("a", "b", "c")
@@ -44,8 +46,8 @@ class RecordingConsumer:
                 "client.rack": rack,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "heartbeat.interval.ms": 300,
-                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": CONSUMER["heartbeat_interval_ms"],
+                "session.timeout.ms": CONSUMER["session_timeout_ms"],
                 "topic.metadata.refresh.interval.ms": 1000,
                 "statistics.interval.ms": 200,
                 **dotted,
@@ -158,7 +160,7 @@ def fill(cluster: Cluster, topic: str, each: int, partitions: int = PARTITIONS) 
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
     for number in range(each * partitions):
         producer.produce(topic, b"x" * 100, partition=number % partitions)
-    assert producer.flush(60) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def committed(cluster: Cluster, group: str, topic: str, partitions: int = PARTITIONS) -> list[int]:

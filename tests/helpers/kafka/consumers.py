@@ -11,12 +11,15 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
+from tests.helpers.machine_speed import scaled_ms
+
 CONSUMER: dict[str, Any] = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
+    # Not scaled: a heartbeat that is due early does no harm, and with it members learn of a rebalance.
     "heartbeat_interval_ms": 300,
-    "session_timeout_ms": 6000,
-    "max_poll_interval_ms": 20_000,
+    "session_timeout_ms": scaled_ms(6000),
+    "max_poll_interval_ms": scaled_ms(20_000),
     "metadata_max_age_ms": 1000,
 }
 
@@ -36,7 +39,7 @@ def consumers(*makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsum
         made: list[KafkaConsumer] = []
         for make in makers:
             consumer = make()
-            opened.callback(consumer.close, timeout_ms=5000)
+            opened.callback(consumer.close, timeout_ms=scaled_ms(5000))
             made.append(consumer)
         yield made
 

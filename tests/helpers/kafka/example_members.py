@@ -17,9 +17,10 @@ from rackassign.stateful.changelog.replay import ChangelogReplay
 from rackassign.stateful.stores.keys import PROGRESS
 from rackassign.stateful.tasks.progress import Progress, decode_progress
 from rackassign.testing.harness import wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 
 _TIMEOUT_S = 600.0
-_END_S = 120.0
+_END_S = 600.0
 _READ_MS = 200
 
 
@@ -33,7 +34,14 @@ class Members:
     """
 
     def __init__(self, module: str, arguments: Sequence[str], folder: Path) -> None:
-        self._command = [sys.executable, "-m", module, *arguments, "--session-timeout-ms", "6000"]
+        self._command = [
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            "--session-timeout-ms",
+            str(CONSUMER["session_timeout_ms"]),
+        ]
         self._folder = folder
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -21,7 +21,7 @@ Section = tuple[str, str]
 LINES = 15
 _MOST_FILES = 12
 _ENDS = {".err", ".out", ".log"}
-_TIMEOUT_MS = 5000
+_TIMEOUT_MS = 60_000
 
 
 def failure_context(item: pytest.Item) -> list[Section]:

@@ -27,7 +27,7 @@ Client = Literal["kafka-python", "rackassign", "rackassign-range", "aiokafka", "
 _BYTES_RECEIVED = 128
 """Offset of tcpi_bytes_received, of 64 bits, in the kernel's struct tcp_info (Linux 4.1)."""
 
-_END_S = 120
+_END_S = 600
 
 
 class MemberProcess:

@@ -17,8 +17,9 @@ from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import State
 from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 from tests.helpers.kafka.threaded_consumer import KillableConsumer, ThreadedConsumer
+from tests.helpers.machine_speed import scaled_s
 
-_QUIET_S: float = 4 * CONSUMER["heartbeat_interval_ms"] / 1000
+_QUIET_S: float = scaled_s(4 * CONSUMER["heartbeat_interval_ms"] / 1000)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a refresh of the metadata."""
 
 RACK_OF_BROKER = {1: "a", 2: "b", 3: "c"}

@@ -24,6 +24,7 @@ from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.rack_group import at_rest
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
+from tests.helpers.machine_speed import scaled_s
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,9 @@ def read(consumer: KafkaConsumer, count: int) -> None:
     wait_until(all_read, f"{count} records")
 
 
-SOON = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
-"""Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
+SOON = RackChangePolicy(min_change_duration_s=scaled_s(0.5), min_interval_s=scaled_s(2.0))
+"""Much less than a broker takes to start, so that no change goes unnoticed for its shortness; more than it takes to
+reassign a few empty partitions, so that this is one change."""
 
 WATCHER = "rackassign.clients.kafka_python.watcher"
 

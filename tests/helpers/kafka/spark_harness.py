@@ -119,7 +119,7 @@ class Gate:
     def rack(self) -> str:
         """Wait until a task is held up; return the rack it runs in."""
         reached = self.folder / "reached"
-        wait_until(reached.exists, "a task at the gate", timeout_s=180)
+        wait_until(reached.exists, "a task at the gate", timeout_s=TIMEOUT_S)
         return reached.read_text("utf-8")
 
     def open(self) -> None:
@@ -161,7 +161,7 @@ def known_everywhere(cluster: Cluster, topic: str, partitions: int) -> None:
     """Wait until each of the brokers tells of a topic with so many partitions."""
 
     def told(server: str) -> bool:
-        found = AdminClient({"bootstrap.servers": server}).list_topics(timeout=10).topics.get(topic)
+        found = AdminClient({"bootstrap.servers": server}).list_topics(timeout=TIMEOUT_S).topics.get(topic)
         return found is not None and len(found.partitions) == partitions
 
     servers = [f"{broker.host}:{broker.port}" for broker in cluster.brokers]
@@ -193,7 +193,7 @@ def create_coordinator(cluster: Cluster, topic: str) -> None:
 
     def answers() -> bool:
         try:
-            consumer.committed([TopicPartition(topic, 0)], timeout=60)
+            consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
         except KafkaException as error:
             # The broker may not have loaded its part of the group's topic yet.
             if error.args[0].code() != KafkaError.NOT_COORDINATOR and not error.args[0].retriable():

@@ -19,12 +19,13 @@ from kafka import KafkaProducer
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_member import COUNTED
+from tests.helpers.machine_speed import scaled_s
 
 PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]
 SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
 _TIMEOUT_S = 600.0
-_QUIET_S = 2.0
+_QUIET_S = scaled_s(2.0)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
@@ -279,4 +280,4 @@ def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[C
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(60) == 0
+    assert producer.flush(_TIMEOUT_S) == 0

@@ -94,7 +94,7 @@ def main() -> None:
             client_rack=name[0],
             bootstrap_servers=bootstrap,
             group_id=group,
-            session_timeout_ms=6000,
+            session_timeout_ms=CONSUMER["session_timeout_ms"],
             heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
             metadata_max_age_ms=5000,
         )

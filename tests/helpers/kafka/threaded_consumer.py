@@ -14,6 +14,7 @@ from rackassign import RackAwareConsumer
 from rackassign.testing.harness import TIMEOUT_S, KafkaPythonMember, Owned, Record, commit_records, poll_records
 from tests.helpers.kafka.assignment_recorder import Given, State, note_assignments, state_of
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.machine_speed import scaled_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,7 +104,7 @@ class KillableConsumer:
 
 
 def _live(pipe: Connection, bootstrap: str, group: str, topic: str, rack: str) -> None:
-    config = {**CONSUMER, "session_timeout_ms": 2500}
+    config = {**CONSUMER, "session_timeout_ms": scaled_ms(2500)}
     consumer = RackAwareConsumer(topic, bootstrap_servers=bootstrap, group_id=group, client_rack=rack, **config)
     noted: list[Given] = []
     note_assignments(consumer, noted.append)

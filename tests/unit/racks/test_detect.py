@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,8 @@ import pytest
 from rackassign import detect_rack
 from rackassign.cli.app import run
 from rackassign.racks.sources import RackDetection, detect_all
+from tests.helpers.machine_speed import scaled_s
+from tests.helpers.processes import DEADLINE_S
 
 Answer = Callable[[BaseHTTPRequestHandler], object]
 
@@ -180,7 +181,7 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
 
     def hang(request: BaseHTTPRequestHandler) -> None:
         del request
-        over.wait(60)
+        over.wait(DEADLINE_S)
 
     def drip(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -194,9 +195,8 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
         "GET /metadata/instance/compute?api-version=2021-02-01": drip,
     }
     try:
-        started = time.monotonic()
-        findings = detect_all(settings(stand_in(answers).address, tmp_path), timeout_s=0.3)
-        assert time.monotonic() - started < 30
+        # It returns while they hang; the others respond within this time.
+        findings = detect_all(settings(stand_in(answers).address, tmp_path), timeout_s=scaled_s(1))
     finally:
         over.set()
     assert by_source(findings) == {
@@ -267,13 +267,15 @@ def test_the_command_says_what_each_source_said(
 
 def test_a_process_that_asked_a_hanging_source_ends_all_the_same(stand_in: Any, tmp_path: Path) -> None:
     over = threading.Event()
-    service = stand_in(dict.fromkeys(ANSWERS, lambda _request: over.wait(60)))
+    service = stand_in(dict.fromkeys(ANSWERS, lambda _request: over.wait(2 * DEADLINE_S)))
     code = (
         f"from rackassign.racks.sources import detect_all\n"
         f"print({{f.rack for f in detect_all({settings(service.address, tmp_path)!r}, timeout_s=0.2)}})"
     )
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+        )
     finally:
         over.set()
     assert done.stdout == "{None}\n"

@@ -18,7 +18,7 @@ from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from tests.helpers.generators.groups import groups
 from tests.helpers.reference_solver import big_group, check_plan, optimum, reclaimed
 
-UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
 @pytest.fixture

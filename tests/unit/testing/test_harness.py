@@ -218,7 +218,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> type[Producer]:
 def test_traffic_numbers_the_records_of_each_partition(producer: type[Producer]) -> None:
     noted: list[tuple[TopicPartition, int, int]] = []
     with Traffic({}, ["t"], rate=1000, most_records=10, on_acknowledged=lambda *each: noted.append(each)) as traffic:
-        traffic.wait_for_more(per_partition=5)
+        wait_until(lambda: len(traffic.written()) == 10, "all records")
     assert producer.sent == [(p, b"%d" % number) for number in range(5) for p in (0, 1)]
     assert traffic.written() == {(tp, offset) for tp in (ONE, TWO) for offset in range(5)}
     assert noted == [(TopicPartition("t", p), number, number) for number in range(5) for p in (0, 1)]
@@ -230,5 +230,24 @@ def test_a_record_that_is_not_written_fails_the_test_unless_it_may(producer: typ
         traffic.wait_for_more(per_partition=100)
     producer.failing_at = 3
     with Traffic({}, ["t"], rate=1000, most_records=10, tolerant=True) as traffic:
-        traffic.wait_for_more(per_partition=4)
-    assert len(traffic.written()) == 9
+        wait_until(lambda: len(traffic.written()) == 9, "all records but one")
+
+
+def test_more_records_are_waited_for_of_each_partition_however_late_the_producer_starts(
+    producer: type[Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = threading.Event()
+
+    def slow(**_: object) -> Any:
+        assert waiting.wait(60)
+        return producer()
+
+    def look(condition: Callable[[], bool], what: str) -> None:
+        waiting.set()
+        wait_until(condition, what)
+
+    monkeypatch.setattr(traffic_module, "KafkaProducer", slow)
+    monkeypatch.setattr(traffic_module, "wait_until", look)
+    with Traffic({}, ["t"], rate=20) as traffic:
+        traffic.wait_for_more(per_partition=5)
+    assert len(traffic.written()) >= 10

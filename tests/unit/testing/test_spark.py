@@ -16,7 +16,7 @@ from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing import spark
 from rackassign.testing.spark import SparkCluster
 
-WITHIN_S = 120
+WITHIN_S = 600
 
 INTERRUPTS = """#!{python}
 import os, pathlib, signal

@@ -5,13 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rackassign.model import TopicPartition
-from tools.chaos.checker import QUIET_S, SETTLE_S, check
+from tests.helpers.machine_speed import machine_factor, scaled_s
+from tools.chaos.checker import QUIET_S as CHECKED_QUIET_S
+from tools.chaos.checker import SETTLE_S as CHECKED_SETTLE_S
+from tools.chaos.checker import Violation
+from tools.chaos.checker import check as check_times
 from tools.chaos.history import (
     LOST,
     NOTES_FILE,
@@ -43,7 +48,22 @@ ALL = tuple(TopicPartition(topic, number) for topic in TOPICS for number in rang
 ONE, TWO = ALL[0], ALL[1]
 LEFT, RIGHT = ALL[:4], ALL[4:]
 CALM = 40.0
+QUIET_S, SETTLE_S = (seconds / machine_factor() for seconds in (CHECKED_QUIET_S, CHECKED_SETTLE_S))
 END = CALM + QUIET_S + 5
+"""Times are those of a quiet machine."""
+
+
+def slowed(row: Any) -> Any:
+    """Return an entry or a note with the times of this machine."""
+    times = {
+        each.name: scaled_s(getattr(row, each.name)) for each in fields(row) if each.name in {"at", "began", "done"}
+    }
+    return replace(row, **times)
+
+
+def check(history: History) -> list[Violation]:
+    members = tuple(replace(log, entries=tuple(map(slowed, log.entries))) for log in history.members)
+    return check_times(replace(history, members=members, notes=tuple(map(slowed, history.notes))))
 
 
 def played(at: float, kind: Kind, target: str) -> Played:
