@@ -19,7 +19,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, numbers, settled
-from tests.helpers.machine_speed import scaled_ms
+from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 pytestmark = pytest.mark.brokers
 
@@ -87,6 +87,19 @@ def count_polls(coordinator: Any) -> list[float | None]:
         return bool(poll(timeout_ms=timeout_ms))
 
     coordinator.poll = counted
+    return noted
+
+
+def note_waits(consumer: KafkaConsumer) -> list[float]:
+    """Note for how many milliseconds records are waited for each time."""
+    noted: list[float] = []
+    fetch_records = consumer._fetcher.fetch_records
+
+    def fetched(*arguments: Any, timeout_ms: float, **more: Any) -> Any:
+        noted.append(timeout_ms)
+        return fetch_records(*arguments, timeout_ms=timeout_ms, **more)
+
+    consumer._fetcher.fetch_records = fetched
     return noted
 
 
@@ -164,10 +177,12 @@ def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
         wait_until(settled([consumer], topic, 2), "an assignment")
         coordinator = consumer._coordinator
         coordinator.heartbeat.time_to_next_heartbeat = lambda: 0.0
-        polls = count_polls(coordinator)
-        # On a busy machine one that spins does so more slowly, and is given more time.
-        consumer.poll(timeout_ms=scaled_ms(1000) if disable else 1000)
-    assert (len(polls) > MOST_POLLS) is bool(disable)
+        polls, waits = count_polls(coordinator), note_waits(consumer)
+        consumer.poll(timeout_ms=scaled_ms(1000))
+    # How often it looks depends on the machine, too; whether it waits for records in between does not.
+    assert len(waits) > 2
+    assert (waits.count(0.0) > len(waits) / 2) is bool(disable)
+    assert disable or len(polls) <= MOST_POLLS * scaled_s(1)
 
 
 def test_without_the_patch_kept_partitions_stop(start: Start) -> None:
