@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from tests.helpers.examples import examples
 from tests.helpers.html_checks import browse, chromium
 from tests.helpers.processes import heed_interrupts
 from tests.helpers.stateful_consumers import kafka
@@ -15,8 +16,9 @@ __all__ = ["browse", "chromium", "kafka"]
 
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", **UNTIMED)
-settings.register_profile("ci", **UNTIMED, derandomize=True, print_blob=True)
+MANY = examples(100)
+settings.register_profile("default", **UNTIMED, max_examples=MANY)
+settings.register_profile("ci", **UNTIMED, max_examples=MANY, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 heed_interrupts()

@@ -278,6 +278,7 @@ def test_commits_at_each_poll_during_a_join_all_succeed(start: Start) -> None:
     rebalance.end()
 
 
+@pytest.mark.long
 def test_a_bad_commit_among_good_ones_fails_alone(start: Start) -> None:
     """What is committed while another commit is under way goes with it, and is told what has become of itself."""
     rebalance = start()

@@ -65,6 +65,7 @@ class Member:
                 self.reports.append(json.loads(line))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("client", "thread"),
     [("kafka-python", "rackassign-load"), ("confluent", "rackassign-load"), ("aiokafka", "rackassign-plan")],

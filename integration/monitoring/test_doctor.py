@@ -249,6 +249,7 @@ def test_brokers_from_4_4_leave_such_a_member_to_the_leader_and_it_is_named(
         settle(admin, members.group, [one, two], {members.topic: 6})
 
 
+@pytest.mark.long
 @WEDGED
 def test_one_that_comes_back_at_once_wedges_the_group_again_and_is_named(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
@@ -290,6 +291,7 @@ def test_a_long_rebalance_is_no_wedge_and_loses_nobody(
         assert {slow.id, quick.id} == ids
 
 
+@pytest.mark.long
 @WEDGED
 def test_a_group_whose_first_rebalance_was_broken_is_told_but_not_touched(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
@@ -317,6 +319,7 @@ def joined(admin: KafkaAdminClient, group: str) -> int:
     return 0 if seen is None else len(seen.members)
 
 
+@pytest.mark.long
 def test_members_of_librdkafka_that_never_settle_are_named(
     members: Members, admin: KafkaAdminClient, doctor: Doctor
 ) -> None:

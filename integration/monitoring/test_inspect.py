@@ -246,6 +246,7 @@ def test_the_gain_that_was_foretold_is_the_gain_that_comes(
     assert after.actions[0].kind != "strategy"
 
 
+@pytest.mark.long
 def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

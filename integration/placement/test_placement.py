@@ -52,6 +52,7 @@ def in_sync(admin: KafkaAdminClient, topic: str) -> list[int]:
     return [len(row) for row in describe_topics(admin, [topic])[topic].in_sync]
 
 
+@pytest.mark.long
 def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

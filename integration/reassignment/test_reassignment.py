@@ -302,6 +302,7 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     assert all("makes 6 local instead of" in message for message in asked)
 
 
+@pytest.mark.long
 def test_what_waits_for_a_broker_gets_it_when_one_comes(
     six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local]
 WARNING = "broker 3 is not listed, and the plan replaces its replicas: before Kafka 4.0 it may only be offline"
 
 
+@pytest.mark.long
 @pytest.mark.kafka_version("3.9", "4.0")
 def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
     make_cluster: MakeCluster, kafka_version: str, tmp_path: Path
@@ -33,6 +34,7 @@ def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
         assert "not listed" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.kafka_version("3.9")
 def test_no_warning_for_a_broker_that_was_asked_to_be_replaced(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(["a", "b", "c", "c"])

@@ -67,6 +67,7 @@ def wait_counted(member: StatefulConsumer, *expected: int) -> None:
     wait_until(so, f"counts of {expected}", timeout_s=TIMEOUT_S)
 
 
+@pytest.mark.long
 def test_a_first_start_without_a_broker_creates_a_changelog_with_fewer_replicas(
     make_cluster: MakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,6 +117,7 @@ def secured() -> Iterator[Cluster]:
         yield made
 
 
+@pytest.mark.long
 def test_without_alter_new_partitions_wait_for_the_command_and_the_others_continue(
     secured: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -99,6 +99,7 @@ def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
     assert done.keys() >= {"kill", "pause", "start", "restart"}
 
 
+@pytest.mark.long
 def test_a_long_restore_tells_how_far_it_is(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

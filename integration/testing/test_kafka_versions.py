@@ -96,6 +96,7 @@ def test_a_rolling_upgrade_keeps_records_and_raises_the_features_at_its_end() ->
         assert sorted(values) == [b"before"] * RECORDS + [b"during"] * 4 * RECORDS
 
 
+@pytest.mark.long
 def test_brokers_of_several_versions_start_with_the_features_of_the_oldest() -> None:
     with LocalCluster(["a", "b", "c", "d"], kafka_version=["4.4", "3.5", "4.3.0", "3.9"]) as cluster:
         assert cluster.versions == {1: "4.4.0", 2: "3.5.2", 3: "4.3.0", 4: "3.9.2"}
@@ -111,6 +112,7 @@ def test_a_marked_test_runs_with_each_of_its_versions(rack_cluster: LocalCluster
     assert set(rack_cluster.versions.values()) == {kafka_version}
 
 
+@pytest.mark.long
 @pytest.mark.kafka_version("3.9")
 def test_further_clusters_of_a_marked_test_have_its_version_unless_they_ask_for_another(
     make_cluster: MakeCluster,

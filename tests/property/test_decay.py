@@ -17,6 +17,7 @@ FEW = 50
 MIXED = pytest.mark.parametrize("mixed", [False, True], ids=["equal", "mixed"])
 
 
+@pytest.mark.long
 @MIXED
 def test_nothing_is_lost_in_500_changes(*, mixed: bool) -> None:
     options = Options()

@@ -21,6 +21,7 @@ from rackassign.model import (
 )
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from tests.helpers import reference_solver
+from tests.helpers.examples import examples
 from tests.helpers.reference_solver import Puzzle, check_plan, reclaimed, spelled
 
 MOST_MEMBERS = 5
@@ -225,6 +226,6 @@ class EagerGroup(LivingGroup):
 
 
 TestCooperative = LivingGroup.TestCase
-TestCooperative.settings = settings(max_examples=80, stateful_step_count=30)
+TestCooperative.settings = settings(max_examples=examples(80), stateful_step_count=30)
 TestEager = EagerGroup.TestCase
-TestEager.settings = settings(max_examples=40, stateful_step_count=30)
+TestEager.settings = settings(max_examples=examples(40), stateful_step_count=30)

@@ -244,6 +244,8 @@ def default_properties(brokers: int) -> dict[str, str]:
     return {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "auto.create.topics.enable": "false",
+        # Minutes after a broker is back, it would move coordinators in the middle of another test.
+        "auto.leader.rebalance.enable": "false",
         "default.replication.factor": replicas,
         # Short enough for tests; with 3 s, brokers are briefly fenced on a busy machine.
         "broker.session.timeout.ms": "6000",

@@ -34,8 +34,8 @@ Assignment: TypeAlias = dict[str, dict[str, tuple[int, ...]]]
 
 Assignor = Literal["range", "sticky", "cooperative-sticky"]
 
-ORACLES = (KAFKA_VERSION, VERSIONS[-1])
-"""Versions of kafka-clients whose assignors are compared with: that of the brokers, and the newest."""
+ORACLES = ("4.3.0", VERSIONS[-1])
+"""Versions of kafka-clients whose assignors are compared with: the one before the newest, and the newest."""
 
 SOURCE = Path(__file__).with_name("AssignorPeer.java")
 CLASS = "AssignorPeer"

@@ -35,6 +35,7 @@ from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.monitoring.traffic import count_locality
 from tests.helpers.builders import brokers, cluster, group, member, rates
+from tests.helpers.examples import examples
 
 TAKEN = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 RACKS = RackMap(client_ids={"mapped-a": "a", "mapped-*": "b"})
@@ -80,7 +81,7 @@ def fleets(draw: st.DrawFn) -> list[GroupRow]:
     return rows
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(fleets())
 def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[GroupRow]) -> None:
     for was, back in zip(rows, from_arrow(batch(*rows)), strict=True):
@@ -98,7 +99,7 @@ def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[GroupRow])
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(fleets())
 def test_what_is_found_is_what_an_inspection_finds(rows: list[GroupRow]) -> None:
     for one in rows:
@@ -121,7 +122,7 @@ def test_what_is_found_is_what_an_inspection_finds(rows: list[GroupRow]) -> None
             assert sum(part["usd_month"] for part in parts) == pytest.approx(usd)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(fleets(), st.integers(1, 3))
 def test_how_rows_are_dealt_to_batches_plays_no_part(rows: list[GroupRow], size: int) -> None:
     how = FleetAudit(what_ifs=tuple(WHAT_IFS))
@@ -206,7 +207,7 @@ def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() ->
     assert {*again.cluster.topology.broker_racks().values()} == {"a", "b", "new", "new-2"}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(fleets())
 def test_changes_lose_nothing(rows: list[GroupRow]) -> None:
     for one in rows:

@@ -57,6 +57,7 @@ def snapshots(tmp_path: Path) -> Path:
     return tmp_path / "seen"
 
 
+@pytest.mark.long
 def test_spark_finds_what_one_process_finds(spark: Any, snapshots: Path, tmp_path: Path) -> None:
     ours = [row for batch in audit_groups(read_snapshots(snapshots), HOW) for row in batch.to_pylist()]
     audit_on_spark(spark, str(snapshots), HOW).repartition(3).write.parquet(str(tmp_path / "found"))

@@ -35,6 +35,7 @@ from rackassign.reassignment import (
 from rackassign.reassignment.evenness import UnevenError, check_even
 from rackassign.reassignment.kafka_json import plan_from_json, read_reassignment, write_reassignment
 from tests.helpers.builders import SELECTOR, cluster, group, member
+from tests.helpers.examples import examples
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 
@@ -223,7 +224,7 @@ def test_where_all_is_read_at_home_nothing_is_copied() -> None:
     rows=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=8),
     where=st.lists(st.sampled_from("abc"), min_size=1, max_size=3),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_each_copy_for_a_group_gains_a_partition_and_takes_no_rack(rows: list[list[int]], where: list[str]) -> None:
     there: dict[str, Any] = {"t": rows}
     members = tuple(member(f"m{i}", rack, {}, "t") for i, rack in enumerate(where))
@@ -345,7 +346,7 @@ def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker,
         assert (found.moves, found.notes) == ({}, ())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     rows=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=6),
     rf=st.sampled_from([None, 1, 2, 3]),

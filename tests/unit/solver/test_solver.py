@@ -21,6 +21,7 @@ from rackassign.locality import Locality
 from rackassign.model import LOCALITY_MODES, Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from tests.helpers import reference_solver
+from tests.helpers.examples import examples
 from tests.helpers.generators.groups import groups
 from tests.helpers.generators.small_groups import (
     PLANNERS,
@@ -44,7 +45,7 @@ def check_best(group: Group, options: Options, best: Score, *planners: Planner) 
         assert plan.moved == best.moves
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(tiny_groups(), options)
 def test_the_oracles_agree(group: Group, options: Options) -> None:
     puzzle = Puzzle.of(group, options)
@@ -54,13 +55,14 @@ def test_the_oracles_agree(group: Group, options: Options) -> None:
     assert reference_solver.by_flow(puzzle) == best[0]
 
 
-@settings(max_examples=1500)
+@pytest.mark.long
+@settings(max_examples=examples(1500))
 @given(tiny_groups(), options, st.sampled_from([plan_sticky, plan_cooperative]))
 def test_tiny_groups_get_the_best_of_all_assignments(group: Group, options: Options, planner: Planner) -> None:
     check_best(group, options, reference_solver.by_loads(Puzzle.of(group, options))[0], planner)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(groups(), st.sampled_from(LOCALITY_MODES), costs)
 def test_odd_groups_get_what_the_flow_finds(group: Group, locality: Any, matrix: dict[str, dict[str, float]]) -> None:
     group = replace(group, costs=matrix)
@@ -97,7 +99,7 @@ def test_more_skew_never_costs_locality_however_many_subscriptions_there_are(see
 
 
 @PLANNERS
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tiny_groups(), options, st.randoms(use_true_random=False))
 def test_no_order_of_the_input_plays_a_part(
     planner: Planner, group: Group, options: Options, order: random.Random
@@ -145,7 +147,7 @@ for one in json.load(open(sys.argv[1])):
     assert len(answers.pop().splitlines()) == len(asked)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(tiny_groups(), options)
 def test_tiny_groups_settle_within_two_rebalances_and_then_stay(group: Group, options: Options) -> None:
     check_settles(group, options)
@@ -156,7 +158,7 @@ def test_big_groups_settle_within_two_rebalances_and_then_stay(seed: int) -> Non
     check_settles(*big_group(seed))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(tiny_groups(), options)
 def test_what_eager_members_were_given_stays(group: Group, options: Options) -> None:
     first = plan_sticky(group, options)
@@ -172,7 +174,7 @@ def without_racks(group: Group) -> list[Group]:
     return [replace(group, topology=topology), replace(group, members=members), Group(topology, members)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tiny_groups(), options)
 def test_when_all_racks_become_unknown_nothing_moves(group: Group, options: Options) -> None:
     # With max_skew loads may be uneven for locality only, and would be made even then.
@@ -181,7 +183,7 @@ def test_when_all_racks_become_unknown_nothing_moves(group: Group, options: Opti
         assert decided(plan_cooperative(dark, replace(options, max_skew=0))) == decided(plan)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tiny_groups(), options, st.data())
 def test_when_a_rack_becomes_unknown_where_nothing_was_read_across_nothing_moves(
     group: Group, options: Options, data: st.DataObject
@@ -209,7 +211,7 @@ def test_without_other_replicas_a_broker_that_loses_its_rack_moves_nothing_local
 
 
 @PLANNERS
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tiny_groups(), options)
 def test_costs_of_one_are_no_costs(planner: Planner, group: Group, options: Options) -> None:
     racks = [*RACKS, "elsewhere"]

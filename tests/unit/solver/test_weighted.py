@@ -15,6 +15,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import Group, Member, Partition, Partitions, Topology
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.options import DEFAULT_WORK
+from tests.helpers.examples import examples
 from tests.helpers.generators.small_groups import (
     PLANNERS,
     Planner,
@@ -28,7 +29,7 @@ from tests.helpers.reference_solver import Puzzle, big_group, check_plan, reclai
 
 
 @PLANNERS
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tiny_groups(), options, st.sampled_from([0, 1, 2.5, 1e-9, 1e9]))
 def test_equal_weights_are_no_weights(planner: Planner, group: Group, options: Options, weight: float) -> None:
     options = replace(options, max_skew=0)
@@ -71,7 +72,7 @@ def test_weighted_plans_are_whole_and_their_gap_holds(seed: int) -> None:
         assert max(loads.values()) >= least_load(group) * (1 + plan.optimality_gap) * (1 - 1e-9)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(tiny_groups(), st.randoms(use_true_random=False))
 def test_the_bound_behind_the_gap_is_never_above_the_best(group: Group, rng: random.Random) -> None:
     assume(Puzzle.of(group, Options()).partitions)

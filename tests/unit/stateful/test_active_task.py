@@ -24,6 +24,7 @@ from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
 from tests.helpers.changelog_input import KEYS, effect, recomputed
+from tests.helpers.examples import examples
 
 PLACE = TopicPartition("t", 3)
 
@@ -113,7 +114,7 @@ moves = st.lists(
 
 
 @given(moves, st.lists(st.none() | st.integers(0, 3), max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], breaks: list[int | None]) -> None:
     log = Memory(breaks)
     stores: list[StateFile] = []
@@ -296,7 +297,7 @@ def test_fences_outlive_compaction() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["move", "work", "resume", "late"]), st.integers(0, 3)), max_size=30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[str, int]]) -> None:
     """Each move begins a generation with another owner; former ones come back with the claims they had."""
     log = Memory()

@@ -19,6 +19,7 @@ from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_
 from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
 from rackassign.stateful.tasks import active_tasks
 from rackassign.stateful.tasks.progress import decode_progress
+from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member
 
@@ -258,7 +259,7 @@ moves = st.lists(
 
 
 @given(moves)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_each_record_counts_once_whatever_becomes_of_commits(moves: list[str]) -> None:
     fed = 0
     lose = False

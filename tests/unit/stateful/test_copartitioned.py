@@ -16,6 +16,7 @@ from kafka.errors import KafkaTimeoutError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import STR, State, StatefulConsumer, Store, consumer
+from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.stateful_consumers import count, drain, give, member
 
@@ -198,7 +199,7 @@ def tally(record: Record, state: State) -> None:
 
 
 @given(moves)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_each_record_of_each_topic_counts_once(moves: list[str | tuple[str, str, int]]) -> None:
     expected: dict[bytes, list[int]] = {}
     lose = False

@@ -10,6 +10,7 @@ from rackassign.errors import WireError
 from rackassign.stateful.changelog.records import ChangelogRecord, read_change
 from rackassign.stateful.changelog.replay import ChangelogReplay
 from tests.helpers.changelog_input import KEYS, apply, effect, recomputed
+from tests.helpers.examples import examples
 
 A, B, C = KEYS
 
@@ -106,7 +107,7 @@ moves = st.lists(
 
 
 @given(moves)
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]) -> None:
     log, spare = Log(), Copy()
     owner, former = Owner(log, Copy()), None

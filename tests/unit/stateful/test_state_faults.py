@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.stateful import StatefulConsumer, StateStore, StoreError
+from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.faulty_files import FULL, FaultyFiles
 from tests.helpers.stateful_consumers import FIRST, count, counted, drain, give, member, pause, settle
@@ -71,7 +72,7 @@ moves = st.lists(
 
 
 @given(moves)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_state_is_that_of_the_input(moves: list[str | tuple[str, dict[int, str]]]) -> None:
     fed = [0, 0]
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rackassign.stateful import State, StateStore, StoreError
 from rackassign.stateful.changelog.records import ChangelogRecord
 from rackassign.stateful.files.state_file import StateFile
+from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import drain, give, member
 
@@ -34,7 +35,7 @@ def filled(file: StateFile, state: dict[bytes, bytes]) -> None:
     keys,
     keys,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_iterations_are_those_of_a_sorted_map(
     stored: dict[bytes, bytes], records: list[dict[bytes, bytes | None]], start: bytes, end: bytes
 ) -> None:

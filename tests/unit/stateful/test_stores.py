@@ -32,6 +32,7 @@ from rackassign.stateful import (
 from rackassign.stateful.files.state_file import LARGEST_BYTES
 from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
+from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, drain, give, member
 
@@ -374,7 +375,7 @@ moves = st.lists(
 
 
 @given(moves)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_what_has_not_expired_is_that_of_a_map_with_times(moves: list[Any]) -> None:
     model: dict[str, tuple[int, int]] = {}
     now_s = -1

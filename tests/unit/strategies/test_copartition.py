@@ -16,6 +16,7 @@ from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.loading import plan_copartitioned
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
+from tests.helpers.examples import examples
 
 RACKS = ("a", "b", "c")
 BROKERS = tuple(Broker(number, rack) for number, rack in enumerate(RACKS, 1))
@@ -95,7 +96,7 @@ def next_round(group: Group, plan: Plan, generation: int) -> Group:
 
 
 @given(groups(), st.integers(0, 99))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int) -> None:
     decide = partial(plan_copartitioned, plan_cooperative, PAIR)
     plan = decide(group, Options())
@@ -116,7 +117,7 @@ def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int) ->
 
 
 @given(groups())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_without_claims_each_partition_is_assigned_at_once(group: Group) -> None:
     group = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
     for plan in (

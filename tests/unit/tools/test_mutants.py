@@ -230,6 +230,7 @@ def of(part: Part, root: Path, *wanted: str) -> Iterator[Mutant]:
     return (made[change] for change in wanted)
 
 
+@pytest.mark.long
 def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     root = project()
     before = {file: file.read_bytes() for file in root.rglob("*.py")}

@@ -31,6 +31,7 @@ from rackassign.placement import (
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.placers.optimal import rebalance_leaders
 from rackassign.solver import min_cost_flow
+from tests.helpers.examples import examples
 from tests.helpers.generators.layouts import after, brokers_in, placed, random_layout
 
 
@@ -384,7 +385,7 @@ def usable(layout: Layout, had: tuple[int, ...], factor: int, exclude: frozenset
     return [n for n, broker in known.items() if not broker.fenced or n in kept], kept
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(wanted())
 def test_no_other_way_to_distinct_racks_moves_fewer(
     case: tuple[Layout, dict[TopicPartition, int], frozenset[int]],
@@ -415,7 +416,8 @@ def test_no_other_way_to_distinct_racks_moves_fewer(
 # Same input, same answer.
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_no_order_of_the_input_plays_a_part(seed: int, order: random.Random) -> None:
     rng = random.Random(seed)

@@ -23,6 +23,7 @@ from rackassign.solver.placement import (
     place_replicas,
     reorder_leaders,
 )
+from tests.helpers.examples import examples
 from tests.helpers.reference_placement import UNTOUCHED, items_of, medium, nodes_of, small
 
 
@@ -79,7 +80,7 @@ def placed_already(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
 some_racks = st.sampled_from([None, None, frozenset({0}), frozenset({1, 2}), frozenset({7})])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(case=placed_already(), goal=st.sampled_from(["broker", "rack"]), racks=some_racks, keep=st.booleans())
 def test_leaders_are_as_even_as_any_with_the_fewest_changes(
     case: tuple[PartitionArrays, BrokerArrays], goal: Any, racks: frozenset[int] | None, *, keep: bool
@@ -108,7 +109,7 @@ def test_leaders_are_as_even_as_any_with_the_fewest_changes(
     assert next_score(nodes, items, found.nodes) == min(next_score(nodes, items, lists) for lists in product(*ways))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=medium(), goal=st.sampled_from(LEADER_GOALS), keep=st.booleans())
 def test_a_second_time_no_list_changes(case: tuple[PartitionArrays, BrokerArrays], goal: Any, *, keep: bool) -> None:
     items, nodes = case
@@ -118,7 +119,7 @@ def test_a_second_time_no_list_changes(case: tuple[PartitionArrays, BrokerArrays
     assert again.nodes == first.nodes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(medium())
 # Two ways to lead are equally even by weight, 9/5 + 1/2 and 4/5 + 1/2 + 1/1, in the one group that there is.
 @example((items_of([3, 3, 4, 3]), nodes_of([0] * 6, weight=[5, 2, 1, 1, 1, 1])))

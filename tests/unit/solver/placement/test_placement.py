@@ -26,6 +26,7 @@ from rackassign.solver.placement import (
     ShortageError,
     place_replicas,
 )
+from tests.helpers.examples import examples
 from tests.helpers.reference_placement import (
     UNTOUCHED,
     best_sets,
@@ -43,7 +44,7 @@ from tests.helpers.reference_placement import (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     small(),
     st.sampled_from(PRIMARY_OBJECTIVES),
@@ -82,7 +83,7 @@ limits_of = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(small(), limits_of)
 def test_limits_hold_or_the_shortage_is_told(case: tuple[PartitionArrays, BrokerArrays], limits: Constraints) -> None:
     items, nodes = case
@@ -110,7 +111,7 @@ def test_limits_hold_or_the_shortage_is_told(case: tuple[PartitionArrays, Broker
         assert all(int(nodes.rack[own[0]]) in limits.leader_racks for own in found.nodes if own[0] >= 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(small(), st.lists(st.booleans(), min_size=5, max_size=5))
 def test_closed_nodes_keep_what_they_hold_and_get_nothing(
     case: tuple[PartitionArrays, BrokerArrays], closed: list[bool]
@@ -153,7 +154,7 @@ def check_spread(items: PartitionArrays, nodes: BrokerArrays, found: PlacementRe
         assert all(in_rack[rack] >= min(size, most - 1) for rack, size in sizes.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(medium(), st.sampled_from(PRIMARY_OBJECTIVES), st.sampled_from(LEADER_GOALS))
 def test_copies_are_in_as_many_racks_as_can_be(
     case: tuple[PartitionArrays, BrokerArrays], first: Any, leaders: Any
@@ -164,7 +165,7 @@ def test_copies_are_in_as_many_racks_as_can_be(
     assert found.notes == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(medium())
 def test_a_second_time_nothing_moves_and_leaders_stay_even(case: tuple[PartitionArrays, BrokerArrays]) -> None:
     items, nodes = case
@@ -174,7 +175,7 @@ def test_a_second_time_nothing_moves_and_leaders_stay_even(case: tuple[Partition
     assert sorted(leads(again).values()) == sorted(leads(first).values()) or len(set(nodes.weight.tolist())) > 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(medium())
 def test_as_few_moves_as_limits_ask_for_when_moves_come_first(case: tuple[PartitionArrays, BrokerArrays]) -> None:
     items, nodes = case
@@ -276,7 +277,7 @@ def test_nothing_to_spread() -> None:
 
 
 @example(racks=[0, 1], copies=2, size=4)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     racks=st.lists(st.integers(0, 3), min_size=2, max_size=8).map(
         lambda racks: [sorted(set(racks)).index(r) for r in racks]

@@ -15,6 +15,7 @@ from rackassign.solver.standby import joint
 from rackassign.solver.standby.collisions import NO_VALUE, CollisionIndex, Dimension, ItemDemand, SearchBudget, Topology
 from rackassign.solver.standby.exchange import StandbyPlacement, place_standbys
 from rackassign.solver.standby.exchange_graph import ExchangeGraph
+from tests.helpers.examples import examples
 
 Sets = tuple[tuple[int, ...], ...]
 
@@ -106,7 +107,7 @@ def check_sets(items: list[ItemDemand], field: Topology, placed: StandbyPlacemen
 
 
 @given(cases(1))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
     placed = place_standbys(items, field)
@@ -117,7 +118,7 @@ def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -
 
 
 @given(cases(2) | cases(3))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_with_more_dimensions_it_is_the_optimum_too(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
     placed = place_standbys(items, field)
@@ -145,7 +146,7 @@ def test_a_program_that_is_too_large_or_late_proves_nothing(monkeypatch: pytest.
 
 
 @given(cases(1, strict=True) | cases(2, strict=True))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_is_strict_never_collides(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
     placed = place_standbys(items, field)
@@ -155,7 +156,7 @@ def test_what_is_strict_never_collides(case: tuple[list[ItemDemand], Topology]) 
 
 
 @given(cases(1) | cases(2) | cases(3), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_is_begun_with_is_not_better_than_what_comes_out(
     case: tuple[list[ItemDemand], Topology], data: st.DataObject
 ) -> None:
@@ -181,7 +182,7 @@ def exchanges(items: list[ItemDemand], field: Topology, sets: list[set[int]]) ->
 
 
 @given(cases(1) | cases(2) | cases(3), st.lists(st.integers(0, 100), max_size=10))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_exchange_graph_is_kept_up(case: tuple[list[ItemDemand], Topology], picks: list[int]) -> None:
     items, field = case
     rooms, nodes = CollisionIndex(field), range(len(field.weight))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, assign_standbys
+from tests.helpers.examples import examples
 from tests.helpers.standby_groups import KEYS as BOTH
 from tests.helpers.standby_groups import carried_out, crowdedness, group_of
 
@@ -186,7 +187,7 @@ def groups(draw: st.DrawFn) -> tuple[Group, Copies]:
 
 
 @given(groups(), st.integers(0, 3), st.sampled_from(["best", "kafka"]), st.sampled_from([(), ("zone",), BOTH]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, mode: Any, keys: Any) -> None:
     group, copies = drawn
     found = assign_standbys(group, copies, StandbyOptions(standbys, keys, mode))
@@ -256,7 +257,7 @@ def distinct(members: Mapping[str, Mapping[str, str]], own: set[str]) -> int:
 
 
 @given(groups(), st.integers(1, 4))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_best_is_never_worse_than_kafka(drawn: Any, standbys: int) -> None:
     group, _ = drawn
     assume("u" not in group.topology.topics)
@@ -297,7 +298,7 @@ def assert_nothing_warm_is_lost(group: Group, copies: Copies, found: StandbyPlan
 
 
 @given(groups(), st.integers(0, 2), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_rounds_come_to_an_end(drawn: Any, standbys: int, keeps: bool) -> None:  # noqa: FBT001
     group, copies = drawn
     options = StandbyOptions(standbys, BOTH)

@@ -1,0 +1,22 @@
+"""How many examples a property is tried with: fewer in `make test`, all in `make test-all`."""
+
+from __future__ import annotations
+
+import os
+
+_LEAST = 15
+_SHARE = 4
+
+
+def thorough() -> bool:
+    """Return whether all examples are asked for, by RACKASSIGN_THOROUGH=1 in the environment."""
+    return os.environ.get("RACKASSIGN_THOROUGH") == "1"
+
+
+def examples(number: int) -> int:
+    """Return the number of examples of a run: this one if it is thorough, and otherwise a quarter of it.
+
+    Args:
+        number: As many as are needed to find what the property was written for.
+    """
+    return number if thorough() else min(number, max(_LEAST, number // _SHARE))
