@@ -115,6 +115,7 @@ def test_a_killed_broker_comes_back_with_its_port_and_its_data(cluster: DockerCl
         consumer.close()
 
 
+@pytest.mark.long
 def test_a_paused_broker_is_fenced_and_recovers(cluster: DockerCluster) -> None:
     cluster.pause(3)
     with pytest.raises(TimeoutError):
@@ -126,6 +127,7 @@ def test_a_paused_broker_is_fenced_and_recovers(cluster: DockerCluster) -> None:
     assert seen_by(cluster, 3) == {1, 2, 3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_paused_broker_can_be_ended(cluster: DockerCluster, end: str) -> None:
     cluster.pause(2)
@@ -135,6 +137,7 @@ def test_a_paused_broker_can_be_ended(cluster: DockerCluster, end: str) -> None:
     assert seen_by(cluster, 2) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_a_stopped_rack_hands_over_and_comes_back(cluster: DockerCluster) -> None:
     cluster.stop_rack("b")
     assert eventually(lambda: seen_by(cluster, 1) == {1, 3})
@@ -145,6 +148,7 @@ def test_a_stopped_rack_hands_over_and_comes_back(cluster: DockerCluster) -> Non
     assert seen_by(cluster, 2) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_by_itself_is_reported_with_its_log(cluster: DockerCluster) -> None:
     cluster._containers[2].kill()
     with pytest.raises(ClusterError, match=r"(?s)broker 2 has ended with 137; .*Kafka Server started"):
@@ -153,6 +157,7 @@ def test_a_broker_that_dies_by_itself_is_reported_with_its_log(cluster: DockerCl
     assert seen_by(cluster, 2) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_a_failed_start_shows_the_broker_s_last_words_and_leaves_nothing(image: str, engine: Any) -> None:
     failing = DockerCluster(["a"], image=image, config={"log.segment.bytes": "1"})
     run = ""
@@ -169,6 +174,7 @@ def test_a_failed_start_shows_the_broker_s_last_words_and_leaves_nothing(image: 
     assert left_of(engine, run) == (0, 0)
 
 
+@pytest.mark.long
 def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: DockerCluster, image: str, engine: Any) -> None:
     with DockerCluster([None], image=image) as other:
         (lone,) = other.brokers
@@ -195,6 +201,7 @@ with cluster:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["early", "late"])
 def test_what_a_killed_owner_leaves_is_swept_by_the_next_start(
     cluster: DockerCluster, image: str, engine: Any, when: str
@@ -214,6 +221,7 @@ def test_what_a_killed_owner_leaves_is_swept_by_the_next_start(
     assert seen_by(cluster, 1) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_an_owner_told_to_end_cleans_up(image: str, engine: Any) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, image, "early"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
