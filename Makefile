@@ -51,23 +51,19 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the saving that the audit predicts, compared with the one measured
 	@exec $(BIN)/python -m examples.pipeline
 
-# Three at a time: half of it is waiting. Each has a cluster of its own.
+# Three at a time: part of it is waiting. Each has a cluster of its own.
 ON_BROKERS := -n 3 --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults
 
 .PHONY: test
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
-	# Unit tests run beside those on brokers, which wait a lot; what they print is shown behind it.
-	@mkdir -p build; \
-	{ $(BIN)/python -m pytest -n 1 -m 'not long' tests > build/unit-tests.log 2>&1; echo $$? > build/unit-tests.code; } & \
-	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and not long' integration; code=$$?; \
-	wait; cat build/unit-tests.log; \
-	exit $$((code ? code : $$(cat build/unit-tests.code)))
+	$(BIN)/python -m pytest -n 3 -m 'not long' tests
+	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and not long' integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long'
 
 .PHONY: test-all
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n auto -m 'long or hypothesis' tests
+	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 3 -m 'long or hypothesis' tests
 	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and long' integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and (long or not docker)'
 

@@ -108,6 +108,7 @@ def first_port(cache: Path) -> int:
             return first
 
 
+@pytest.mark.long
 def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: int) -> None:
     up = [*RACKASSIGN, "cluster", "up", "--racks", "x,,x", "--output", "json", "--port", str(first_port)]
     up += ["--create-topic", "orders:12:2", "--create-topic", "one"]

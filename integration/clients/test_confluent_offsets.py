@@ -222,6 +222,7 @@ def test_what_librdkafka_goes_on_fetching_after_it_was_dropped_ends_with_another
         assert {tp for tp, _ in one.read()} == {TopicPartition(read, 0)}
 
 
+@pytest.mark.long
 def test_end_offsets_are_known_although_a_partition_has_no_leader(
     rack_cluster: Cluster, make_topic: MakeTopic, group: str
 ) -> None:

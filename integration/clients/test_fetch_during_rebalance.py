@@ -195,6 +195,7 @@ def test_without_the_patch_kept_partitions_stop(start: Start) -> None:
     rebalance.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wait", [True, False], ids=["join under way", "join finished, not read"])
 def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: bool) -> None:  # noqa: FBT001
     rebalance = start()

@@ -206,6 +206,7 @@ def test_a_member_of_kip_848_is_named(members: Members, admin: KafkaAdminClient,
         assert doctor(members.group)[0] == 0
 
 
+@pytest.mark.long
 @WEDGED
 @pytest.mark.parametrize("data", [NO_TOPICS, TOO_MANY_TOPICS], ids=["null", "too many"])
 def test_a_wedged_group_is_found_and_freed(

@@ -178,6 +178,7 @@ def imported(tmp_path: Path, topic: str, wanted: Lists) -> tuple[str, str]:
     return "--reassignment-json-file", str(file)
 
 
+@pytest.mark.long
 def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     six: Cluster, admin: KafkaAdminClient, filled: str, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
     six.end()
 
 
+@pytest.mark.long
 def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[[int], Fleet]) -> None:
     three = fleet(1)
     for name in ("ax", "by", "cx"):

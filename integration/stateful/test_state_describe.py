@@ -18,6 +18,7 @@ from tests.helpers.kafka.stateful_group import SPREAD, Fleet
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 
+@pytest.mark.long
 def test_it_shows_the_active_member_and_the_copies_of_each_partition(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

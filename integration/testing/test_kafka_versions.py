@@ -49,6 +49,7 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text("utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
 def test_brokers_of_a_version_take_records_and_return_them(version: str) -> None:
     with LocalCluster(["a", "b", "c"], kafka_version=version) as cluster:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,11 @@ try:
     import highspy
 except ImportError:  # pragma: no cover - tests remove it in a separate process
     highspy = None  # type: ignore[assignment]
+else:
+
+    class _SilentHighs(highspy.Highs):
+        def enableCallbacks(self) -> None:  # noqa: N802 - called by the constructor
+            """Do nothing: nothing here needs callbacks, and from HiGHS 1.16 on this writes to standard output."""
 
 
 class SolverError(Exception):
@@ -188,13 +193,11 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     work.check()
     # Drop arcs that can carry nothing.
     used = np.flatnonzero(network.upper > 0)
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
     # The time of an iteration is proportional to the number of rows.
     price_of_one = max(1, len(network.low) // _ROWS)
     limit = max(1, work.left // price_of_one)
     options = _OPTIONS | {"presolve": "on" if presolve else "off", "simplex_iteration_limit": limit}
-    for option, value in options.items():
-        _check(highs.setOptionValue(option, value))
+    highs = new_highs(options)
     _check(highs.passModel(_model(network, cost, used)))
     # Building a model of millions of arcs takes seconds by itself.
     work.check()
@@ -221,6 +224,19 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     return CertifiedFlow(flow, price)
 
 
+def new_highs(options: Mapping[str, Any]) -> highspy.Highs:
+    """Return a solver with these options, which writes nothing anywhere.
+
+    Raises:
+        SolverError: HiGHS rejects an option.
+    """
+    highs = _SilentHighs()  # type: ignore[no-untyped-call]
+    # The first option, before anything else: any other call may write.
+    for option, value in {"output_flag": False, **options}.items():
+        _check(highs.setOptionValue(option, value))
+    return highs
+
+
 def run_highs(highs: highspy.Highs) -> highspy.HighsStatus:
     """Run HiGHS with `ONE_ORDER`, also if another package of the process has used it with more threads."""
     status = highs.run()
@@ -233,7 +249,6 @@ def run_highs(highs: highspy.Highs) -> highspy.HighsStatus:
 
 
 ONE_ORDER: dict[str, Any] = {
-    "output_flag": False,
     # One thread and one order of work: the same result everywhere.
     "threads": 1,
     "parallel": "off",

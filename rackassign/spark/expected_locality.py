@@ -80,8 +80,10 @@ def _pulled(executors: Sequence[Executor], partitions: Sequence[Partition], rack
     from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - imports the solver
 
     brokers = tuple(Broker(broker, rack) for broker, rack in sorted(racks.items()))
+    nowhere = "no rack" + "".join(sorted(set(racks.values())))
     members = tuple(
-        Member(f"{number}-{slot}", frozenset({_TOPIC}), executor.rack)
+        # A rack of no broker: without one, a partition that could be local would count as well placed there.
+        Member(f"{number}-{slot}", frozenset({_TOPIC}), executor.rack or nowhere)
         for number, executor in enumerate(executors)
         for slot in range(executor.slots)
     )

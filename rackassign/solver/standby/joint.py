@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.arc_search import bits_of
-from rackassign.solver.min_cost_flow import ONE_ORDER, run_highs
+from rackassign.solver.min_cost_flow import ONE_ORDER, new_highs, run_highs
 from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand
 
 try:
@@ -207,9 +207,7 @@ class _Program:
 
     def _model(self) -> highspy.Highs:
         """Return the program: how many items take each column, and the load of each node as unit steps."""
-        highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in _OPTIONS.items():
-            highs.setOptionValue(option, value)
+        highs = new_highs(_OPTIONS)
         nothing = np.array([], dtype=np.int32), np.array([])
         rows: list[tuple[float, float, list[int], list[float]]] = []
         at: list[list[int]] = [[] for _ in self._weight]

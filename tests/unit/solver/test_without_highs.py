@@ -118,4 +118,5 @@ def test_another_use_of_the_solver_in_the_process_does_no_harm() -> None:
         "plan = plan_sticky(*big_group(1)); print(plan.optimal, plan.optimality_note)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "True"
+    # The other one may write its name.
+    assert done.stdout.splitlines()[-1].strip() == "True"
