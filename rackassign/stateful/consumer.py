@@ -45,6 +45,10 @@ _RESTORING_MS = 50
 _PARTS_S = 30.0
 """Longer than a rebalance in which one member gives up its parts of a task and another gets them."""
 
+_FETCH_MAX_WAIT_MS = 100
+"""Unless `fetch_max_wait_ms` is given. kafka-python has one request under way to each broker: while that waits for
+records of partitions that are read to the end, a task that has just begun gets none of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -140,7 +144,7 @@ class StatefulConsumer:
                 client_rack=client_rack,
                 enable_auto_commit=False,
                 partition_assignment_strategy=[self._assignor],
-                **{"auto_offset_reset": "earliest", **config},
+                **{"auto_offset_reset": "earliest", "fetch_max_wait_ms": _FETCH_MAX_WAIT_MS, **config},
             )
             begun.callback(self._consumer.close)
             self._commits = OffsetCommits(self._consumer)
