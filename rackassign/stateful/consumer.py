@@ -294,8 +294,7 @@ class StatefulConsumer:
         """
         if self._active.present():
             self._active.finish()
-        self._commits.send(self._active.take_offsets())
-        self._commits.finish()
+        self._commits.finish(self._active.take_offsets())
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kafka import TopicPartition as KafkaPythonPartition
@@ -46,8 +47,9 @@ class OffsetCommits:
             except KafkaError as error:
                 self._failed(error)
 
-    def finish(self) -> None:
-        """Commit the remaining offsets and wait for the answer, 2 s at most; if that fails they are kept."""
+    def finish(self, ends: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
+        """Commit these offsets and the remaining ones, and wait for the answer, 2 s at most; if it fails, keep them."""
+        self._wanted.update(ends)
         if self._answer is not None and self._answer.is_done:
             self._settle()
         self._sent, self._wanted = self._owned({**self._sent, **self._wanted}), {}

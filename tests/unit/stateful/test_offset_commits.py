@@ -79,6 +79,12 @@ def test_what_waits_for_an_answer_is_committed_at_the_end_too(consumer: Consumer
     assert len(consumer.committed) == 1
 
 
+def test_offsets_that_are_waited_for_take_one_request(consumer: Consumer) -> None:
+    commits = OffsetCommits(consumer)
+    commits.finish({A: 1, B: 2})
+    assert (consumer.asked, consumer.committed) == ([], [{A: 1, B: 2}])
+
+
 def test_offsets_that_cannot_be_committed_at_once_are_sent_by_the_next_poll(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
     commits.send({A: 1})
