@@ -7,6 +7,7 @@ Without it everything works as well, so nothing here fails: a JVM ignores an arc
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rackassign.errors import ClusterError
 from rackassign.testing.local.broker_config import (
     broker_command,
     checkpoint_file,
@@ -26,6 +28,8 @@ from rackassign.testing.local.broker_config import (
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
+
+log = logging.getLogger(__name__)
 
 _NAME = "class-archive"
 _TIMEOUT_S = 60.0
@@ -72,7 +76,7 @@ def class_archive(runtime: KafkaRuntime) -> Path | None:
 def make_class_archive(
     supervisor: ProcessSupervisor, runtime: KafkaRuntime, checkpoint: Path, scratch: Path
 ) -> Path | None:
-    """Make the archive, or return the one that exists; None if this Java runtime cannot make one.
+    """Make the archive, or return the one that exists; None if none can be made.
 
     Args:
         supervisor: Supervisor that runs the broker, so that it ends with its owner.
@@ -81,8 +85,17 @@ def make_class_archive(
         scratch: Directory to create for the broker, below the directory of the cluster.
     """
     path = runtime.archive_path
-    if path.exists():
-        return class_archive(runtime)
+    if not path.exists():
+        try:
+            _make(supervisor, runtime, checkpoint, scratch, path)
+        except (OSError, ClusterError) as error:
+            # A full disk, or a cache that cannot be written to.
+            log.info("no archive of Kafka's classes could be made: %s", error)
+            return None
+    return class_archive(runtime)
+
+
+def _make(supervisor: ProcessSupervisor, runtime: KafkaRuntime, checkpoint: Path, scratch: Path, path: Path) -> None:
     made = scratch / "classes.jsa"
     _start_and_stop(supervisor, runtime, checkpoint, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +112,6 @@ def make_class_archive(
         with suppress(OSError):
             if other.stat().st_mtime < time.time() - _UNUSED_S:
                 other.unlink()
-    return class_archive(runtime)
 
 
 def _start_and_stop(supervisor: ProcessSupervisor, runtime: KafkaRuntime, checkpoint: Path, archive: Path) -> None:

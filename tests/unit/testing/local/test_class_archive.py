@@ -77,6 +77,15 @@ def test_a_java_that_makes_none_is_asked_once(runtime: KafkaRuntime, tmp_path: P
     assert supervisor.started == 1
 
 
+def test_a_cache_that_cannot_be_written_to_makes_no_difference_to_a_cluster(
+    runtime: KafkaRuntime, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cache").touch()
+    with caplog.at_level("INFO"):
+        assert made(Supervisor(b"classes"), runtime, tmp_path) is None
+    assert "no archive of Kafka's classes could be made" in caplog.text
+
+
 def test_archives_that_nothing_uses_are_removed(runtime: KafkaRuntime, tmp_path: Path) -> None:
     path = made(Supervisor(b"classes"), runtime, tmp_path)
     assert path is not None
