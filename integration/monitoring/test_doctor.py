@@ -368,6 +368,7 @@ def test_members_in_the_wrong_or_no_rack_and_unreadable_ones_are_named(
     assert clients(found(said, "unknown-rack")) == {"lost"}
 
 
+@pytest.mark.long
 def test_brokers_without_selector_or_rack_are_named_over_a_secured_listener(
     make_cluster: MakeCluster, unique_name: Name, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

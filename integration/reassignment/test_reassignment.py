@@ -220,6 +220,7 @@ def controller(admin: KafkaAdminClient) -> int:
     return leader
 
 
+@pytest.mark.long
 def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

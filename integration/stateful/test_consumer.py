@@ -42,6 +42,7 @@ def fleet(
         yield made
 
 
+@pytest.mark.long
 def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fleet: Callable[[int], Fleet]) -> None:
     six = fleet(1)
     for name in SIX:

@@ -163,6 +163,7 @@ def test_a_reset_that_stopped_behind_the_changelogs_is_completed(
     assert f'"{group}"' in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_offsets_and_topics_of_others_are_never_deleted(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], admin: KafkaAdminClient
 ) -> None:
@@ -251,6 +252,7 @@ def secured() -> Iterator[Cluster]:
         yield made
 
 
+@pytest.mark.long
 def test_without_one_of_its_permissions_nothing_is_changed_and_the_permission_is_named(
     secured: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

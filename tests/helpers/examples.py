@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-_LEAST = 15
-_SHARE = 4
+_LEAST = 10
+_SHARE = 10
 
 
 def thorough() -> bool:
@@ -14,7 +14,7 @@ def thorough() -> bool:
 
 
 def examples(number: int) -> int:
-    """Return the number of examples of a run: this one if it is thorough, and otherwise a quarter of it.
+    """Return the number of examples of a run: this one if it is thorough, and otherwise a tenth of it.
 
     Args:
         number: As many as are needed to find what the property was written for.

@@ -85,6 +85,7 @@ def test_a_process_that_a_test_starts_has_the_factor_of_the_run(monkeypatch: pyt
     assert int(done.stdout) == 21_000
 
 
+@pytest.mark.long
 def test_workers_of_a_test_run_have_its_factor(tmp_path: Path) -> None:
     # This test may be run by a worker itself.
     environment = {name: value for name, value in os.environ.items() if name != FACTOR and "XDIST" not in name}

@@ -99,6 +99,7 @@ def test_a_round_without_a_test_or_with_a_failure_is_not_ok() -> None:
     assert bad.lines[1:] == ["  failed: t", "  a guard against hanging: t: waited"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
 def test_rounds_are_played_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *, holds: bool, code: int
