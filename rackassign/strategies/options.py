@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rackassign.errors import ConfigError
 from rackassign.locality import validate_locality_mode
-from rackassign.model import LocalityMode
+from rackassign.model import BALANCE_MODES, BalanceMode, LocalityMode
 from rackassign.util.text import short_repr
 
 DEFAULT_WORK = 200_000
@@ -22,6 +22,8 @@ class Options:
         locality: Which replicas make a partition local.
         max_skew: 0 for balance before locality. If it is k > 0, members with equal subscriptions may differ by up
             to 1 + k partitions, and within that bound locality comes before balance.
+        balance: `total` balances the members' numbers of partitions. `topic` first balances their numbers of partitions
+            of each topic: its subscribers differ by at most one. Not together with `max_skew`.
         work: Limit of the solver iterations of one plan. Counted, not timed, so that a group gets the same plan on
             every machine.
         time_limit_s: Seconds after which the best plan found so far is used; None for no limit. The limit is for
@@ -32,11 +34,13 @@ class Options:
 
     locality: LocalityMode = "any-replica"
     max_skew: int = 0
+    balance: BalanceMode = "total"
     work: int = DEFAULT_WORK
     time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
         validate_locality_mode(self.locality)
+        validate_balance_mode(self.balance)
         limit = self.time_limit_s
         if limit is not None and not (type(limit) in {int, float} and limit >= 0):
             raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {short_repr(limit)}")
@@ -44,3 +48,24 @@ class Options:
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ConfigError(f"{name} must be an integer, 0 or more, got {short_repr(value)}")
+        if self.balance == "topic" and self.max_skew:
+            raise ConfigError('max_skew loosens the balance of totals: it cannot be used together with balance="topic"')
+
+    def check_weights(self) -> None:
+        """Check that weights can be used with these options.
+
+        Raises:
+            ConfigError: An option counts partitions.
+        """
+        if self.max_skew:
+            raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+        if self.balance == "topic":
+            raise ConfigError('balance="topic" counts partitions: it cannot be used together with weights')
+
+
+def validate_balance_mode(mode: str) -> BalanceMode:
+    """Return the mode, typed; `ConfigError` names the valid ones."""
+    for known in BALANCE_MODES:
+        if mode == known:
+            return known
+    raise ConfigError(f"balance must be one of {', '.join(BALANCE_MODES)}, got {short_repr(mode)}")
