@@ -21,8 +21,8 @@ There are three objectives. Each is optimized within the optima of the one befor
    interchangeable partitions to members. Its size grows with the numbers of classes, racks and owned partitions, not
    with partitions x members.
 
-Balance can be that of each topic first (`topic_balance`). Then every topic is a topic class, and the flow has bounds for
-each pair of a topic class and a member.
+Balance can be that of each topic first (`topic_balance`). Then every topic is a topic class, and the flow has bounds
+for each pair of a topic class and a member.
 
 With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`skew`). Weights cannot
 be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_network.expand_flow`

@@ -53,7 +53,7 @@ def plan(
     balance: Annotated[
         str,
         typer.Option(
-            help="What is even first: each member's number of partitions (total), or its number of each topic's (topic)."
+            help="What is balanced first: numbers of partitions (total), or numbers of each topic's partitions (topic)."
         ),
     ] = "total",
     time_limit: Annotated[
