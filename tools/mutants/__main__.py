@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tests.helpers.machine_speed import machine_factor
 from tools.mutants import equivalent
 from tools.mutants.parts import PARTS
 from tools.mutants.runner import ROOT, BaselineError, Copy
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no such part: {', '.join(sorted(unknown))}; there are {known}", file=sys.stderr)
         return 2
     made = {name: [m for m in part.mutants(ROOT) if options.match in str(m)] for name, part in parts.items()}
+    # Kept in the environment: otherwise each run of tests measures the machine again.
+    machine_factor()
     try:
         with Copy() as copy:
             results = run(

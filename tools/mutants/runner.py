@@ -90,6 +90,7 @@ class Copy:
     def __enter__(self) -> Self:
         self._held = tempfile.TemporaryDirectory(prefix="mutants-")
         self.path = Path(self._held.name) / "project"
+        self._bytecode = Path(self._held.name) / "bytecode"
         shutil.copytree(self._root, self.path, ignore=_IGNORED)
         return self
 
@@ -103,7 +104,12 @@ class Copy:
             BaselineError: A test fails.
         """
         written = self.path.parent / f"{part.name}.json"
-        environment = {"MUTANTS_RECORD": str(written), "COVERAGE_FILE": str(written.with_suffix(".coverage"))}
+        environment = {
+            "MUTANTS_RECORD": str(written),
+            "COVERAGE_FILE": str(written.with_suffix(".coverage")),
+            # Empty is as good as not set: the runs of all mutants load what this one compiles.
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         under = ("-m", "coverage", "run", "--rcfile=", f"--include={self.path}/*", f"--omit={self.path}/tests/*")
         ran = self._pytest(part.tests, environment, under=under)
         if ran.returncode:
@@ -122,15 +128,15 @@ class Copy:
         if not tests:
             return Verdict.NOT_COVERED
         file = self.path / mutant.file
-        before = file.read_bytes()
-        # The size of the file and the second of its change may be those of the cached bytecode.
-        for cached in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
-            cached.unlink()
+        before, changed_ns = file.read_bytes(), file.stat().st_mtime_ns
         file.write_bytes(mutant.apply(before))
+        # Bytecode is valid for a size and a second: the size may be the same, so the second is another one.
+        os.utime(file, ns=(changed_ns, changed_ns + 10**10))
         try:
             return self._verdict(tests, baseline, wall_s)
         finally:
             file.write_bytes(before)
+            os.utime(file, ns=(changed_ns, changed_ns))
             shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)
 
     def _verdict(self, tests: list[str], baseline: Baseline, wall_s: float) -> Verdict:
@@ -170,7 +176,7 @@ class Copy:
             ran = subprocess.run(
                 command,
                 cwd=self.path,
-                env=os.environ | {"PYTHONPATH": path} | environment,
+                env=os.environ | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._bytecode)} | environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=wall_s,

@@ -263,6 +263,27 @@ def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) 
     ]
 
 
+def test_a_mutant_of_the_same_size_is_not_hidden_by_compiled_code_that_all_runs_share(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    root = project("from package.calls import made\n\n\ndef test_made():\n    assert made() == [1]\n")
+    source = root / "package/calls.py"
+    source.write_text("def made():\n    found = []\n    a = found.append\n    a(1)\n    return found\n", "utf-8")
+    with Copy(root) as copy:
+        baseline = copy.baseline(PART)
+        (mutant,) = of(PART, root, "a(1) -> pass")
+        assert len(mutant.apply(source.read_bytes())) == source.stat().st_size
+        compiled = set(copy.path.parent.rglob("calls.*.pyc"))
+        assert len(compiled) == 1
+        assert not copy.path.joinpath("package/__pycache__").exists()
+        before = copy.path.joinpath("package/calls.py").stat().st_mtime_ns
+        assert copy.judge(mutant, baseline, 600) is Verdict.KILLED
+        assert set(copy.path.parent.rglob("calls.*.pyc")) == compiled
+        # What was compiled before is valid for the next mutant, which may be in another file.
+        assert copy.path.joinpath("package/calls.py").stat().st_mtime_ns == before
+
+
 def test_tests_that_fail_without_a_mutant_are_an_error(project: Callable[..., Path]) -> None:
     with Copy(project("def test_wrong():\n    assert 1 == 2\n")) as copy, pytest.raises(BaselineError, match="1 == 2"):
         copy.baseline(PART)
