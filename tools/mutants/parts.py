@@ -41,6 +41,7 @@ PARTS = (
         # What connects it to a client is tested with the assignors.
         (
             "tests/unit/clients/common/test_rack_monitor.py",
+            "tests/unit/clients/common/test_monitoring_leader.py",
             "tests/unit/clients/aiokafka/test_assignors.py",
             "tests/unit/clients/kafka_python/test_sticky_assignors.py",
         ),

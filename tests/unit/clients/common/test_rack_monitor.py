@@ -59,6 +59,15 @@ def test_what_java_calls_a_change_is_one(now: Sequence[Sequence[int]], changed: 
     assert more.changed_from(before) == changed
 
 
+def test_changes_of_all_topics_count() -> None:
+    before = topology(JAVA)
+    changed = topology([[0, 2], [1, 2], [2, 0]])
+    for names in ("abc", "cab", "bca"):
+        then = replace(before, topics=dict.fromkeys(names, before.topics["t"]))
+        now = replace(then, topics={**then.topics, "b": changed.topics["t"], "new": before.topics["t"][:2]})
+        assert RackView.of(now, "any-replica").changed_from(RackView.of(then, "any-replica")) == 3
+
+
 def test_leaders_are_what_counts_where_only_leaders_are_read() -> None:
     before = RackView.of(topology(JAVA), "leader")
     assert RackView.of(topology([[0, 2], [1, 0], [2, 0]]), "leader").changed_from(before) == 0
