@@ -200,6 +200,20 @@ def test_checks_that_are_due_already_are_not_scheduled_again() -> None:
     assert len(leader.calls) == 1
 
 
+def test_metadata_that_come_when_a_check_is_due_take_its_place() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.pass_time(10)
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.now += 3
+    leader.refresh()
+    assert leader.rejoins == [13.0]
+    leader.looks.clear()
+    leader.pass_time(9)
+    assert leader.looks == []
+
+
 def test_of_two_scheduled_checks_the_earlier_one_is_made() -> None:
     leader = Leader(RackChangePolicy(min_change_duration_s=4, min_interval_s=5))
     leader.lead()
