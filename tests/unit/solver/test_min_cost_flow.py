@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
+import highspy
 import numpy as np
 import pytest
 
@@ -14,7 +16,10 @@ from rackassign.solver.min_cost_flow import (
     Network,
     OutOfTimeError,
     SolveBudget,
+    SolverError,
     min_cost_flow,
+    new_highs,
+    run_highs,
 )
 from rackassign.solver.types import Ints
 
@@ -163,6 +168,36 @@ def test_a_solve_that_needs_more_iterations_than_are_left_ends() -> None:
     assert work.left <= 0
     with pytest.raises(BudgetExhaustedError, match="no iterations are left"):
         min_cost_flow(network, cost, work, presolve=False)
+
+
+def test_where_highs_has_other_threads_already_it_runs_with_those() -> None:
+    """As if another package had used HiGHS in this process before."""
+
+    class Used:
+        def __init__(self) -> None:
+            self.options: list[tuple[str, object]] = []
+
+        def run(self) -> highspy.HighsStatus:
+            return highspy.HighsStatus.kOk if self.options else highspy.HighsStatus.kError
+
+        def setOptionValue(self, name: str, value: object) -> highspy.HighsStatus:  # noqa: N802 - as highspy has it
+            self.options.append((name, value))
+            return highspy.HighsStatus.kOk
+
+    used: Any = Used()
+    assert run_highs(used) == highspy.HighsStatus.kOk
+    assert used.options == [("threads", 0)]
+
+
+def test_a_solve_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    network, cost = ring(20)
+    min_cost_flow(network, cost, SolveBudget(PLENTY))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_option_that_highs_rejects_is_an_error() -> None:
+    with pytest.raises(SolverError, match="rejects its input"):
+        new_highs({"no such option": 1})
 
 
 def test_time_that_is_over_ends_a_solve() -> None:

@@ -249,7 +249,7 @@ def test_a_broker_that_is_offline_keeps_its_rack() -> None:
     assert leader.rejoins == []
 
 
-def test_a_member_that_does_not_lead_does_nothing() -> None:
+def test_a_member_that_does_not_lead_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
     leader.monitor.look_later(leader.membership, leader.racks)
     leader.there = topology(MOVED)
@@ -259,6 +259,7 @@ def test_a_member_that_does_not_lead_does_nothing() -> None:
     leader.history.commit(1)
     leader.refresh()
     assert (leader.calls, leader.looks) == ([], [])
+    assert not caplog.records
 
 
 def test_what_fails_is_logged_once_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
