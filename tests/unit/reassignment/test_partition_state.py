@@ -27,7 +27,7 @@ MOVE = ReplicaMove(BEFORE, GOAL)
 
 
 def seen(replicas: tuple[int, ...], **more: Any) -> PartitionStatus:
-    fields = {"in_sync": frozenset(replicas), "leader": replicas[0]} | more
+    fields: dict[str, Any] = {"in_sync": frozenset(replicas), "leader": replicas[0]} | more
     return PartitionStatus(replicas, **fields)
 
 
