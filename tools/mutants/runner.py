@@ -50,7 +50,7 @@ class Baseline:
 
     Args:
         lines: IDs of tests by line by file; the empty ID stands for what runs when a module is imported.
-        seconds: CPU seconds of each test.
+        seconds: CPU seconds of each test; those of the empty ID pass before the first test.
     """
 
     lines: dict[str, dict[int, frozenset[str]]]
@@ -70,7 +70,8 @@ class Baseline:
         """
         of_file = self.lines.get(mutant.file, {})
         tests = of_file.get(mutant.line, frozenset())
-        if tests == {""}:
+        # The first line is executed by the import only: with no test, or with the first one that uses the module.
+        if tests and tests <= of_file[min(of_file)]:
             tests = frozenset().union(*of_file.values())
         return sorted(tests - {""}, key=lambda test: (self.seconds.get(test, 0.0), test))
 
@@ -80,12 +81,12 @@ class Copy:
 
     Args:
         root: Root of the project to copy.
-        start_cpu_s: CPU seconds that a run may take besides its tests: imports and collection.
+        more_cpu_s: CPU seconds that a run may take besides `_FACTOR` times those without a mutant.
     """
 
-    def __init__(self, root: Path = ROOT, *, start_cpu_s: float = 30.0) -> None:
+    def __init__(self, root: Path = ROOT, *, more_cpu_s: float = 2.0) -> None:
         self._root = root
-        self._start_cpu_s = start_cpu_s
+        self._more_cpu_s = more_cpu_s
 
     def __enter__(self) -> Self:
         self._held = tempfile.TemporaryDirectory(prefix="mutants-")
@@ -142,7 +143,7 @@ class Copy:
     def _verdict(self, tests: list[str], baseline: Baseline, wall_s: float) -> Verdict:
         chosen = self.path.parent / "chosen.json"
         chosen.write_text(json.dumps(tests), "utf-8")
-        cpu_s = self._start_cpu_s + _FACTOR * sum(baseline.seconds.get(test, 0.0) for test in tests)
+        cpu_s = self._more_cpu_s + _FACTOR * sum(baseline.seconds.get(test, 0.0) for test in ("", *tests))
         files = sorted({test.partition("::")[0] for test in tests})
         limit_s = min(wall_s, _WALL_FACTOR * cpu_s)
         environment = {"MUTANTS_CHOSEN": str(chosen), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -75,6 +75,7 @@ def changes(source: str) -> list[str]:
         ("def f():\n    return a", {"return a -> return None"}),
         ("def f():\n    return", {"return -> pass"}),
         ("def f():\n    return None", set()),
+        ("def f():\n    return False", {"False -> True"}),
         ("raise a", {"raise a -> pass"}),
         ("a.b = c", {"a.b = c -> pass"}),
         ("a += b", {"a += b -> pass"}),
@@ -93,6 +94,7 @@ def test_operators(source: str, expected: set[str]) -> None:
         'x = f"{a + 1}"',
         '"""Text."""',
         "if TYPE_CHECKING:\n    x = 1",
+        "x = zip(a, b, strict=True)",
     ],
 )
 def test_what_does_not_change_the_computation_is_left(source: str) -> None:
@@ -236,7 +238,7 @@ def of(part: Part, root: Path, *wanted: str) -> Iterator[Mutant]:
 def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     root = project()
     before = {file: file.read_bytes() for file in root.rglob("*.py")}
-    with Copy(root, start_cpu_s=3) as copy:
+    with Copy(root) as copy:
         baseline = copy.baseline(PART)
         expected = {
             "points < LIMIT -> points <= LIMIT": Verdict.SURVIVED,
@@ -284,6 +286,30 @@ def test_a_mutant_of_the_same_size_is_not_hidden_by_compiled_code_that_all_runs_
         assert set(copy.path.parent.rglob("calls.*.pyc")) == compiled
         # What was compiled before is valid for the next mutant, which may be in another file.
         assert copy.path.joinpath("package/calls.py").stat().st_mtime_ns == before
+
+
+LATE = """
+def test_first():
+    from package.grades import grade
+    assert grade(1) == "low"
+
+
+def test_second():
+    from package.grades import count_down
+    assert count_down(4) == 0
+"""
+
+
+def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Callable[..., Path]) -> None:
+    root = project(LATE)
+    with Copy(root) as copy:
+        baseline = copy.baseline(PART)
+    (in_function, of_module) = of(PART, root, "left > 0 -> left >= 0", "2 -> 3")
+    assert baseline.tests_of(in_function) == ["tests/test_grades.py::test_second"]
+    assert sorted(baseline.tests_of(of_module)) == [
+        "tests/test_grades.py::test_first",
+        "tests/test_grades.py::test_second",
+    ]
 
 
 def test_tests_that_fail_without_a_mutant_are_an_error(project: Callable[..., Path]) -> None:

@@ -37,6 +37,7 @@ class Leader:
     def __init__(self, policy: RackChangePolicy | None = None, spare_s: float = 1.0) -> None:
         self.now = 1000.0
         self.spare = spare_s
+        self.early = 0.0
         self.broken = False
         self.view = self.there = topology(FIRST)
         self.calls: list[tuple[float, Callable[[], None]]] = []
@@ -95,7 +96,8 @@ class Leader:
         return self.spare
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self.calls.append((self.now + delay_s, callback))
+        self.calls.append((self.now + delay_s - self.early, callback))
+        self.early = 0.0
 
     def refresh_metadata(self) -> None:
         self.refreshes.append(self.now - 1000)
@@ -212,6 +214,18 @@ def test_metadata_that_come_when_a_check_is_due_take_its_place() -> None:
     leader.looks.clear()
     leader.pass_time(9)
     assert leader.looks == []
+
+
+def test_after_a_check_that_is_made_a_little_early_there_is_another() -> None:
+    """Timers may have another clock, or a coarser one."""
+    leader = Leader()
+    leader.lead()
+    leader.pass_time(10)
+    leader.there = topology(MOVED)
+    leader.early = 0.25
+    leader.refresh()
+    leader.pass_time(5)
+    assert leader.rejoins == [13.5]
 
 
 def test_of_two_scheduled_checks_the_earlier_one_is_made() -> None:
