@@ -422,10 +422,6 @@ def test_lists_that_partitions_have_already_are_no_change() -> None:
     assert set(found.skipped) == {place(2)}
 
 
-def test_a_request_without_anything_is_the_default_one() -> None:
-    assert ReassignmentRequest.read({}) == ReassignmentRequest()
-
-
 @pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="does not exist"):
