@@ -199,6 +199,15 @@ def test_a_view_that_gains_nothing_is_looked_at_again_less_and_less_often() -> N
     assert cluster.refreshed <= before + 8
 
 
+def test_metadata_that_come_by_themselves_make_no_pause_shorter() -> None:
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
+    seen = topology([[0, 1], [1, 2], [2, 0]])
+    assert led.watch.check(1000.0, led.decided, seen) == CheckResult(again_s=1.0)
+    assert led.watch.check(1000.25, led.decided, seen) == CheckResult(again_s=0.75)
+    assert led.watch.check(1001.0, led.decided, seen) == CheckResult(again_s=2.0, refresh=True)
+    assert led.watch.check(1001.5, led.decided, seen) == CheckResult(again_s=1.5)
+
+
 def test_it_says_what_it_gains() -> None:
     led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
     look = led.watch.check(0.0, led.decided, topology([[1], [0], [2]]))
