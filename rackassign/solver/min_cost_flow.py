@@ -195,7 +195,7 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     used = np.flatnonzero(network.upper > 0)
     # The time of an iteration is proportional to the number of rows.
     price_of_one = max(1, len(network.low) // _ROWS)
-    limit = max(1, work.left // price_of_one)
+    limit = work.left // price_of_one
     options = _OPTIONS | {"presolve": "on" if presolve else "off", "simplex_iteration_limit": limit}
     highs = new_highs(options)
     _check(highs.passModel(_model(network, cost, used)))
