@@ -336,6 +336,15 @@ def test_the_documentation_has_the_recorded_results(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == program.PAGE.read_text(encoding="utf-8")
 
 
+def test_the_package_names_the_pythons_of_the_matrix_and_none_that_failed() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'"Programming Language :: Python :: (\d\.\d+)"', project) == [*PYTHONS]
+    assert f'requires-python = ">={PYTHONS[0]}"' in project
+    known = results.read(program.RESULTS)
+    cells = [(e, suite) for e in environments() for suite in e.suites if len(e.suites) > 1]
+    assert [(e.name, suite) for e, suite in cells if result_of(e, suite, known).verdict is Verdict.NO] == []
+
+
 def test_the_weekly_job_installs_each_python_and_starts_with_that_of_the_clients() -> None:
     job = (ROOT / ".github" / "workflows" / "matrix.yml").read_text(encoding="utf-8")
     installed = re.findall(r"^ {12}(\d\.\d+)$", job, re.MULTILINE)
