@@ -48,13 +48,20 @@ def show(sheets: Iterable[Sheet]) -> None:
         console.print(table)
 
 
-def write_markdown(file: Path, name: str, sheets: Iterable[Sheet]) -> None:
-    """Write tables into a document, in place of those between its marks of that name, or at its end."""
+def write_markdown(file: Path, name: str, sheets: Iterable[Sheet], *, above: str = "") -> None:
+    """Write tables into a document, in place of those between its marks of that name, or at its end.
+
+    Args:
+        file: The document, which is created if it is missing.
+        name: Of the marks.
+        sheets: The tables.
+        above: Paragraphs above them, with a newline at their end.
+    """
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     if begin not in text or end not in text:
         text += begin + end
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
-    tables = "\n".join(sheet.markdown() for sheet in sheets)
+    tables = "\n".join([*([above] if above else []), *(sheet.markdown() for sheet in sheets)])
     file.write_text(f"{before}{begin}\n{tables}\n{end}{after}", encoding="utf-8")

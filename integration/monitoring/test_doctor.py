@@ -391,7 +391,8 @@ def test_brokers_without_selector_or_rack_are_named_over_a_secured_listener(
     assert run([*words, str(file)]) == 3
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "Authentication failed" in err
+    # On a busy machine the client sees the end of the connection before it has read why.
+    assert "Authentication failed" in err or "brokers disconnect clients whose login" in err
 
 
 def properties(config: dict[str, Any]) -> str:

@@ -82,12 +82,18 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:
+    from kafka.errors import KafkaConnectionError  # noqa: PLC0415
+
     from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
     if is_authorization_error(error):
         # kafka-python appends the whole request.
         return f"Kafka at {truncate(bootstrap)} does not allow it: {name_error(error)}"
-    return f"Kafka at {truncate(bootstrap)} does not respond: {describe_error(error)}"
+    hint = ""
+    if isinstance(error, KafkaConnectionError) and "disconnected" in str(error):
+        # kafka-python does not always read the reason before it notices the end of the connection.
+        hint = "; brokers disconnect clients whose login or security.protocol is wrong"
+    return f"Kafka at {truncate(bootstrap)} does not respond: {describe_error(error)}{hint}"
 
 
 @contextmanager
@@ -119,10 +125,11 @@ def _worst(errors: list[Exception], raised: Exception) -> Exception:
         errors: Errors that the client has logged, in order.
         raised: The error that it raised in the end, which may be the rejection or only a timeout.
     """
-    from kafka.errors import BrokerResponseError  # noqa: PLC0415
+    from kafka.errors import BrokerResponseError, RequestTimedOutError  # noqa: PLC0415
 
-    refusals = [error for error in (*errors, raised) if isinstance(error, BrokerResponseError)]
-    return next(iter(refusals or errors), raised)
+    # With an error of the protocol kafka-python also reports that its own patience has ended, at any moment.
+    told = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
+    return next(iter([error for error in told if isinstance(error, BrokerResponseError)] or told), raised)
 
 
 def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:

@@ -247,8 +247,8 @@ class _BlockingFlow:
 
     def push(self) -> None:
         """Move as many partitions as paths of this depth can."""
-        for source in [subscription_class for subscription_class, above in enumerate(self.excess) if above > 0]:
-            while self.excess[source] > 0 and self._descend(source):
+        for subscription_class in range(len(self.excess)):
+            while self.excess[subscription_class] > 0 and self._descend(subscription_class):
                 pass
 
     def _descend(self, source: int) -> bool:

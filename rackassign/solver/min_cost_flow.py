@@ -84,7 +84,7 @@ class SolveBudget:
         if self.late():
             raise OutOfTimeError("the time limit of the plan is exceeded")
         if self.left <= 0:
-            raise BudgetExhaustedError("no steps are left")
+            raise BudgetExhaustedError("the budget of the plan is used up")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def simplex_flow(network: Network, cost: Ints, work: SolveBudget) -> CertifiedFl
     used = np.flatnonzero(network.upper > 0)
     # The time of an iteration is proportional to the number of rows.
     price_of_one = max(1, len(network.low) // _ROWS)
-    limit = max(1, work.left // price_of_one)
+    limit = work.left // price_of_one
     options = _OPTIONS | {"presolve": "off", "simplex_iteration_limit": limit}
     highs = new_highs(options)
     _check(highs.passModel(_model(network, cost, used)))

@@ -73,7 +73,7 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     if not rows:
         no_members = np.full(total, NO_MEMBER)
         return OwnershipClaims(no_members, no_members)
-        # No partition has such an ID, and an array cannot hold it.
+    # No partition has such an ID, and an array cannot hold it.
     rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
     member, topic, claimed = flatten_partitions(rows)
     exists = claimed < sizes[topic]

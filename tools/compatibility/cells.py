@@ -14,6 +14,12 @@ from rackassign.testing.topics import create_topic
 
 BEGIN, END = "<!-- begin compatibility -->\n", "<!-- end compatibility -->\n"
 
+COVERS = """\
+This page covers versions of Kafka's brokers. [Clients and Python versions](clients.md) covers versions of Python and of
+the client libraries.
+"""
+"""What the page has above its tables."""
+
 
 class NotOnThisVersionError(Exception):
     """What a check is about does not exist in a version of Kafka; the message is the reason in one line."""
@@ -97,7 +103,7 @@ Results = Mapping[str, Mapping[str, Cell]]
 
 
 def markdown(checks: Sequence[Check], results: Results) -> str:
-    """Return the table of all results, and the reasons below it."""
+    """Return the table of all results, with what the page covers above it and the reasons below it."""
     versions = list(results)
     rows = [["feature", *versions], ["---", *["---"] * len(versions)]]
     rows += [[c.feature, *("yes" if results[v][c.name].works else "no" for v in versions)] for c in checks]
@@ -107,7 +113,8 @@ def markdown(checks: Sequence[Check], results: Results) -> str:
         for check in checks
         for span, cell in _spans(versions, [results[version][check.name] for version in versions])
     )
-    return f"{table}\n\n## Reasons\n\n| feature | Kafka | works | observed |\n| --- | --- | --- | --- |\n{reasons}\n"
+    headings = "| feature | Kafka | works | observed |\n| --- | --- | --- | --- |"
+    return f"{COVERS}\n{table}\n\n## Reasons\n\n{headings}\n{reasons}\n"
 
 
 def write(file: Path, text: str) -> None:

@@ -23,6 +23,12 @@ from tools.matrix.versions import BELOW, CLIENTS, UNSUPPORTED
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = ROOT / "docs" / "reference" / "clients.md"
 
+COVERS = """\
+This page covers versions of Python and of the client libraries. [Compatibility](compatibility.md) covers versions of
+Kafka's brokers.
+"""
+"""What the page has above its tables."""
+
 
 class Runs(Protocol):
     """What runs suites of an environment."""
@@ -67,7 +73,7 @@ def run_environment(
     if interpreter is None:
         reason = f"no interpreter of Python {environment.python}"
         print(f"{environment.name}: not run: {reason}", flush=True)
-        missing = Result(Verdict.NOT_RUN, reason, 0, 0, today(), results.versions(environment))
+        missing = Result(Verdict.NOT_RUN, reason, 0, 0, today(), results.versions(environment), "")
         return {(environment.name, suite): missing for suite in suites}
     done: dict[Cell, Result] = {}
     for suite, result in runner.run(environment, interpreter, suites):
@@ -90,7 +96,7 @@ def record(found: Mapping[Cell, Result], file: Path, page: Path) -> None:
 
 def write_page(known: Mapping[Cell, Result], page: Path) -> None:
     """Write the tables into the page, between their marks."""
-    write_markdown(page, "matrix", results.sheets(environments(), known))
+    write_markdown(page, "matrix", results.sheets(environments(), known), above=COVERS)
 
 
 def exit_code(found: Mapping[Cell, Result], *, strict: bool) -> int:

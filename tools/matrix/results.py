@@ -32,6 +32,7 @@ class Result:
         seconds: How long the tests ran.
         date: Day of the run, as in `2026-11-23`.
         versions: Python and pins of the environment, as `versions` returns them.
+        kafka: Version of the brokers, as in `4.4.0`; empty if no test ran.
     """
 
     verdict: Verdict
@@ -40,6 +41,7 @@ class Result:
     seconds: int
     date: str
     versions: str
+    kafka: str
 
     def __post_init__(self) -> None:
         if self.verdict is not Verdict.YES and not self.reason:
@@ -82,10 +84,10 @@ def result_of(environment: Environment, suite: str, results: Mapping[Cell, Resul
     """Return the result of a cell: "not run" if there is none with the versions of the environment."""
     of = versions(environment)
     if reason := UNSUPPORTED.get((environment.name, suite)):
-        return Result(Verdict.NO, reason, 0, 0, "", of)
+        return Result(Verdict.NO, reason, 0, 0, "", of, "")
     result = results.get((environment.name, suite))
     if result is None or result.versions != of:
-        return Result(Verdict.NOT_RUN, "no run yet", 0, 0, "", of)
+        return Result(Verdict.NOT_RUN, "no run yet", 0, 0, "", of, "")
     return result
 
 
@@ -95,7 +97,7 @@ def sheets(environments: list[Environment], results: Mapping[Cell, Result]) -> l
     return [
         Sheet(
             "Python versions, with the oldest clients and with the newest",
-            ("Python", *SUITES, "date", "command"),
+            ("Python", *SUITES, "Kafka", "date", "command"),
             [_python_row(environment, results) for environment in everything],
         ),
         *(_client_sheet(client, environments, results) for client in CLIENTS),
@@ -108,7 +110,8 @@ def _python_row(environment: Environment, results: Mapping[Cell, Result]) -> tup
         f"{version} {result.text()}" if (version := environment.version(suite)) else result.text()
         for suite, result in found.items()
     ]
-    return (environment.python, *cells, max(result.date for result in found.values()), command(environment))
+    kafka = ", ".join(sorted({result.kafka for result in found.values()} - {""}))
+    return (environment.python, *cells, kafka, max(result.date for result in found.values()), command(environment))
 
 
 def _client_sheet(client: str, environments: list[Environment], results: Mapping[Cell, Result]) -> Sheet:
@@ -119,10 +122,9 @@ def _client_sheet(client: str, environments: list[Environment], results: Mapping
         having.sort(key=lambda e: result_of(e, client, results).verdict is Verdict.NOT_RUN)
         result = result_of(having[0], client, results)
         seconds = f"{result.seconds} s" if result.seconds else ""
-        rows.append(
-            (version, having[0].python, result.text(), str(result.passed), seconds, result.date, command(having[0]))
-        )
-    return Sheet(client, ("version", "Python", "works", "tests passed", "time", "date", "command"), rows)
+        ran = (str(result.passed), seconds, result.date, command(having[0]))
+        rows.append((version, having[0].python, result.kafka, result.text(), *ran))
+    return Sheet(client, ("version", "Python", "Kafka", "works", "tests passed", "time", "date", "command"), rows)
 
 
 def command(environment: Environment) -> str:

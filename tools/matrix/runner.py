@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rackassign.testing.local.versions import KAFKA_VERSION
 from tools.matrix.environments import SUITES, Environment
 from tools.matrix.results import Result, Verdict, versions
 
@@ -113,7 +114,8 @@ class Runner:
         """
         python, problem = self._install(environment, interpreter)
         if problem:
-            yield from ((suite, _result(environment, Report(0, Verdict.NO, problem), 0)) for suite in suites)
+            missing = Result(Verdict.NO, problem, 0, 0, today(), versions(environment), "")
+            yield from ((suite, missing) for suite in suites)
             return
         verdicts = set()
         for suite in suites:
@@ -154,7 +156,9 @@ class Runner:
         began = time.monotonic()
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES[suite].tests]
         code, output = self._logged(command, f"{environment.name}-{suite}", HANG_S)
-        return _result(environment, read_report(output, code), round(time.monotonic() - began))
+        report, seconds = read_report(output, code), round(time.monotonic() - began)
+        of = versions(environment)
+        return Result(report.verdict, report.reason, report.passed, seconds, today(), of, KAFKA_VERSION)
 
     def _logged(self, command: list[str], name: str, limit: float) -> tuple[int, str]:
         """Run a command with its output in a log file; return its exit code and the output."""
@@ -180,7 +184,3 @@ def _project() -> str:
 def today() -> str:
     """Return the day in UTC, as in `2026-11-23`."""
     return dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-
-
-def _result(environment: Environment, report: Report, seconds: int) -> Result:
-    return Result(report.verdict, report.reason, report.passed, seconds, today(), versions(environment))

@@ -1,7 +1,8 @@
 """Mutants of a source file: each differs from it in one expression or one statement.
 
-Not changed are annotations, decorators, docstrings, f-strings, and what stands below `if TYPE_CHECKING`: a change there
-has no effect on what a program computes.
+Not changed are annotations, decorators, docstrings, f-strings, what stands below `if TYPE_CHECKING`, and whether `zip`
+is strict: a change there has no effect on what a program computes. `return False` does not become `return None`, which
+hardly any caller can tell from it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 _ANNOTATED = frozenset({"annotation", "returns", "decorator_list"})
 _SKIPPED = (ast.JoinedStr, ast.Import, ast.ImportFrom)
+_UNCHANGED_KEYWORD = "strict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ Change = tuple[str, Node, str, str]
 def _changes(node: ast.AST, where: str) -> Iterator[Change]:
     if isinstance(node, _SKIPPED) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
         return
+    if isinstance(node, ast.keyword) and node.arg == _UNCHANGED_KEYWORD:
+        return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         where = f"{where}.{node.name}" if where else node.name
     if isinstance(node, ast.expr):
@@ -157,7 +161,7 @@ def _statements(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.Return):
         if node.value is None:
             yield "pass"
-        elif not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        elif not (isinstance(node.value, ast.Constant) and (node.value.value is None or node.value.value is False)):
             yield "return None"
     elif _can_be_left_out(node):
         yield "pass"

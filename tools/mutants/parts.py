@@ -33,17 +33,27 @@ class Part:
 
 PARTS = (
     Part("wire", ("rackassign/wire",), ("tests/unit/wire",)),
-    Part("strategies", ("rackassign/strategies",), ("tests/unit/strategies",)),
-    Part("solver", ("rackassign/solver",), ("tests/unit/solver",)),
+    # What plans are is tested with the solver, and what they are when time is over with the strategies.
+    Part("strategies", ("rackassign/strategies",), ("tests/unit/strategies", "tests/unit/solver/test_solver.py")),
+    Part("solver", ("rackassign/solver",), ("tests/unit/solver", "tests/unit/strategies/test_time_limit.py")),
     Part(
         "rack-monitor",
         ("rackassign/clients/common/rack_monitor.py",),
         # What connects it to a client is tested with the assignors.
         (
             "tests/unit/clients/common/test_rack_monitor.py",
+            "tests/unit/clients/common/test_monitoring_leader.py",
             "tests/unit/clients/aiokafka/test_assignors.py",
             "tests/unit/clients/kafka_python/test_sticky_assignors.py",
         ),
     ),
-    Part("reassignment", ("rackassign/reassignment",), ("tests/unit/reassignment",)),
+    Part(
+        "reassignment",
+        ("rackassign/reassignment",),
+        (
+            "tests/unit/reassignment",
+            "tests/unit/cli/commands/test_reassign.py",
+            "tests/unit/placement/test_validated_placer.py",
+        ),
+    ),
 )

@@ -39,6 +39,8 @@ class Chooser:
 class Recorder:
     """Writes the tests of each line, by file, and the CPU seconds of each test; for `coverage run -m pytest`.
 
+    The empty ID has the CPU seconds before the first test, for imports and the collection of tests.
+
     Args:
         written: File to write.
         root: Root of the project.
@@ -59,6 +61,7 @@ class Recorder:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._coverage.switch_context(item.nodeid)
         start = time.process_time()
+        self._seconds.setdefault("", start)
         try:
             return (yield)
         finally:

@@ -50,7 +50,7 @@ class Baseline:
 
     Args:
         lines: IDs of tests by line by file; the empty ID stands for what runs when a module is imported.
-        seconds: CPU seconds of each test.
+        seconds: CPU seconds of each test; those of the empty ID pass before the first test.
     """
 
     lines: dict[str, dict[int, frozenset[str]]]
@@ -70,7 +70,8 @@ class Baseline:
         """
         of_file = self.lines.get(mutant.file, {})
         tests = of_file.get(mutant.line, frozenset())
-        if tests == {""}:
+        # The first line is executed by the import only: with no test, or with the first one that uses the module.
+        if tests and tests <= of_file[min(of_file)]:
             tests = frozenset().union(*of_file.values())
         return sorted(tests - {""}, key=lambda test: (self.seconds.get(test, 0.0), test))
 
@@ -80,16 +81,17 @@ class Copy:
 
     Args:
         root: Root of the project to copy.
-        start_cpu_s: CPU seconds that a run may take besides its tests: imports and collection.
+        more_cpu_s: CPU seconds that a run may take besides `_FACTOR` times those without a mutant.
     """
 
-    def __init__(self, root: Path = ROOT, *, start_cpu_s: float = 30.0) -> None:
+    def __init__(self, root: Path = ROOT, *, more_cpu_s: float = 2.0) -> None:
         self._root = root
-        self._start_cpu_s = start_cpu_s
+        self._more_cpu_s = more_cpu_s
 
     def __enter__(self) -> Self:
         self._held = tempfile.TemporaryDirectory(prefix="mutants-")
         self.path = Path(self._held.name) / "project"
+        self._bytecode = Path(self._held.name) / "bytecode"
         shutil.copytree(self._root, self.path, ignore=_IGNORED)
         return self
 
@@ -103,7 +105,12 @@ class Copy:
             BaselineError: A test fails.
         """
         written = self.path.parent / f"{part.name}.json"
-        environment = {"MUTANTS_RECORD": str(written), "COVERAGE_FILE": str(written.with_suffix(".coverage"))}
+        environment = {
+            "MUTANTS_RECORD": str(written),
+            "COVERAGE_FILE": str(written.with_suffix(".coverage")),
+            # Empty is as good as not set: the runs of all mutants load what this one compiles.
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         under = ("-m", "coverage", "run", "--rcfile=", f"--include={self.path}/*", f"--omit={self.path}/tests/*")
         ran = self._pytest(part.tests, environment, under=under)
         if ran.returncode:
@@ -122,21 +129,21 @@ class Copy:
         if not tests:
             return Verdict.NOT_COVERED
         file = self.path / mutant.file
-        before = file.read_bytes()
-        # The size of the file and the second of its change may be those of the cached bytecode.
-        for cached in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
-            cached.unlink()
+        before, changed_ns = file.read_bytes(), file.stat().st_mtime_ns
         file.write_bytes(mutant.apply(before))
+        # Bytecode is valid for a size and a second: the size may be the same, so the second is another one.
+        os.utime(file, ns=(changed_ns, changed_ns + 10**10))
         try:
             return self._verdict(tests, baseline, wall_s)
         finally:
             file.write_bytes(before)
+            os.utime(file, ns=(changed_ns, changed_ns))
             shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)
 
     def _verdict(self, tests: list[str], baseline: Baseline, wall_s: float) -> Verdict:
         chosen = self.path.parent / "chosen.json"
         chosen.write_text(json.dumps(tests), "utf-8")
-        cpu_s = self._start_cpu_s + _FACTOR * sum(baseline.seconds.get(test, 0.0) for test in tests)
+        cpu_s = self._more_cpu_s + _FACTOR * sum(baseline.seconds.get(test, 0.0) for test in ("", *tests))
         files = sorted({test.partition("::")[0] for test in tests})
         limit_s = min(wall_s, _WALL_FACTOR * cpu_s)
         environment = {"MUTANTS_CHOSEN": str(chosen), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -170,7 +177,7 @@ class Copy:
             ran = subprocess.run(
                 command,
                 cwd=self.path,
-                env=os.environ | {"PYTHONPATH": path} | environment,
+                env=os.environ | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._bytecode)} | environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=wall_s,

@@ -86,7 +86,7 @@ def run(
         parts: Parts by name.
         copy: What runs the tests.
         equivalent: Mutants that no test can find.
-        seconds: Wall-clock seconds after which no mutant is begun.
+        seconds: Wall-clock seconds after which no mutant is begun; the tests without a mutant are not counted.
         said: Receives a line for each mutant that is missed, as soon as it is.
         now: Clock.
 
@@ -98,7 +98,9 @@ def run(
     baselines: dict[str, Baseline] = {}
     for name, mutant in chosen:
         if name not in baselines:
+            begun = now()
             baselines[name] = copy.baseline(parts[name])
+            end += now() - begun
         left = end - now()
         if left <= 0:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -63,16 +64,30 @@ class Members:
 
     def end(self) -> None:
         """End all as a service is ended, and check that they do."""
-        for process in self.running.values():
+        for name, process in self.running.items():
+            # One that was started just now would be killed by it.
+            wait_until(
+                lambda process=process: process.poll() is not None or _heeds_sigterm(process.pid),  # type: ignore[misc]
+                f"{name} can be ended",
+                timeout_s=_TIMEOUT_S,
+            )
             process.terminate()
         for name, process in self.running.items():
-            assert process.wait(_END_S) == 0, self.output(name)
+            code = process.wait(_END_S)
+            assert code == 0, f"{name} ended with {code}: {self.output(name)}"
         self.running.clear()
 
     def close(self) -> None:
         for process in self.running.values():
             process.kill()
             process.wait()
+
+
+def _heeds_sigterm(pid: int) -> bool:
+    """Return whether a process has a handler for SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def records(bootstrap: str, topic: str, partition: int) -> list[Any]:

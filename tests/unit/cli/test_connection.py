@@ -7,7 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+)
 
 from rackassign.admin.authorization import (
     REFUSALS,
@@ -221,4 +227,19 @@ def test_a_rejection_counts_more_than_a_lost_connection_before_it(monkeypatch: p
 
     monkeypatch.setattr("kafka.KafkaAdminClient", rejected)
     with pytest.raises(KafkaUnavailableError, match="Authentication failed"), admin_client("127.0.0.1:1"):
+        pass
+
+
+def test_a_client_that_is_disconnected_is_told_why_that_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def disconnected(**_: object) -> None:
+        log = logging.getLogger("kafka.net.manager")
+        log.warning("failed: %s", KafkaConnectionError("socket disconnected"))
+        log.warning("failed: %s", RequestTimedOutError("Request timed out after 39 ms"))
+        raise KafkaTimeoutError("Unable to bootstrap")
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", disconnected)
+    told = (
+        "does not respond: .*socket disconnected; brokers disconnect clients whose login or security.protocol is wrong"
+    )
+    with pytest.raises(KafkaUnavailableError, match=told), admin_client("127.0.0.1:1"):
         pass

@@ -5,32 +5,40 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 CODE = """
-import signal, sys
+import signal, time
 from rackassign.cli.signals import {name}
 # Under nohup, which the tests may be run with, it would be ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with {name}():
     print("up", flush=True)
+    # pause() would not return for a signal that arrives just before it.
     while True:
-        signal.pause()
+        time.sleep(0.05)
 """
 ENDS = {"terminate_as_interrupt": -signal.SIGINT, "terminate_as_exit": 0}
 
 
-def started(name: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+@contextmanager
+def started(name: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         [sys.executable, "-c", CODE.format(name=name)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            # Popen waits without a limit for a process that goes on.
+            process.kill()
 
 
 @pytest.mark.parametrize("name", sorted(ENDS))

@@ -34,6 +34,7 @@ from rackassign.reassignment import (
 )
 from rackassign.reassignment.evenness import UnevenError, check_even
 from rackassign.reassignment.kafka_json import plan_from_json, read_reassignment, write_reassignment
+from rackassign.reassignment.planner import plan_from_lists
 from tests.helpers.builders import SELECTOR, cluster, group, member
 from tests.helpers.examples import examples
 
@@ -402,6 +403,8 @@ def test_lists_of_another_tool_are_taken_and_given() -> None:
         ({"version": 1, "partitions": {}}, "partitions: expected an array"),
         ({"version": 1, "partitions": [7]}, r"partitions\[0\]: expected an object"),
         ({"version": 1, "partitions": [{"partition": 0}]}, r"partitions\[0\].topic"),
+        ({"version": 1, "partitions": [{"topic": 7, "partition": 0, "replicas": [1]}]}, r"partitions\[0\].topic"),
+        ({"version": 1, "partitions": [{"topic": "", "partition": 0, "replicas": [1]}]}, r"partitions\[0\].topic"),
         ({"version": 1, "partitions": [{"topic": "t", "partition": -1}]}, r"partitions\[0\].partition"),
         ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": []}]}, r"\[0\].replicas"),
         ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}, "listed twice"),
@@ -410,6 +413,13 @@ def test_lists_of_another_tool_are_taken_and_given() -> None:
 def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_reassignment(value)
+
+
+def test_lists_that_partitions_have_already_are_no_change() -> None:
+    seen = state(t=[[1, 3], [3, 5], [5, 1]], in_flight=frozenset({place(2)}))
+    found = plan_from_lists(seen, {place(0): (1, 3), place(1): (3, 6), place(2): (1, 5)})
+    assert found.moves == {place(1): ReplicaMove((3, 5), (3, 6))}
+    assert set(found.skipped) == {place(2)}
 
 
 @pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])

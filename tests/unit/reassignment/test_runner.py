@@ -11,7 +11,16 @@ import pytest
 
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import state_file
-from rackassign.reassignment import ExecutionLimits, Journal, Progress, ReassignmentRunner, ReplicaMove, runner, service
+from rackassign.reassignment import (
+    ExecutionLimits,
+    Journal,
+    Progress,
+    ReassignmentRequest,
+    ReassignmentRunner,
+    ReplicaMove,
+    runner,
+    service,
+)
 from rackassign.reassignment.batches import ProgressCallback
 from rackassign.reassignment.journal import open_exclusive, read, write
 from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
@@ -67,3 +76,7 @@ def test_what_failed_is_executed_again_while_brokers_are_awaited(
         ).apply(journal, wait_for_brokers=30)
     assert (outcome.result.failed, stage.lists(), problems) == ({}, {TP: (1, 3)}, [])
     assert [progress[-1].settled for progress in shown] == [1, 1]
+
+
+def test_a_request_without_anything_is_the_default_one() -> None:
+    assert ReassignmentRequest.read({}) == ReassignmentRequest()

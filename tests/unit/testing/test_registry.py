@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,22 +17,29 @@ from rackassign.errors import ConfigError
 from rackassign.testing.registry import ControlAddress, find_registered, register
 
 OWNER = """
-import signal, sys
+import signal, sys, time
 from rackassign.testing.registry import ControlAddress, register
 def end(*_): sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 with register("mine") as registration:
     registration.announce(ControlAddress(7, "secret"))
     print("up", flush=True)
-    signal.pause()
+    # pause() would not return for a signal that arrives just before it.
+    while True:
+        time.sleep(0.05)
 """
 
 
-def owner() -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
+@contextmanager
+def owner() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            # Popen waits without a limit for a process that goes on.
+            process.kill()
 
 
 def files(cache: Path) -> list[str]:
@@ -42,7 +51,7 @@ def test_a_registered_cluster_is_found_and_ended(cache: Path) -> None:
         assert found is not None
         assert found.address == ControlAddress(7, "secret")
         found.end()
-        assert process.wait() == 0
+        assert process.wait(300) == 0
     assert files(cache) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rackassign.testing import VERSIONS
 from tools.compatibility.__main__ import CHECKS, DOCUMENT, last_patches
-from tools.compatibility.cells import BEGIN, END, Cell, Check, NotOnThisVersionError, markdown, result, write
+from tools.compatibility.cells import BEGIN, COVERS, END, Cell, Check, NotOnThisVersionError, markdown, result, write
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def test_adjacent_versions_with_equal_results_share_a_reason() -> None:
     old, new = Cell(works=False, reason="a | b"), Cell(works=True, reason="fine")
     check = Check("c", "a feature", lambda _: "")
     text = markdown([check], {"3.5.2": {"c": old}, "3.7.2": {"c": old}, "4.0.2": {"c": new}})
-    assert "| feature | 3.5.2 | 3.7.2 | 4.0.2 |\n" in text
+    assert text.startswith(f"{COVERS}\n| feature | 3.5.2 | 3.7.2 | 4.0.2 |\n")
     assert "| a feature | no | no | yes |\n" in text
     assert "| a feature | 3.5.2 to 3.7.2 | no | a \\| b |\n| a feature | 4.0.2 | yes | fine |\n" in text
 
@@ -58,6 +58,12 @@ def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="marks"):
         write(page, "new\n")
     assert page.read_text("utf-8") == "no marks\n"
+
+
+def test_the_page_links_to_that_of_clients_whenever_it_is_written() -> None:
+    assert "[Clients and Python versions](clients.md)" in COVERS
+    assert (DOCUMENT.parent / "clients.md").exists()
+    assert f"{BEGIN}\n{COVERS}\n| feature |" in DOCUMENT.read_text("utf-8")
 
 
 def test_the_page_has_every_feature_on_the_last_patch_of_every_minor_version() -> None:

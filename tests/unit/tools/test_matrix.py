@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from rackassign.testing.local.versions import KAFKA_VERSION
 from tools.matrix import __main__ as program
 from tools.matrix import newer as index
 from tools.matrix import results
@@ -45,7 +46,7 @@ SKIPPED [1] tests/helpers/java.py:12: no Java of version 17
 
 
 def result(verdict: Verdict = Verdict.YES, reason: str = "", *, of: Environment = ALONE) -> Result:
-    return Result(verdict, reason, 5, 10, "2026-11-23", versions(of))
+    return Result(verdict, reason, 5, 10, "2026-11-23", versions(of), "4.4.0")
 
 
 class Recorded:
@@ -242,6 +243,7 @@ def test_a_python_that_makes_no_environment_is_no(tmp_path: Path) -> None:
     broken = executable(tmp_path / "python", "echo 'ERROR: no matching distribution'; exit 1")
     found = dict(Runner(tmp_path / "cache").run(ALONE, broken, ("aiokafka",)))
     assert found["aiokafka"].text() == "no: not installable: no matching distribution"
+    assert found["aiokafka"].kafka == ""
     assert (tmp_path / "cache" / "logs" / "aiokafka-0.13.0-install.log").exists()
 
 
@@ -265,6 +267,7 @@ def test_the_environment_of_a_cell_that_works_is_removed_unless_it_is_kept(
     interpreter = executable(tmp_path / "python", FAKE_VENV)
     found = dict(Runner(tmp_path / "cache", keep=keep).run(ALONE, interpreter, ("aiokafka",)))
     assert (found["aiokafka"].verdict, found["aiokafka"].passed) == (Verdict.YES, 3)
+    assert found["aiokafka"].kafka == KAFKA_VERSION
     assert (tmp_path / "ran").read_text(encoding="utf-8") == "\n"
     assert (tmp_path / "cache" / "venvs" / ALONE.name).exists() == keep
 
@@ -291,7 +294,7 @@ def test_a_cell_that_is_not_run_keeps_its_earlier_result(tmp_path: Path) -> None
 
 
 def test_a_result_of_other_versions_does_not_count() -> None:
-    older = Result(Verdict.YES, "", 5, 10, "2026-01-01", "Python 3.10, kafka-python 3.0.4")
+    older = Result(Verdict.YES, "", 5, 10, "2026-01-01", "Python 3.10, kafka-python 3.0.4", "4.4.0")
     assert result_of(OLDEST, "core", {("oldest", "core"): older}).text() == "not run: no run yet"
 
 
@@ -299,7 +302,31 @@ def test_a_version_is_proven_by_an_environment_that_ran() -> None:
     ran = next(e for e in environments() if e.name == "python-3.12")
     known = {(ran.name, "aiokafka"): result(of=ran)}
     sheet = next(sheet for sheet in sheets(environments(), known) if sheet.title == "aiokafka")
-    assert sheet.rows[-1][:4] == ("0.14.0", "3.12", "yes", "5")
+    assert sheet.rows[-1][:5] == ("0.14.0", "3.12", "4.4.0", "yes", "5")
+
+
+def test_a_row_has_the_versions_of_kafka_that_its_results_are_from() -> None:
+    old = Result(Verdict.YES, "", 5, 10, "2026-11-23", versions(OLDEST), "4.3.0")
+    found = {("oldest", "aiokafka"): result(of=OLDEST), ("oldest", "kafka-python"): old}
+    pythons, *clients = sheets(environments(), found)
+    assert dict(zip(pythons.headings, pythons.rows[0], strict=True))["Kafka"] == "4.3.0, 4.4.0"
+    rows = {sheet.title: dict(zip(sheet.headings, sheet.rows[0], strict=True)) for sheet in clients}
+    assert {title: row["Kafka"] for title, row in rows.items()} == {
+        "kafka-python": "4.3.0",
+        "aiokafka": "4.4.0",
+        "confluent-kafka": "",
+        "pyspark": "",
+    }
+
+
+def test_the_page_links_to_that_of_kafka_versions_whenever_it_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    program.write_page({}, page)
+    fixed = f"<!-- begin matrix -->\n\n{program.COVERS}\n**Python versions"
+    assert "[Compatibility](compatibility.md)" in program.COVERS
+    assert (program.PAGE.parent / "compatibility.md").exists()
+    assert fixed in page.read_text(encoding="utf-8")
+    assert fixed in program.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_documentation_has_the_recorded_results(tmp_path: Path) -> None:
@@ -307,6 +334,24 @@ def test_the_documentation_has_the_recorded_results(tmp_path: Path) -> None:
     page.write_text(program.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert program.main(["--table", "--page", str(page)]) == 0
     assert page.read_text(encoding="utf-8") == program.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_package_names_the_pythons_of_the_matrix_and_none_that_failed() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'"Programming Language :: Python :: (\d\.\d+)"', project) == [*PYTHONS]
+    assert f'requires-python = ">={PYTHONS[0]}"' in project
+    known = results.read(program.RESULTS)
+    cells = [(e, suite) for e in environments() for suite in e.suites if len(e.suites) > 1]
+    assert [(e.name, suite) for e, suite in cells if result_of(e, suite, known).verdict is Verdict.NO] == []
+
+
+def test_the_weekly_job_installs_each_python_and_starts_with_that_of_the_clients() -> None:
+    job = (ROOT / ".github" / "workflows" / "matrix.yml").read_text(encoding="utf-8")
+    installed = re.findall(r"^ {12}(\d\.\d+)$", job, re.MULTILINE)
+    assert sorted(installed) == sorted(PYTHONS)
+    assert installed[-1] == PYTHON_OF_CLIENTS
+    for kept in (program.RESULTS, program.PAGE):
+        assert f"            {kept.relative_to(ROOT)}\n" in job
 
 
 def test_newer_versions_are_later_patches_and_later_minors_within_the_range() -> None:

@@ -75,6 +75,7 @@ def changes(source: str) -> list[str]:
         ("def f():\n    return a", {"return a -> return None"}),
         ("def f():\n    return", {"return -> pass"}),
         ("def f():\n    return None", set()),
+        ("def f():\n    return False", {"False -> True"}),
         ("raise a", {"raise a -> pass"}),
         ("a.b = c", {"a.b = c -> pass"}),
         ("a += b", {"a += b -> pass"}),
@@ -93,6 +94,7 @@ def test_operators(source: str, expected: set[str]) -> None:
         'x = f"{a + 1}"',
         '"""Text."""',
         "if TYPE_CHECKING:\n    x = 1",
+        "x = zip(a, b, strict=True)",
     ],
 )
 def test_what_does_not_change_the_computation_is_left(source: str) -> None:
@@ -161,6 +163,8 @@ class Scripted:
 
     def baseline(self, part: Part) -> Baseline:
         assert part.name == "a"
+        # Longer than any time limit here, as on a busy machine.
+        self.time += 1000
         return Baseline({}, {})
 
     def judge(self, mutant: Mutant, baseline: Baseline, wall_s: float) -> Verdict:
@@ -203,7 +207,7 @@ def test_a_run_shows_what_is_missed_and_not_listed() -> None:
     assert row == ["a", "40", "5", "1", "1", "1", "1", "1"]
 
 
-def test_a_run_ends_with_its_time() -> None:
+def test_a_run_ends_with_its_time_of_which_the_tests_without_a_mutant_are_no_part() -> None:
     results, _ = judged(dict.fromkeys("abcdef", Verdict.KILLED), seconds=3)
     assert sum(results.counts.values()) == 3
 
@@ -234,7 +238,7 @@ def of(part: Part, root: Path, *wanted: str) -> Iterator[Mutant]:
 def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     root = project()
     before = {file: file.read_bytes() for file in root.rglob("*.py")}
-    with Copy(root, start_cpu_s=3) as copy:
+    with Copy(root) as copy:
         baseline = copy.baseline(PART)
         expected = {
             "points < LIMIT -> points <= LIMIT": Verdict.SURVIVED,
@@ -260,6 +264,51 @@ def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) 
     assert sorted(baseline.tests_of(of_module)) == [
         "tests/test_grades.py::test_count_down",
         "tests/test_grades.py::test_grades",
+    ]
+
+
+def test_a_mutant_of_the_same_size_is_not_hidden_by_compiled_code_that_all_runs_share(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    root = project("from package.calls import made\n\n\ndef test_made():\n    assert made() == [1]\n")
+    source = root / "package/calls.py"
+    source.write_text("def made():\n    found = []\n    a = found.append\n    a(1)\n    return found\n", "utf-8")
+    with Copy(root) as copy:
+        baseline = copy.baseline(PART)
+        (mutant,) = of(PART, root, "a(1) -> pass")
+        assert len(mutant.apply(source.read_bytes())) == source.stat().st_size
+        compiled = set(copy.path.parent.rglob("calls.*.pyc"))
+        assert len(compiled) == 1
+        assert not copy.path.joinpath("package/__pycache__").exists()
+        before = copy.path.joinpath("package/calls.py").stat().st_mtime_ns
+        assert copy.judge(mutant, baseline, 600) is Verdict.KILLED
+        assert set(copy.path.parent.rglob("calls.*.pyc")) == compiled
+        # What was compiled before is valid for the next mutant, which may be in another file.
+        assert copy.path.joinpath("package/calls.py").stat().st_mtime_ns == before
+
+
+LATE = """
+def test_first():
+    from package.grades import grade
+    assert grade(1) == "low"
+
+
+def test_second():
+    from package.grades import count_down
+    assert count_down(4) == 0
+"""
+
+
+def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Callable[..., Path]) -> None:
+    root = project(LATE)
+    with Copy(root) as copy:
+        baseline = copy.baseline(PART)
+    (in_function, of_module) = of(PART, root, "left > 0 -> left >= 0", "2 -> 3")
+    assert baseline.tests_of(in_function) == ["tests/test_grades.py::test_second"]
+    assert sorted(baseline.tests_of(of_module)) == [
+        "tests/test_grades.py::test_first",
+        "tests/test_grades.py::test_second",
     ]
 
 

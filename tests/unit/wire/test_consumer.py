@@ -218,3 +218,12 @@ def test_a_topic_that_is_repeated_takes_time_that_grows_with_the_bytes() -> None
 def test_many_assignments_are_encoded_as_each_by_itself(many: list[dict[str, tuple[int, ...]]]) -> None:
     for version in range(4):
         assert encode_assignments(many, version) == [encode_assignment(Assignment(of), version) for of in many]
+
+
+def test_a_string_that_is_not_utf_8_is_refused_with_its_place() -> None:
+    data = encode_subscription(Subscription(("topic",), rack="rack"))
+    for text, what in ((b"rack", "the rack"), (b"topic", "a topic")):
+        place = data.index(text) + 2
+        with pytest.raises(WireError, match=f"{what} is not UTF-8") as caught:
+            decode_subscription(data[:place] + b"\xff" + data[place + 1 :])
+        assert caught.value.offset == place

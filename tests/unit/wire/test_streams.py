@@ -162,6 +162,14 @@ def test_what_a_version_has_no_room_for_is_refused() -> None:
             decode_streams(version.to_bytes(4, "big", signed=True) + bytes(40))
 
 
+@pytest.mark.parametrize("version", [0, 12])
+def test_an_assignment_of_a_version_that_does_not_exist_is_refused(version: int) -> None:
+    with pytest.raises(WireError, match=f"version {version}: expected 1 to 11"):
+        encode_streams_assignment(StreamsAssignmentInfo(version=version))
+    with pytest.raises(WireError, match=f"version {version}: expected 1 to 11"):
+        decode_streams_assignment(version.to_bytes(4, "big") + bytes(80))
+
+
 def test_many_tasks_without_names_are_read_from_few_bytes() -> None:
     told = StreamsAssignmentInfo(tuple(TaskId(0, p) for p in range(50)), version=1)
     assert decode_streams_assignment(encode_streams_assignment(told)).active == told.active

@@ -59,6 +59,15 @@ def test_what_java_calls_a_change_is_one(now: Sequence[Sequence[int]], changed: 
     assert more.changed_from(before) == changed
 
 
+def test_changes_of_all_topics_count() -> None:
+    before = topology(JAVA)
+    changed = topology([[0, 2], [1, 2], [2, 0]])
+    for names in ("abc", "cab", "bca"):
+        then = replace(before, topics=dict.fromkeys(names, before.topics["t"]))
+        now = replace(then, topics={**then.topics, "b": changed.topics["t"], "new": before.topics["t"][:2]})
+        assert RackView.of(now, "any-replica").changed_from(RackView.of(then, "any-replica")) == 3
+
+
 def test_leaders_are_what_counts_where_only_leaders_are_read() -> None:
     before = RackView.of(topology(JAVA), "leader")
     assert RackView.of(topology([[0, 2], [1, 0], [2, 0]]), "leader").changed_from(before) == 0
@@ -188,6 +197,15 @@ def test_a_view_that_gains_nothing_is_looked_at_again_less_and_less_often() -> N
     assert cluster.pass_time(3600) == []
     # It is not asked for ever.
     assert cluster.refreshed <= before + 8
+
+
+def test_metadata_that_come_by_themselves_make_no_pause_shorter() -> None:
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
+    seen = topology([[0, 1], [1, 2], [2, 0]])
+    assert led.watch.check(1000.0, led.decided, seen) == CheckResult(again_s=1.0)
+    assert led.watch.check(1000.25, led.decided, seen) == CheckResult(again_s=0.75)
+    assert led.watch.check(1001.0, led.decided, seen) == CheckResult(again_s=2.0, refresh=True)
+    assert led.watch.check(1001.5, led.decided, seen) == CheckResult(again_s=1.5)
 
 
 def test_it_says_what_it_gains() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from dataclasses import replace
@@ -126,6 +127,28 @@ def test_with_more_dimensions_it_is_the_optimum_too(case: tuple[list[ItemDemand]
     assert placed.proven
     best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
     assert (uneven(placed.nodes, field), -placed.kept) == best
+
+
+def crowded(seed: int) -> tuple[list[ItemDemand], Topology]:
+    """Return more items than nodes, with a copy each, of which many nodes have one: even loads need exchanges."""
+    rng = random.Random(seed)
+    nodes, items = rng.randrange(3, 5), []
+    for _ in range(rng.randrange(4, 7)):
+        fixed = rng.randrange(-1, nodes)
+        held = rng.sample(range(nodes), rng.randrange(1, 3))
+        items.append(ItemDemand(fixed, 1, tuple(node for node in held if node != fixed)))
+    loads = Counter(item.fixed for item in items)
+    return items, Topology((1,) * nodes, tuple(loads[node] + rng.randrange(3) for node in range(nodes)), ())
+
+
+def test_copies_that_left_for_even_loads_return_along_cycles() -> None:
+    for seed in range(130):
+        items, field = crowded(seed)
+        placed = place_standbys(items, field)
+        check_sets(items, field, placed)
+        assert placed.proven
+        best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
+        assert (uneven(placed.nodes, field), -placed.kept) == best, seed
 
 
 def test_a_program_that_is_too_large_or_late_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

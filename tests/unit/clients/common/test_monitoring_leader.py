@@ -1,0 +1,305 @@
+"""What a leader's monitor requests of its client, and when: checks, metadata, and rejoins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
+from rackassign.clients.common.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
+from rackassign.racks import BrokerRackCache
+from rackassign.strategies import Options, plan_sticky
+from rackassign.util.log_once import WarnOnce
+
+FIRST, MOVED, COPYING = ([[0], [1], [2]], [[1], [2], [0]], [[0, 1], [1, 2], [2, 0]])
+"""Replicas of a topic: at first, after a reassignment, and with the old and the new ones."""
+
+LOG = "rackassign.test.monitor"
+
+
+def topology(replicas: list[list[int]]) -> Topology:
+    brokers = tuple(Broker(i, rack) for i, rack in enumerate("abc"))
+    return Topology(brokers, {"t": tuple(Partition(tuple(ids), ids[0]) for ids in replicas)})
+
+
+class Leader:
+    """A leader with its monitor: a client that is played, and its clock.
+
+    Args:
+        policy: That of the monitor.
+        spare_s: Seconds that the client can do without its thread.
+    """
+
+    def __init__(self, policy: RackChangePolicy | None = None, spare_s: float = 1.0) -> None:
+        self.now = 1000.0
+        self.spare = spare_s
+        self.early = 0.0
+        self.broken = False
+        self.view = self.there = topology(FIRST)
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+        self.looks: list[float] = []
+        self.refreshes: list[float] = []
+        self.rejoins: list[float] = []
+        self.limits: list[float | None] = []
+        self.topics: list[list[str]] = []
+        self.history = AssignmentHistory()
+        self.racks = BrokerRackCache()
+        log = logging.getLogger(LOG)
+        detector = RackChangeDetector(self.plan, Options(), policy or RackChangePolicy())
+        self.monitor = RackMonitor(detector, self.history, self.known, log, WarnOnce(log), clock=lambda: self.now)
+        self.generation = 0
+
+    def plan(self, group: Group, options: Options) -> Plan:
+        self.limits.append(options.time_limit_s)
+        return plan_sticky(group, options)
+
+    def known(self, cluster: Any, topics: Iterable[str]) -> Topology:
+        assert cluster == "cluster"
+        self.topics.append(list(topics))
+        self.looks.append(self.now - 1000)
+        if self.broken:
+            raise RuntimeError("changed")
+        return self.view
+
+    def lead(self) -> None:
+        """Complete a rebalance."""
+        self.generation += 1
+        members = tuple(Member(f"m{rack}", frozenset({"t"}), rack) for rack in "abc")
+        group = Group(self.view, (*members, Member("other", frozenset({"s", "r"}))))
+        plan = plan_sticky(group)
+        self.history.on_join()
+        self.history.propose(LeaderAssignment(plan.assignment, group=group, plan=plan))
+        self.history.commit(self.generation)
+        self.monitor.look_later(self.membership, self.racks)
+
+    def refresh(self) -> None:
+        """Let the client get metadata."""
+        self.view = self.there
+        self.racks.update(self.view.brokers)
+        self.monitor.refreshed(self.membership, self.racks)
+
+    @property
+    def membership(self) -> Any:
+        return self
+
+    def cluster(self) -> str:
+        return "cluster"
+
+    def session_timeout_s(self) -> float:
+        return 45.0
+
+    def spare_s(self) -> float:
+        return self.spare
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.calls.append((self.now + delay_s - self.early, callback))
+        self.early = 0.0
+
+    def refresh_metadata(self) -> None:
+        self.refreshes.append(self.now - 1000)
+        self.calls.append((self.now + 0.5, self.refresh))
+
+    def request_rejoin(self) -> None:
+        self.rejoins.append(self.now - 1000)
+
+    def pass_time(self, seconds: float) -> None:
+        """Call what is due until then."""
+        end = self.now + seconds
+        while self.calls and min(due for due, _ in self.calls) <= end:
+            first = min(self.calls, key=lambda call: call[0])
+            self.calls.remove(first)
+            self.now = first[0]
+            first[1]()
+        self.now = end
+
+
+def test_a_change_is_acted_upon_when_it_has_lasted_and_was_seen_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    leader = Leader()
+    leader.lead()
+    leader.pass_time(60)
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.pass_time(2)
+    assert leader.refreshes == []
+    leader.pass_time(1.4)
+    assert (leader.refreshes, leader.rejoins) == ([63.0], [])
+    leader.pass_time(0.2)
+    assert leader.rejoins == [63.5]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "replica racks of 3 partitions have changed: a rebalance makes 3 local instead of 0, 0 cross racks instead of"
+        " 3, and moves 3"
+    )
+    # Those of all members, each once.
+    assert leader.topics[0] == ["r", "s", "t"]
+
+
+def test_a_change_during_the_join_is_found_without_new_metadata() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.there = leader.view = topology(MOVED)
+    leader.pass_time(10)
+    assert leader.looks[0] == 3.0
+    assert len(leader.rejoins) == 1
+
+
+def test_the_first_check_knows_when_the_monitor_began() -> None:
+    """The metadata are as old as the monitor, at most, if none has come since."""
+    leader = Leader(RackChangePolicy(min_change_duration_s=3, min_interval_s=100))
+    leader.lead()
+    leader.view = leader.there = topology(MOVED)
+    leader.pass_time(3)
+    # First seen at 0, so after three seconds it is time to see it again.
+    assert (leader.looks, leader.refreshes) == ([3.0], [3.0])
+
+
+def test_a_request_that_has_no_effect_is_repeated_after_the_interval() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.pass_time(30)
+    assert leader.rejoins[0] == 3.5
+    assert [round(later - before) for before, later in zip(leader.rejoins, leader.rejoins[1:], strict=False)] == [
+        10,
+        10,
+    ]
+
+
+def test_after_a_requested_rebalance_new_metadata_are_requested_once() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.pass_time(4)
+    assert (leader.refreshes, len(leader.rejoins)) == ([3.0], 1)
+    leader.lead()
+    assert leader.refreshes == [3.0, 4.0]
+    leader.pass_time(60)
+    leader.lead()
+    leader.pass_time(60)
+    assert leader.refreshes == [3.0, 4.0]
+    assert len(leader.rejoins) == 1
+
+
+def test_checks_that_are_due_already_are_not_scheduled_again() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.there = topology(MOVED)
+    for _ in range(5):
+        leader.refresh()
+    assert len(leader.calls) == 1
+    leader.pass_time(1)
+    # Another view has to last as well, but one check at the time of the first is enough.
+    leader.there = topology(COPYING)
+    leader.refresh()
+    leader.refresh()
+    assert len(leader.calls) == 1
+
+
+def test_metadata_that_come_when_a_check_is_due_take_its_place() -> None:
+    leader = Leader()
+    leader.lead()
+    leader.pass_time(10)
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.now += 3
+    leader.refresh()
+    assert leader.rejoins == [13.0]
+    leader.looks.clear()
+    leader.pass_time(9)
+    assert leader.looks == []
+
+
+def test_after_a_check_that_is_made_a_little_early_there_is_another() -> None:
+    """Timers may have another clock, or a coarser one."""
+    leader = Leader()
+    leader.lead()
+    leader.pass_time(10)
+    leader.there = topology(MOVED)
+    leader.early = 0.25
+    leader.refresh()
+    leader.pass_time(5)
+    assert leader.rejoins == [13.5]
+
+
+def test_of_two_scheduled_checks_the_earlier_one_is_made() -> None:
+    leader = Leader(RackChangePolicy(min_change_duration_s=4, min_interval_s=5))
+    leader.lead()
+    leader.pass_time(4)
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.pass_time(3)
+    # The view changes after three seconds; after five it is checked, and not three seconds later.
+    leader.there = topology([[1], [2], [0, 1]])
+    leader.refresh()
+    leader.looks.clear()
+    leader.pass_time(20)
+    assert leader.rejoins[0] == pytest.approx(9.5)
+    assert len(leader.looks) == len(set(leader.looks))
+
+
+def test_the_client_gives_the_time_for_planning() -> None:
+    for spare, limit in ((1.0, 1.0), (60.0, 15.0)):
+        leader = Leader(RackChangePolicy(min_change_duration_s=0), spare)
+        leader.lead()
+        leader.there = topology(MOVED)
+        leader.refresh()
+        assert leader.limits == [limit]
+
+
+def test_a_broker_that_is_offline_keeps_its_rack() -> None:
+    leader = Leader()
+    leader.refresh()
+    leader.lead()
+    leader.there = Topology(leader.view.brokers[1:], leader.view.topics)
+    leader.refresh()
+    leader.pass_time(60)
+    assert leader.rejoins == []
+
+
+def test_a_member_that_does_not_lead_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    leader.monitor.look_later(leader.membership, leader.racks)
+    leader.there = topology(MOVED)
+    leader.refresh()
+    # One whose join could not be decoded has no group to compare with.
+    leader.history.propose(LeaderAssignment({}))
+    leader.history.commit(1)
+    leader.refresh()
+    assert (leader.calls, leader.looks) == ([], [])
+    assert not caplog.records
+
+
+def test_what_fails_is_logged_once_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    leader.lead()
+    leader.broken = True
+    leader.refresh()
+    leader.pass_time(10)
+    assert len(leader.looks) == 2
+    assert [record.getMessage() for record in caplog.records] == ["the racks of replicas cannot be monitored"]
+    assert "RuntimeError: changed" in caplog.text
+    # As soon as it works again, changes are found.
+    leader.broken = False
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.pass_time(10)
+    assert len(leader.rejoins) == 1
+
+
+def test_a_client_that_cannot_schedule_a_check_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader()
+    monkeypatch.setattr(leader, "call_later", None)
+    for _ in range(2):
+        leader.lead()
+    (record,) = caplog.records
+    assert record.getMessage() == "the racks of replicas cannot be monitored"
+    assert record.exc_info
