@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import Generator
 from pathlib import Path
@@ -20,11 +21,32 @@ LEAK = "unclosed <socket"
 """kafka-python forgets a connection that it is just making, or that was refused."""
 
 
+FIRST = ("/spark/", "/admin/test_permissions.py", "/testing/test_local_cluster.py")
+"""Tests that share what takes long to start: each at the beginning of what a worker gets, where no other worker
+takes tests away."""
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let no test fail for a socket that kafka-python has left open, in it or in another one before it."""
+    """Let no test fail for a socket that kafka-python has left open, and put tests where they are fast."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.filterwarnings(f"ignore:{LEAK}:ResourceWarning"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+    if workers > 1 and all(item.path.is_relative_to(HERE) for item in items):
+        items[:] = shared_out(items, workers)
+
+
+def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return tests in an order of which workers get equal parts, each of them with one of the first files in front."""
+    files = [[item for item in items if name in str(item.path)] for name in FIRST]
+    rest = [item for item in items if not any(item in of for of in files)]
+    ordered: list[pytest.Item] = []
+    for number, of in enumerate(files):
+        wanted = max(0, len(items) * number // workers - len(ordered))
+        ordered += rest[:wanted] + of
+        rest = rest[wanted:]
+    return ordered + rest
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.brokers
 RACKS = ("a", "b")
 
 
+@pytest.mark.long
 def test_secured_consumers_read_at_home_and_others_are_kept_out(
     make_cluster: MakeCluster, unique_name: Callable[[], str]
 ) -> None:

@@ -137,5 +137,6 @@ def test_joins_that_finish_between_two_polls_leave_nothing_unowned(play: Play) -
     assert play(between_polls, OURS).unowned == 0
 
 
+@pytest.mark.long
 def test_joins_that_finish_between_two_polls_leave_everything_unowned_by_the_host(play: Play) -> None:
     assert any(play(between_polls, HOST).unowned == 4 for _ in range(ATTEMPTS))

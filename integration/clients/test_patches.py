@@ -105,6 +105,7 @@ def test_join_started_by_metadata_is_read(
         assert stock.group_metadata().state != "<stable>"
 
 
+@pytest.mark.long
 def test_unread_join_is_kept_alive(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
 ) -> None:
@@ -195,6 +196,7 @@ def broken(cluster: Cluster, group: str, topic: str, data: bytes) -> KafkaConsum
     )
 
 
+@pytest.mark.long
 def test_without_the_guard_a_broken_member_stops_the_leader(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:

@@ -47,7 +47,7 @@ def by_locality(collector: Collector, name: str) -> dict[str, float]:
     ("config", "expected"),
     [
         ({}, {"local": 3, "cross": 1, "unknown": 1}),
-        ({"replica.selector.class": None}, {"local": 1, "cross": 2, "unknown": 2}),
+        pytest.param({"replica.selector.class": None}, {"local": 1, "cross": 2, "unknown": 2}, marks=pytest.mark.long),
     ],
     ids=["selector", "no selector"],
 )

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.docker]
 PARTITIONS, RECORDS, SIZE = 9, 200, 10_000
 
 
+@pytest.mark.long
 def test_what_is_planned_to_stay_at_home_stays_there_on_the_wire(make_cluster: MakeCluster) -> None:
     # A way in of its own for the clients of each rack: their packets carry no other mark of it.
     cluster = make_cluster(RACKS, listeners={f"RACK{rack.upper()}": "PLAINTEXT" for rack in RACKS})

@@ -128,8 +128,8 @@ def _worst(errors: list[Exception], raised: Exception) -> Exception:
     from kafka.errors import BrokerResponseError, RequestTimedOutError  # noqa: PLC0415
 
     # With an error of the protocol kafka-python also reports that its own patience has ended, at any moment.
-    told = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
-    return next(iter([error for error in told if isinstance(error, BrokerResponseError)] or told), raised)
+    reasons = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
+    return next(iter([error for error in reasons if isinstance(error, BrokerResponseError)] or reasons), raised)
 
 
 def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:

@@ -13,4 +13,5 @@ def fetched(url: str) -> tuple[int, str]:
         with urllib.request.urlopen(url, timeout=600) as answer:  # noqa: S310 - see above
             return answer.status, answer.read().decode()
     except HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()

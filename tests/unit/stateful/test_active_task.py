@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -154,12 +154,19 @@ def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], br
             store.close()
 
 
-def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Path) -> None:
+@pytest.fixture
+def state_file_of(tmp_path: Path) -> Iterator[Callable[[int], StateFile]]:
+    """Opens files by number, which are closed at the end."""
+    with ExitStack() as opened:
+        yield lambda number: opened.enter_context(closing(StateFile(tmp_path / f"{number}.sqlite")))
+
+
+def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(state_file_of: Callable[[int], StateFile]) -> None:
     log = Memory()
-    first = ActiveTask(PLACE, StateFile(tmp_path / "1.sqlite"), log)
+    first = ActiveTask(PLACE, state_file_of(1), log)
     fed(first, log)
     process(first, 3)
-    second = ActiveTask(PLACE, StateFile(tmp_path / "2.sqlite"), log)
+    second = ActiveTask(PLACE, state_file_of(2), log)
     fed(second, log)
     before = dict(second.store.between(b"", None))
     with pytest.raises(FencedError, match="t-3: epoch 1 has begun"):
@@ -271,12 +278,12 @@ def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> Non
     StateDirectory(tmp_path / "state").close()
 
 
-def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> None:
+def test_of_two_owners_with_one_epoch_the_first_fence_counts(state_file_of: Callable[[int], StateFile]) -> None:
     log = Memory()
-    late = ActiveTask(PLACE, StateFile(tmp_path / "1.sqlite"), log)
+    late = ActiveTask(PLACE, state_file_of(1), log)
     # It looks, and is stopped before it writes its fence; meanwhile another has begun the same epoch.
     late.store.apply([], 0)
-    early = ActiveTask(PLACE, StateFile(tmp_path / "2.sqlite"), log)
+    early = ActiveTask(PLACE, state_file_of(2), log)
     fed(early, log)
     process(early, 3)
     bounds = log.offset_range

@@ -255,6 +255,7 @@ def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     assert {file: file.read_bytes() for file in root.rglob("*.py")} == before
 
 
+@pytest.mark.long
 def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) -> None:
     root = project()
     with Copy(root) as copy:
@@ -267,6 +268,7 @@ def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) 
     ]
 
 
+@pytest.mark.long
 def test_a_mutant_of_the_same_size_is_not_hidden_by_compiled_code_that_all_runs_share(
     project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +302,7 @@ def test_second():
 """
 
 
+@pytest.mark.long
 def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Callable[..., Path]) -> None:
     root = project(LATE)
     with Copy(root) as copy:
@@ -312,6 +315,7 @@ def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Call
     ]
 
 
+@pytest.mark.long
 def test_tests_that_fail_without_a_mutant_are_an_error(project: Callable[..., Path]) -> None:
     with Copy(project("def test_wrong():\n    assert 1 == 2\n")) as copy, pytest.raises(BaselineError, match="1 == 2"):
         copy.baseline(PART)
