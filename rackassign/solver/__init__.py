@@ -4,10 +4,10 @@ Rules of this package:
 
 * It is independent of Kafka: partitions, members, racks and topics are numbers, and it imports no other package of
   rackassign.
-* A result is either proven or marked as not proven. Flows and prices from the floating-point solver are rounded and
-  then checked in integers (`min_cost_flow`). A plan is called optimal only if it passed this check.
-* There is always a result. Without a solver, or beyond the budget of iterations, the result is still balanced, and as
-  sticky and local as assigning one partition at a time makes it (`greedy`). The caller gets the reason.
+* A result is either proven or marked as not proven. Flows and prices are checked in integers (`min_cost_flow`),
+  whatever computed them. A plan is called optimal only if it passed this check.
+* There is always a result. Beyond the budget of steps the result is still balanced, and as sticky and local as
+  assigning one partition at a time makes it (`greedy`). The caller gets the reason.
 * Equal arrays give equal results, on any machine and in any process, unless a deadline passes meanwhile.
 
 Theory of operation
@@ -70,7 +70,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         max_skew: 0: balance, then cost, then moves. k > 0: members of a subscription class may differ by up to 1 + k,
             and cost comes before balance.
         per_topic: Whether each topic class is balanced before the totals. Not together with `max_skew`.
-        work: Budget and deadline. The iterations used are deducted.
+        work: Budget and deadline. The steps used are deducted.
     """
     if not len(problem.topic_class):
         return Solution(problem.topic_class, proven=True)

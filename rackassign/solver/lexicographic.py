@@ -51,7 +51,7 @@ def solve_lexicographic(
         grouped: Problem to solve.
         low: Lower bound of a member's load, by subscription class.
         high: Upper bound of a member's load, by subscription class.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         levels: Whether `low` and `high` leave open how even the loads are.
         topics: Bounds of each topic class; none if omitted.
 

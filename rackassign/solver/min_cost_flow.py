@@ -171,6 +171,8 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget) -> CertifiedF
         InfeasibleError: No flow is allowed.
         SolverError: The result failed the check.
     """
+    # Before arrays of this size are made.
+    work.charge(len(cost))
     problem = PrimalDual(
         (network.tail, network.head), (network.lower, network.upper), (network.low, network.high), cost
     )

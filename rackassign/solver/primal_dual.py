@@ -67,14 +67,14 @@ class PrimalDual:
         """Return the flow of each arc and the price of each row."""
         return self.flow[: self._arcs], (self._price - self._price[-1])[:-1]
 
-    def _residual(self) -> tuple[Bools, Bools, Ints]:
-        """Return which arcs can have more and which can have less, and their reduced costs."""
-        reduced = self._cost - self._price[self._tail] + self._price[self._head]
-        return self.flow < self._upper, self.flow > self._lower, reduced
+    def _reduced_costs(self) -> Ints:
+        reduced: Ints = self._cost - self._price[self._tail] + self._price[self._head]
+        return reduced
 
     def _raise_prices(self, charge: Callable[[int], None]) -> bool:
         """Set prices by the distances from rows with an excess; return whether a deficit can be reached."""
-        more, less, reduced = self._residual()
+        more, less = self.flow < self._upper, self.flow > self._lower
+        reduced = self._reduced_costs()
         tail = np.concatenate([self._tail[more], self._head[less]])
         head = np.concatenate([self._head[more], self._tail[less]])
         length = np.concatenate([reduced[more], -reduced[less]])
@@ -95,8 +95,7 @@ class PrimalDual:
 
     def _push(self, charge: Callable[[int], None]) -> None:
         """Move excesses to deficits along arcs of reduced cost 0, until no path is left."""
-        more, less, reduced = self._residual()
-        free = np.flatnonzero(reduced == 0)
+        free = np.flatnonzero(self._reduced_costs() == 0)
         tail, head = self._tail[free], self._head[free]
         while True:
             charge(len(free))
@@ -143,7 +142,7 @@ def _blocking_flow(first: Ints, enter: Ints, room: Ints, excess: Ints) -> tuple[
     """Move excesses along arcs that lead one step deeper each, until every path is blocked.
 
     Args:
-        first: For each row its first arc, and the number of arcs at the end; the arcs are ordered by the row they leave.
+        first: For each row its first arc, and at the end the number of arcs. Arcs are ordered by the row they leave.
         enter: Row that each arc enters.
         room: How much more each arc can carry.
         excess: Excess of each row; below 0 a deficit.

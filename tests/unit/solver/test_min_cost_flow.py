@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,15 +20,10 @@ from rackassign.solver.min_cost_flow import (
 )
 from rackassign.solver.simplex import simplex_flow
 from rackassign.solver.types import Ints
-
-PLENTY = 10**6
+from tests.helpers.networks import PLENTY, chain, ints, ring
 
 Method = Callable[[Network, Ints, SolveBudget], CertifiedFlow]
 METHODS = pytest.mark.parametrize("method", [min_cost_flow, simplex_flow])
-
-
-def ints(*numbers: int) -> Ints:
-    return np.asarray(numbers, np.int64)
 
 
 def net(network: Network, flow: Ints) -> list[int]:
@@ -98,33 +92,6 @@ def test_a_flow_is_feasible_if_it_is_one_of_all(seed: int) -> None:
     wider = [range(low - 1, high + 2) for low, high in zip(network.lower, network.upper, strict=True)]
     for flow in itertools.product(*wider):
         assert network.is_feasible(ints(*flow)) == (flow in allowed)
-
-
-def chain(arcs: int, rows: int = 2) -> Network:
-    """Return a network in which arcs from the first row to the second one carry at most one unit each."""
-    low, high = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    high[0] = arcs
-    low[1] = -arcs
-    ones = np.ones(arcs, np.int64)
-    return Network(0 * ones, ones, 0 * ones, ones, low, high)
-
-
-def ring(rows: int, unused: int = 0) -> tuple[Network, Ints]:
-    """Return a network that needs an iteration for each of its rows or so, and its costs; and rows without arcs."""
-    rng = random.Random(rows)
-    ends = [(i, (i + 1) % rows) for i in range(rows)] + [tuple(rng.sample(range(rows), 2)) for _ in range(3 * rows)]
-    supply = np.zeros(rows + unused, np.int64)
-    supply[: rows // 2], supply[rows // 2 : rows // 2 * 2] = 3, -3
-    many = len(ends)
-    network = Network(
-        ints(*(tail for tail, _ in ends)),
-        ints(*(head for _, head in ends)),
-        np.zeros(many, np.int64),
-        np.full(many, 3 * rows, np.int64),
-        supply,
-        supply,
-    )
-    return network, ints(*(rng.randrange(1, 30) for _ in ends))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -12,7 +12,7 @@ import pytest
 
 from rackassign.solver.min_cost_flow import BudgetExhaustedError, SolveBudget, SolverError
 from rackassign.solver.simplex import new_highs, run_highs, simplex_flow
-from tests.unit.solver.test_min_cost_flow import PLENTY, chain, ring
+from tests.helpers.networks import PLENTY, chain, ring
 
 
 @pytest.mark.parametrize("rows", [2, 20_000])
@@ -100,7 +100,7 @@ def test_another_use_of_highs_in_the_process_does_no_harm() -> None:
         "other.minimize(other.addVariable(0, 1))\n"
         "from rackassign.solver.min_cost_flow import SolveBudget\n"
         "from rackassign.solver.simplex import simplex_flow\n"
-        "from tests.unit.solver.test_min_cost_flow import ring\n"
+        "from tests.helpers.networks import ring\n"
         "print(len(simplex_flow(*ring(20), SolveBudget(1000)).flow))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

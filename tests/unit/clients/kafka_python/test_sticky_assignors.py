@@ -14,8 +14,8 @@ from kafka.util import WeakMethod
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
-from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 from rackassign.solver.min_cost_flow import SolverError
+from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 from tests.helpers.fakes.kafka_python import (
     THREE_RACKS,
     FakeCluster,

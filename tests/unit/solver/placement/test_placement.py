@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from rackassign.solver import simplex
 from rackassign.solver import placement as room
+from rackassign.solver import simplex
 from rackassign.solver.placement import (
     LEADER_GOALS,
     PRIMARY_OBJECTIVES,
