@@ -30,6 +30,11 @@ LocalityMode = Literal["any-replica", "leader"]
 
 LOCALITY_MODES: tuple[LocalityMode, ...] = get_args(LocalityMode)
 
+BalanceMode = Literal["total", "topic"]
+"""What is balanced first: the members' numbers of partitions, or their numbers of each topic's partitions."""
+
+BALANCE_MODES: tuple[BalanceMode, ...] = get_args(BalanceMode)
+
 StrategyName = Literal["range", "sticky", "cooperative-sticky"]
 """The strategies by their names in the protocol."""
 

@@ -5,6 +5,11 @@ The arcs, left to right::
     class ----------------- stay -----------------> node -> levels -> sink
       \--> hub (topic class, rack) --> kind --> /
 
+If each topic class has bounds of its own, a *share* (topic class, node) takes the place of a kind, and stays enter it::
+
+    class ---- stay ----> share -> node -> levels -> sink
+      \--> hub --------> /
+
 All cost is on the arcs out of classes. A hub joins all arcs that lead to the readers of a topic class in one rack. So
 costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs seconds for the
 former and minutes for the latter.
@@ -30,14 +35,48 @@ class Arcs:
     Args:
         tail: Row of the layer that each arc leaves.
         head: Row of the next layer that each arc enters.
+        lower: Lower bound of the flow on each arc.
         upper: Capacity of each arc.
         cost: Cost of a partition on each arc.
     """
 
     tail: Ints
     head: Ints
+    lower: Ints
     upper: Ints
     cost: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """Bounds of a member's number of partitions of each topic class.
+
+    Args:
+        low: Lower bound for each allowed class pair.
+        high: Upper bound for each allowed class pair.
+    """
+
+    low: Ints
+    high: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Middle:
+    """The layer between hubs and nodes: kinds, or shares.
+
+    Args:
+        keys: For each row what it has in common with rows of another network of the problem.
+        topic_class: Topic class of each share; None of kinds.
+        enter: Arcs from hubs.
+        leave: Arcs to nodes.
+        stay_head: Row that each stay enters: a share, or else a node.
+    """
+
+    keys: Ints
+    topic_class: Ints | None
+    enter: Arcs
+    leave: Arcs
+    stay_head: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +85,35 @@ class NetworkLayout:
 
     Args:
         network: Network for the solver.
-        sticky_arcs: Arcs from classes to nodes.
+        sticky_arcs: Arcs from classes to nodes or shares.
         hub_arcs: Arcs from classes to hubs.
-        member_class_arcs: Arcs from hubs to kinds.
-        member_arcs: Arcs from kinds to nodes.
+        middle_arcs: Arcs from hubs to kinds or shares.
+        node_arcs: Arcs from kinds or shares to nodes.
         to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
-        rows: Numbers of classes, hubs, kinds, nodes and sinks.
+        rows: Numbers of classes, hubs, kinds or shares, nodes and sinks.
         hub_rack: Rack of each hub.
+        middle_keys: For each kind or share what it has in common with those of another network of the problem,
+            ascending.
+        share_topic_class: Topic class of each share; None if there are kinds.
     """
 
     network: Network
     sticky_arcs: Arcs
     hub_arcs: Arcs
-    member_class_arcs: Arcs
-    member_arcs: Arcs
+    middle_arcs: Arcs
+    node_arcs: Arcs
     to_sink: Arcs
     rows: tuple[int, ...]
     hub_rack: Ints
+    middle_keys: Ints
+    share_topic_class: Ints | None
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
-        return self.sticky_arcs, self.hub_arcs, self.member_class_arcs, self.member_arcs, self.to_sink
+        return self.sticky_arcs, self.hub_arcs, self.middle_arcs, self.node_arcs, self.to_sink
 
     def split(self, flow: Ints) -> list[Ints]:
-        """Return the flows on stays, to hubs, to kinds, to nodes and to the sink."""
+        """Return the flows on stays, to hubs, to kinds or shares, to nodes and to the sink."""
         return np.split(flow, np.cumsum([len(layer.tail) for layer in self._layers])[:-1])
 
     def cost(self) -> Ints:
@@ -86,7 +130,9 @@ class NetworkLayout:
         return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
 
 
-def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False) -> NetworkLayout:
+def build_network(
+    grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False, topics: TopicBounds | None = None
+) -> NetworkLayout:
     """Build the network.
 
     Args:
@@ -94,6 +140,7 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
         low: Lower bound of a member's load, by subscription class.
         high: Upper bound of a member's load, by subscription class.
         levels: Whether to add an arc for each load between the bounds, so that even loads can be an objective.
+        topics: Bounds of each topic class; none if omitted.
     """
     p = grouped.problem
     racks = p.cost.shape[1]
@@ -104,48 +151,82 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
     node_class = grouped.kind_subscription_class[grouped.node_kind]
     step, level_node = _ranges((high - low)[node_class] * levels)
     stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
-    nodes = np.arange(len(node_class))
 
     total = int(grouped.class_supply.sum())
     # Never reached. So no price depends on it, and the prices of one layout are valid in the other.
     plenty = total + 1
+    middle = _kinds(grouped, hub, kind, plenty) if topics is None else _shares(grouped, hubs, topics, plenty)
     layers = (
         Arcs(
             grouped.stay_class,
-            grouped.stay_node,
+            middle.stay_head,
+            0 * grouped.stay_size,
             grouped.stay_size,
             p.cost[grouped.class_near[grouped.stay_class], stay_rack],
         ),
         _unbounded_arcs(class_, to_hub, plenty, p.cost[grouped.class_near[class_], hubs[to_hub] % racks]),
-        _unbounded_arcs(hub, kind, plenty, np.zeros(len(hub), np.int64)),
-        _unbounded_arcs(grouped.node_kind, nodes, plenty, np.zeros(len(nodes), np.int64)),
+        middle.enter,
+        middle.leave,
         Arcs(
             level_node,
+            np.zeros(len(level_node), np.int64),
             np.zeros(len(level_node), np.int64),
             grouped.node_size[level_node],
             2 * (low[node_class][level_node] + step) + 1,
         ),
     )
-    rows = (len(grouped.class_supply), len(hubs), len(grouped.kind_subscription_class), len(nodes), int(levels))
-    at_class, at_hub, at_kind, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
-    starts = ((at_class, at_node), (at_class, at_hub), (at_hub, at_kind), (at_kind, at_node), (at_node, at_sink))
+    rows = (len(grouped.class_supply), len(hubs), len(middle.keys), len(node_class), int(levels))
+    at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
+    at_stay = at_node if topics is None else at_middle
+    starts = ((at_class, at_stay), (at_class, at_hub), (at_hub, at_middle), (at_middle, at_node), (at_node, at_sink))
     between = np.zeros(at_node - at_hub, np.int64)
     node_low, node_high = low[node_class] * grouped.node_size, high[node_class] * grouped.node_size
     sink = np.full(int(levels), -total)
     network = Network(
         tail=np.concatenate([layer.tail + start for layer, (start, _) in zip(layers, starts, strict=True)]),
         head=np.concatenate([layer.head + start for layer, (_, start) in zip(layers, starts, strict=True)]),
-        lower=np.zeros(sum(len(layer.tail) for layer in layers), np.int64),
+        lower=np.concatenate([layer.lower for layer in layers]),
         upper=np.concatenate([layer.upper for layer in layers]),
         # With levels a node keeps its lower bound and sends the rest to the sink.
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    return NetworkLayout(network, *layers, rows=rows, hub_rack=hubs % racks)
+    return NetworkLayout(network, *layers, rows, hubs % racks, middle.keys, middle.topic_class)
+
+
+def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
+    nodes = np.arange(len(grouped.node_kind))
+    return _Middle(
+        np.arange(len(grouped.kind_rack)),
+        None,
+        _unbounded_arcs(hub, kind, plenty, 0 * hub),
+        _unbounded_arcs(grouped.node_kind, nodes, plenty, 0 * nodes),
+        grouped.stay_node,
+    )
+
+
+def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty: int) -> _Middle:
+    node_class = grouped.kind_subscription_class[grouped.node_kind]
+    pair, node = _pairs_of_equals(grouped.edge_subscription_class, node_class)
+    order = np.lexsort((node, grouped.edge_topic_class[pair]))
+    pair, node = pair[order], node[order]
+    topic_class, kind, size = grouped.edge_topic_class[pair], grouped.node_kind[node], grouped.node_size[node]
+    hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + grouped.kind_rack[kind])
+    shares = np.arange(len(node))
+    nodes = len(node_class)
+    return _Middle(
+        topic_class * len(grouped.kind_rack) + kind,
+        topic_class,
+        _unbounded_arcs(hub, shares, plenty, 0 * hub),
+        Arcs(shares, node, topics.low[pair] * size, topics.high[pair] * size, 0 * size),
+        np.searchsorted(
+            topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+        ),
+    )
 
 
 def _unbounded_arcs(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
-    return Arcs(tail, head, np.full(len(tail), upper), cost)
+    return Arcs(tail, head, 0 * cost, np.full(len(tail), upper), cost)
 
 
 def _pairs_of_equals(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -170,17 +251,17 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     A flow may leave open which partitions of a class it means. Each member then gets partitions spread over the whole
     list, so that the partitions of one topic do not end up together.
     """
-    stay, to_hub, to_kind, to_node, _ = layout.split(flow)
+    stay, to_hub, to_middle, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
-    share = _EvenSplit(grouped)
-    kept = _first_of_pools(grouped.hold_of, share.distribute_stays(stay))
+    even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
+    kept = _first_of_pools(grouped.hold_of, even.kept)
     reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = np.flatnonzero(reader < 0)
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
-    kind = layout.member_class_arcs.head[_distribute(hub, layout.member_class_arcs.tail, to_kind)]
-    node = layout.member_arcs.head[_distribute(kind, layout.member_arcs.tail, to_node)]
-    members = share.distribute_rest(np.bincount(node, minlength=len(grouped.node_size)))
-    reader[loose] = share.order[_distribute(node, grouped.node_of[share.order], members)]
+    pool = layout.middle_arcs.head[_distribute(hub, layout.middle_arcs.tail, to_middle)]
+    if layout.share_topic_class is None:
+        pool = layout.node_arcs.head[_distribute(pool, layout.node_arcs.tail, to_node)]
+    reader[loose] = even.member[_distribute(pool, even.pool, even.amount)]
     return reader
 
 
@@ -194,40 +275,74 @@ def _first_of_pools(pool: Ints, amount: Ints) -> Bools:
 
 
 class _EvenSplit:
-    """Distribution of a node's partitions among its members, as evenly as possible.
+    """Distribution of the partitions of nodes among their members, as evenly as possible.
 
-    Each amount is distributed over the members in turn, and the next amount continues after the last member served. So
-    members differ by at most one partition, both in each class and in total.
+    Each amount is distributed over the members of its node in turn, and the next amount continues after the last member
+    served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of a topic
+    class, if it has shares, are such a sequence.
+
+    Args:
+        grouped: The problem.
+        layout: The network.
+        stay: Flow of each stay.
+        to_middle: Flow to kinds or shares, without what stays.
+        to_node: Flow from these to nodes.
+
+    Attributes:
+        kept: Number of partitions that remain of each hold.
+        pool: Node or share of each pair of one and a member.
+        member: Member of each pair.
+        amount: Number of partitions of the pool that the member gets.
     """
 
-    def __init__(self, grouped: CompressedProblem) -> None:
-        self._grouped = grouped
-        self.order = np.argsort(grouped.node_of, kind="stable")
-        whose = grouped.node_of[self.order]
-        self._rank = np.empty(len(whose), np.int64)
-        self._rank[self.order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
-        self._next = np.zeros(len(grouped.node_size), np.int64)
+    def __init__(
+        self, grouped: CompressedProblem, layout: NetworkLayout, stay: Ints, to_middle: Ints, to_node: Ints
+    ) -> None:
+        self._size = grouped.node_size
+        order = np.argsort(grouped.node_of, kind="stable")
+        whose = grouped.node_of[order]
+        rank = np.empty(len(whose), np.int64)
+        rank[order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
+        if layout.share_topic_class is None:
+            stay_topic_class = 0 * grouped.stay_class
+            pool_node = np.arange(len(self._size))
+            pool_topic_class = 0 * pool_node
+            loose = np.bincount(layout.node_arcs.head, to_node, len(pool_node)).astype(np.int64)
+        else:
+            stay_topic_class = grouped.class_topic_class[grouped.stay_class]
+            pool_node = layout.node_arcs.head
+            pool_topic_class = layout.share_topic_class
+            loose = np.bincount(layout.middle_arcs.head, to_middle, len(pool_node)).astype(np.int64)
+        # What stays of a topic class before the rest of it.
+        node = np.concatenate([grouped.stay_node, pool_node])
+        sequence = np.lexsort((np.concatenate([stay_topic_class, pool_topic_class]), node))
+        first = self._first_turns(node[sequence], np.concatenate([stay, loose])[sequence])
+        turn = np.empty(len(first), np.int64)
+        turn[sequence] = first
+        self.kept = self._share(
+            stay[grouped.hold_stay],
+            grouped.stay_node[grouped.hold_stay],
+            turn[grouped.hold_stay],
+            rank[grouped.hold_member],
+        )
+        used = np.flatnonzero(loose)
+        step, at = _ranges(self._size[pool_node[used]])
+        self.pool = used[at]
+        pairs_node = pool_node[self.pool]
+        self.member = order[np.searchsorted(whose, pairs_node) + step]
+        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], step)
 
-    def distribute_stays(self, amount: Ints) -> Ints:
-        """Distribute the partitions that remain of each stay; return how many remain of each hold."""
-        grouped = self._grouped
-        node, member = grouped.stay_node, grouped.hold_member
-        whole, rest = np.divmod(amount, grouped.node_size[node])
-        # Stays are ordered by node.
+    def _first_turns(self, node: Ints, amount: Ints) -> Ints:
+        """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""
+        rest = amount % self._size[node]
         before = np.cumsum(rest) - rest
-        first = before - before[np.searchsorted(node, node, "left")]
-        self._next = np.bincount(node, rest, len(self._next)).astype(np.int64)
-        stay = grouped.hold_stay
-        turn = (self._rank[member] - first[stay]) % grouped.node_size[grouped.node_of[member]]
-        shares: Ints = whole[stay] + (turn < rest[stay])
-        return shares
+        turns: Ints = before - before[np.searchsorted(node, node, "left")]
+        return turns
 
-    def distribute_rest(self, amount: Ints) -> Ints:
-        """Distribute the other partitions of each node; return how many each member gets, in `order`."""
-        whole, rest = np.divmod(amount, self._grouped.node_size)
-        node = self._grouped.node_of[self.order]
-        turn = (self._rank[self.order] - self._next[node]) % self._grouped.node_size[node]
-        shares: Ints = whole[node] + (turn < rest[node])
+    def _share(self, amount: Ints, node: Ints, turn: Ints, rank: Ints) -> Ints:
+        """Return the part of an amount that the member of this rank in its node gets."""
+        whole, rest = np.divmod(amount, self._size[node])
+        shares: Ints = whole + ((rank - turn) % self._size[node] < rest)
         return shares
 
 

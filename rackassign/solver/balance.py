@@ -56,22 +56,8 @@ def compute_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscription_c
         topic_class: Topic class of each pair, ascending; every topic class has a pair.
         subscription_class: Subscription class of each pair.
     """
-    water = _ConvexFlow(supply, sizes, topic_class, subscription_class)
-    water.pour()
-    ceiling = np.zeros(len(sizes), np.int64)
-    parts = [np.ones(len(sizes), bool)] if len(sizes) else []
-    while parts:
-        part = parts.pop()
-        mean = -(-int(water.load[part].sum()) // int(sizes[part].sum()))
-        level = max(1, mean)
-        above = water.drain(part, level * sizes)
-        if not above.any():
-            above = water.drain(part, (level - 1) * sizes)
-            if not (part & ~above & (water.load < (level - 1) * sizes)).any():
-                ceiling[part] = level
-                continue
-        # Neither is empty: the mean is between the means of the two.
-        parts += [above, part & ~above]
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class)
+    ceiling = water.balance()
     lowest = np.minimum.reduceat(ceiling[subscription_class], water.first) if len(topic_class) else ceiling[:0]
     return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class])
 
@@ -91,7 +77,7 @@ def stickiest_flow(
         held: For each pair the number of partitions of the topic class that the subscription class owns.
     """
     topic_class, subscription_class = pairs
-    water = _ConvexFlow(supply, sizes, topic_class, subscription_class)
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class)
     held = np.where(balance.allowed, held, 0)
     left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
     # The rest goes to any allowed class, and from there to one with capacity.
@@ -107,20 +93,58 @@ def stickiest_flow(
     return water.flow
 
 
-class _ConvexFlow:
-    """Flows on class pairs, and the loads that result."""
+class ConvexFlow:
+    """Flows on class pairs, and the loads that result.
 
-    def __init__(self, supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints) -> None:
+    Args:
+        supply: Number of partitions of each topic class.
+        sizes: Number of members of each subscription class.
+        topic_class: Topic class of each pair, ascending.
+        subscription_class: Subscription class of each pair.
+        base: Load of each subscription class that is not part of the flow.
+        limit: Upper bound of the flow of each pair; none if omitted.
+    """
+
+    def __init__(
+        self,
+        supply: Ints,
+        sizes: Ints,
+        topic_class: Ints,
+        subscription_class: Ints,
+        *,
+        base: Ints | None = None,
+        limit: Ints | None = None,
+    ) -> None:
         self._supply, self._sizes, self._topic_class, self._subscription_class = (
             supply,
             sizes,
             topic_class,
             subscription_class,
         )
+        self._limit = supply[topic_class] if limit is None else limit
         self.first = np.searchsorted(topic_class, np.arange(len(supply)))
         self._end = np.append(self.first[1:], len(topic_class))
         self.flow = np.zeros(len(topic_class), np.int64)
-        self.load = np.zeros(len(sizes), np.int64)
+        self.load = np.zeros(len(sizes), np.int64) if base is None else base.copy()
+
+    def balance(self) -> Ints:
+        """Compute flows of optimal balance, and return the ceiling of each subscription class."""
+        self.pour()
+        ceiling = np.zeros(len(self._sizes), np.int64)
+        parts = [np.ones(len(self._sizes), bool)] if len(self._sizes) else []
+        while parts:
+            part = parts.pop()
+            mean = -(-int(self.load[part].sum()) // int(self._sizes[part].sum()))
+            level = max(1, mean)
+            above = self.drain(part, level * self._sizes)
+            if not above.any():
+                above = self.drain(part, (level - 1) * self._sizes)
+                if not (part & ~above & (self.load < (level - 1) * self._sizes)).any():
+                    ceiling[part] = level
+                    continue
+            # Neither is empty: the mean is between the means of the two.
+            parts += [above, part & ~above]
+        return ceiling
 
     def pour(self) -> None:
         """Spread each topic class over its subscription classes as evenly as the load of the others allows."""
@@ -135,7 +159,9 @@ class _ConvexFlow:
                 pairs = slice(int(self.first[f]), int(self._end[f]))
                 subscription_classes = self._subscription_class[pairs]
                 others = self.load[subscription_classes] - self.flow[pairs]
-                poured = _fill(int(self._supply[f]), others, self._sizes[subscription_classes])
+                poured = _fill_limited(
+                    int(self._supply[f]), others, self._sizes[subscription_classes], self._limit[pairs]
+                )
                 if not np.array_equal(poured, self.flow[pairs]):
                     changed = True
                     self.flow[pairs] = poured
@@ -171,14 +197,16 @@ class _ConvexFlow:
             touched &= ~seen
             seen |= touched
             reached = np.zeros(len(depth), bool)
-            reached[self._subscription_class[touched[self._topic_class]]] = True
+            reached[self._subscription_class[touched[self._topic_class] & (self.flow < self._limit)]] = True
             frontier = reached & (depth < 0) & active
             depth[frontier] = step
         return depth
 
     def _push(self, depth: Ints, excess: Ints) -> None:
         """Push a blocking flow along exchanges that lead one step deeper (Dinic)."""
-        pushed = _BlockingFlow(depth, excess, self._topic_class, self._subscription_class, self.flow)
+        pushed = _BlockingFlow(
+            depth, excess, self._topic_class, self._subscription_class, flow=self.flow, limit=self._limit
+        )
         pushed.push()
         self.flow = np.asarray(pushed.flow, np.int64)
         self.load += np.asarray(pushed.excess, np.int64) - excess
@@ -196,10 +224,14 @@ class _BlockingFlow:
         topic_class: Topic class of each pair, ascending.
         subscription_class: Subscription class of each pair.
         flow: Flow of each pair.
+        limit: Upper bound of the flow of each pair.
     """
 
-    def __init__(self, depth: Ints, excess: Ints, topic_class: Ints, subscription_class: Ints, flow: Ints) -> None:
+    def __init__(
+        self, depth: Ints, excess: Ints, topic_class: Ints, subscription_class: Ints, *, flow: Ints, limit: Ints
+    ) -> None:
         self.flow: list[int] = flow.tolist()
+        self._limit: list[int] = limit.tolist()
         self.excess: list[int] = excess.tolist()
         self._depth: list[int] = depth.tolist()
         self._topic_class: list[int] = topic_class.tolist()
@@ -234,7 +266,7 @@ class _BlockingFlow:
                 self._advance(at)
             else:
                 return False
-        amount = min(self.excess[source], -self.excess[at], *(self.flow[pair] for pair, _ in path))
+        amount = min(self.excess[source], -self.excess[at], *(self._possible(exchange) for exchange in path))
         for pair, to in path:
             self.flow[pair] -= amount
             self.flow[to] += amount
@@ -243,13 +275,18 @@ class _BlockingFlow:
         return True
 
     def _current(self, subscription_class: int) -> tuple[int, int] | None:
-        """Return the exchange to try next; skip those whose giver has nothing left."""
+        """Return the exchange to try next; skip those for which nothing is left."""
         if subscription_class not in self._exchanges:
             self._exchanges[subscription_class] = self._out_of(subscription_class)
             self._advance(subscription_class)
-        while (exchange := self._next[subscription_class]) is not None and not self.flow[exchange[0]]:
+        while (exchange := self._next[subscription_class]) is not None and not self._possible(exchange):
             self._advance(subscription_class)
         return exchange
+
+    def _possible(self, exchange: tuple[int, int]) -> int:
+        """Return how many partitions an exchange can move."""
+        pair, to = exchange
+        return min(self.flow[pair], self._limit[to] - self.flow[to])
 
     def _advance(self, subscription_class: int) -> None:
         self._next[subscription_class] = next(self._exchanges[subscription_class], None)
@@ -260,6 +297,23 @@ class _BlockingFlow:
             for to in self._pairs[self._topic_class[pair]]:
                 if self._depth[self._subscription_class[to]] == deeper:
                     yield pair, to
+
+
+def _fill_limited(amount: int, base: Ints, sizes: Ints, limit: Ints) -> Ints:
+    """Distribute an amount as `_fill` does, with an upper bound for each subscription class."""
+    poured = np.zeros(len(base), np.int64)
+    left = np.arange(len(base))
+    while len(left):
+        share = _fill(amount, base[left], sizes[left])
+        full = share >= limit[left]
+        if not (share > limit[left]).any():
+            poured[left] = share
+            break
+        # The level of the others only rises when these get less, so these stay full.
+        poured[left[full]] = limit[left[full]]
+        amount -= int(limit[left[full]].sum())
+        left = left[~full]
+    return poured
 
 
 def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:

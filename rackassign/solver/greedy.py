@@ -13,6 +13,7 @@ import numpy as np
 
 from rackassign.solver.balance import BalanceConstraints, stickiest_flow
 from rackassign.solver.problem import NO_MEMBER, Problem
+from rackassign.solver.topic_balance import TopicBalance
 from rackassign.solver.types import Ints
 
 
@@ -31,6 +32,60 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     for partition in np.flatnonzero(reader == NO_MEMBER).tolist():
         reader[partition] = rest.nearest(int(problem.topic_class[partition]), int(problem.cost_row[partition]))
     return reader
+
+
+def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
+    """Return the reader of each partition, with each topic class balanced first.
+
+    Of members that have equally many extras, those that own more than the fixed count of a topic class get its extras.
+    """
+    reader = np.full(len(problem.topic_class), NO_MEMBER)
+    extras_of = np.zeros(len(problem.subscription_class), np.int64)
+    members_of = [np.flatnonzero(problem.subscription_class == c) for c in range(len(problem.sizes()))]
+    pairs = np.split(np.arange(len(balance.low)), np.flatnonzero(np.diff(problem.edge_topic_class)) + 1)
+    partitions = np.split(np.argsort(problem.topic_class, kind="stable"), np.cumsum(problem.supply())[:-1])
+    whole = problem.supply() // np.bincount(
+        problem.edge_topic_class, problem.sizes()[problem.edge_subscription_class], problem.topic_classes
+    ).astype(np.int64)
+    for topic_class, (of_pairs, here) in enumerate(zip(pairs, partitions, strict=True)):
+        owned = np.bincount(problem.owner[here][problem.owner[here] != NO_MEMBER], minlength=len(extras_of))
+        left: dict[int, int] = {}
+        for pair in of_pairs.tolist():
+            members = members_of[problem.edge_subscription_class[pair]]
+            over = owned[members] > whole[topic_class]
+            chosen = members[np.lexsort((members, ~over, extras_of[members]))[: balance.extras[pair]]]
+            extras_of[chosen] += 1
+            left |= dict.fromkeys(members.tolist(), int(whole[topic_class]))
+            left |= dict.fromkeys(chosen.tolist(), int(whole[topic_class]) + 1)
+        _deal(problem, here, left, reader)
+    return reader
+
+
+def _deal(problem: Problem, partitions: Ints, left: dict[int, int], reader: Ints) -> None:
+    """Assign the partitions of a topic class: owners keep what they may, the rest goes to the cheapest racks."""
+    loose = []
+    for partition in partitions.tolist():
+        owner = int(problem.owner[partition])
+        if left.get(owner):
+            left[owner] -= 1
+            reader[partition] = owner
+        else:
+            loose.append(partition)
+    queues: dict[int, deque[int]] = {}
+    for member in sorted(left):
+        if left[member]:
+            queues.setdefault(int(problem.rack[member]), deque()).append(member)
+    for partition in loose:
+        row = problem.cost[problem.cost_row[partition]]
+        rack = min(queues, key=lambda rack: (row[rack], rack))
+        member = queues[rack][0]
+        queues[rack].rotate(-1)
+        reader[partition] = member
+        left[member] -= 1
+        if not left[member]:
+            queues[rack].remove(member)
+            if not queues[rack]:
+                del queues[rack]
 
 
 def _flow(problem: Problem, balance: BalanceConstraints, held: Ints) -> Ints:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.assignment_network import NetworkLayout, build_network, expand_flow
+from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, expand_flow
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError, min_cost_flow
 from rackassign.solver.problem import CompressedProblem
 from rackassign.solver.types import Ints
@@ -37,7 +37,13 @@ class LexicographicResult:
 
 
 def solve_lexicographic(
-    grouped: CompressedProblem, low: Ints, high: Ints, work: SolveBudget, *, levels: bool = False
+    grouped: CompressedProblem,
+    low: Ints,
+    high: Ints,
+    work: SolveBudget,
+    *,
+    levels: bool = False,
+    topics: TopicBounds | None = None,
 ) -> LexicographicResult:
     """Compute the flows.
 
@@ -45,15 +51,16 @@ def solve_lexicographic(
         grouped: Problem to solve.
         low: Lower bound of a member's load, by subscription class.
         high: Upper bound of a member's load, by subscription class.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         levels: Whether `low` and `high` leave open how even the loads are.
+        topics: Bounds of each topic class; none if omitted.
 
     Raises:
         SolverError: There is no solution, or none was found. A solution of the first objectives alone would be valid
             as well, but it moves nearly everything; `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
-    small = build_network(bare, low, high, levels=levels)
+    small = build_network(bare, low, high, levels=levels, topics=topics)
     network, flow = small.network, small.network.lower
     prices: list[Ints] = []
     for objective in [small.cost(), small.squares()] if levels else [small.cost()]:
@@ -62,19 +69,20 @@ def solve_lexicographic(
         prices.append(found.dual)
     if not len(grouped.current):
         return LexicographicResult(bare, small, flow)
-    full = build_network(grouped, low, high, levels=levels)
+    full = build_network(grouped, low, high, levels=levels, topics=topics)
     network = full.network
     for objective, price in zip([full.cost(), full.squares()], prices, strict=False):
-        network = network.restrict_to_optimal(objective, _spread(price, small, grouped))
+        network = network.restrict_to_optimal(objective, _spread(price, small, full, grouped))
     best = min_cost_flow(network, full.moves(), work).flow
     if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
         raise SolverError("prices of the small network are not valid in the full one")
     return LexicographicResult(grouped, full, best)
 
 
-def _spread(price: Ints, small: NetworkLayout, grouped: CompressedProblem) -> Ints:
+def _spread(price: Ints, small: NetworkLayout, full: NetworkLayout, grouped: CompressedProblem) -> Ints:
     """Return equivalent prices of the full network."""
-    classes, hubs, kinds, _, _ = small.rows
+    classes, hubs, middle, kinds, _ = small.rows
     # In the small network a kind is a node.
-    shared, _, nodes, sink = np.split(price, np.cumsum([classes + hubs, kinds, kinds]))
-    return np.concatenate([shared, nodes, nodes[grouped.node_kind], sink])
+    shared, middles, nodes, sink = np.split(price, np.cumsum([classes + hubs, middle, kinds]))
+    of_middle = middles[np.searchsorted(small.middle_keys, full.middle_keys)]
+    return np.concatenate([shared, of_middle, nodes[grouped.node_kind], sink])

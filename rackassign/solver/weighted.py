@@ -77,7 +77,7 @@ def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: So
         problem: Problem to solve.
         weight: Weight of each partition, finite and 0 or more, not all 0.
         waiting: Unowned partitions that can be assigned in the next rebalance only.
-        work: Budget and deadline. The iterations used are deducted.
+        work: Budget and deadline. The steps used are deducted.
     """
     # Relative to the heaviest, so that no sum is infinite and no unit 0. Negligible weights become 0.
     weight = weight / float(weight.max())
@@ -218,7 +218,7 @@ class _WeightedInstance:
         problem: The problem; its owners are not used here.
         weight: Weight of each partition.
         level: Target load of each member.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
     """
 
     def __init__(self, problem: Problem, weight: Floats, level: Floats, work: SolveBudget) -> None:

@@ -97,16 +97,20 @@ class IndexedGroup:
             reads[i, topics] = True
         return resolve_ownership(self.members, self.topics, self.sizes, reads[subscription_class])
 
-    def to_problem(self) -> Problem:
-        """Return the problem for the solver."""
+    def to_problem(self, *, per_topic: bool = False) -> Problem:
+        """Return the problem for the solver; with `per_topic` each topic is a topic class of its own."""
         subscription_class, read = self._subscription_classes
         readers: list[list[int]] = [[] for _ in self.topics]
         for i, topics in enumerate(read):
             for topic in topics:
                 readers[topic].append(i)
         topic_classes: dict[tuple[int, ...], int] = {}
-        class_of_topic = [topic_classes.setdefault(tuple(classes), len(topic_classes)) for classes in readers]
-        pairs = [(topic_class, i) for classes, topic_class in topic_classes.items() for i in classes]
+        if per_topic:
+            class_of_topic = [*range(len(self.topics))]
+            pairs = [(topic, i) for topic, classes in enumerate(readers) for i in classes]
+        else:
+            class_of_topic = [topic_classes.setdefault(tuple(classes), len(topic_classes)) for classes in readers]
+            pairs = [(topic_class, i) for classes, topic_class in topic_classes.items() for i in classes]
         racks = RackSets.of(self.group.topology, self.mode)
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}

@@ -19,7 +19,6 @@ from functools import partial
 
 import numpy as np
 
-from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.solver import Problem, SolveBudget, solve, solve_weighted
 from rackassign.solver.types import Ints
@@ -36,7 +35,7 @@ def plan_sticky(group: Group, options: Options | None = None) -> Plan:
         options: Options; the defaults if omitted.
 
     Raises:
-        ConfigError: If there are weights and `max_skew`, which counts partitions.
+        ConfigError: If there are weights, and an option that counts partitions.
     """
     return _explained(group, options or Options(), "sticky")
 
@@ -49,7 +48,7 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
         options: Options; the defaults if omitted.
 
     Raises:
-        ConfigError: If there are weights and `max_skew`, which counts partitions.
+        ConfigError: If there are weights, and an option that counts partitions.
     """
     return _explained(group, options or Options(), "cooperative-sticky")
 
@@ -59,8 +58,10 @@ def _explained(group: Group, options: Options, name: StrategyName) -> Plan:
 
 
 def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
-    wider = replace(options, max_skew=options.max_skew + 1)
-    skewed = None if group.weights else (wider.max_skew, partial(_plan, options=wider, name=name))
+    skewed = None
+    if not group.weights and options.balance == "total":
+        wider = replace(options, max_skew=options.max_skew + 1)
+        skewed = wider.max_skew, partial(_plan, options=wider, name=name)
     return explain(group, plan, partial(_plan, options=options, name=name), skewed)
 
 
@@ -105,12 +106,12 @@ class _Solution:
 
 
 def _solve(indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solution:
-    problem = indexed.to_problem()
+    per_topic = options.balance == "topic"
+    problem = indexed.to_problem(per_topic=per_topic)
     if not indexed.group.weights:
-        solution = solve(problem, max_skew=options.max_skew, work=work)
+        solution = solve(problem, max_skew=options.max_skew, per_topic=per_topic, work=work)
         return _Solution(solution.assignment, solution.proven, solution.note)
-    if options.max_skew:
-        raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+    options.check_weights()
     return _weighted(problem, indexed, work)
 
 

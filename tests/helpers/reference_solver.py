@@ -34,15 +34,21 @@ MOST_TRIES = 30
 
 
 class Score(NamedTuple):
-    """The objectives: loads from large to small, cost in millionths, partitions that leave a valid owner."""
+    """The objectives: loads from large to small, cost in millionths, partitions that leave a valid owner.
+
+    Where topics are balanced first, also the numbers of partitions of each topic, from large to small.
+    """
 
     loads: tuple[int, ...]
     cost: int
     moves: int
+    by_topic: tuple[tuple[int, ...], ...] = ()
 
     def rank(self, options: Options) -> tuple[Any, ...]:
         """Less is better; what comes first decides first."""
-        return (self.cost, self.loads, self.moves) if options.max_skew else tuple(self)
+        if options.max_skew:
+            return self.cost, self.loads, self.moves
+        return self.by_topic, self.loads, self.cost, self.moves
 
 
 def claimants(group: Group) -> dict[TopicPartition, set[str]]:
@@ -120,7 +126,15 @@ class Puzzle:
             loads=tuple(sorted((loads[i] for i in range(len(self.members))), reverse=True)),
             cost=sum(self.costs[p][reader] for p, reader in enumerate(reader_of)),
             moves=sum(self.leaves(p, reader) for p, reader in enumerate(reader_of)),
+            by_topic=self.by_topic(reader_of) if self.options.balance == "topic" else (),
         )
+
+    def by_topic(self, reader_of: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return for each topic its subscribers' numbers of partitions, from large to small."""
+        counts: dict[str, Counter[int]] = {}
+        for key, readers, reader in zip(self.partitions, self.readers, reader_of, strict=True):
+            counts.setdefault(key.topic, Counter(dict.fromkeys(readers, 0)))[reader] += 1
+        return tuple(tuple(sorted(of.values(), reverse=True)) for of in counts.values())
 
     def score_of(self, target: Mapping[str, Partitions]) -> Score:
         reader = {TopicPartition(topic, p): self.members.index(member) for member, topic, p in spelled(target)}
@@ -146,14 +160,19 @@ def by_enumeration(puzzle: Puzzle) -> tuple[Score, int]:
 def by_loads(puzzle: Puzzle) -> tuple[Score, int]:
     """Return the best score and how many assignments reach it, from a table of all load vectors there are.
 
-    Cost and moves add up, so for each vector of loads only the best of what leads to it need be kept.
+    Cost and moves add up, so for each vector of loads only the best of what leads to it need be kept. Where topics are
+    balanced first, the loads of a topic alone are in front, and at its end only the most even ones go on.
     """
-    table: dict[tuple[int, ...], tuple[int, int, int]] = {(0,) * len(puzzle.members): (0, 0, 1)}
+    size, per_topic = len(puzzle.members), puzzle.options.balance == "topic"
+    table: Table = {(0,) * size: (0, 0, 1)}
+    by_topic: list[tuple[int, ...]] = []
     for p, readers in enumerate(puzzle.readers):
-        longer: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        if per_topic and (not p or puzzle.partitions[p].topic != puzzle.partitions[p - 1].topic):
+            table = {(0,) * size + loads[-size:]: value for loads, value in table.items()}
+        longer: Table = {}
         for loads, (cost, moves, count) in table.items():
             for reader in readers:
-                key = (*loads[:reader], loads[reader] + 1, *loads[reader + 1 :])
+                key = _more(loads, reader, size)
                 value = cost + puzzle.costs[p][reader], moves + puzzle.leaves(p, reader)
                 known = longer.get(key)
                 if known is None or value < known[:2]:
@@ -161,12 +180,46 @@ def by_loads(puzzle: Puzzle) -> tuple[Score, int]:
                 elif value == known[:2]:
                     longer[key] = (*value, count + known[2])
         table = longer
+        if per_topic and (
+            p + 1 == len(puzzle.partitions) or puzzle.partitions[p + 1].topic != puzzle.partitions[p].topic
+        ):
+            even, table = _most_even(table, readers, size)
+            by_topic.append(even)
     scores: Counter[Score] = Counter()
     for loads, (cost, moves, count) in table.items():
-        if puzzle.allows(loads):
-            scores[Score(tuple(sorted(loads, reverse=True)), cost, moves)] += count
+        if puzzle.allows(loads[-size:] if size else ()):
+            scores[Score(tuple(sorted(loads[-size:] if size else (), reverse=True)), cost, moves, tuple(by_topic))] += (
+                count
+            )
     best = min(scores, key=lambda score: score.rank(puzzle.options))
     return best, scores[best]
+
+
+Table = dict[tuple[int, ...], tuple[int, int, int]]
+
+
+def _more(loads: tuple[int, ...], reader: int, size: int) -> tuple[int, ...]:
+    """Return the loads with one more partition of a reader, in each of the blocks of this size."""
+    return tuple(load + (i % size == reader) for i, load in enumerate(loads))
+
+
+def _most_even(table: Table, readers: Sequence[int], size: int) -> tuple[tuple[int, ...], Table]:
+    """Return the most even loads of the last topic, from large to small, and what leads to them, without these."""
+
+    def even(loads: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted((loads[i] for i in readers), reverse=True))
+
+    best = min(map(even, table))
+    kept: Table = {}
+    for loads, (cost, moves, count) in table.items():
+        if even(loads) != best:
+            continue
+        key, known = loads[size:], kept.get(loads[size:])
+        if known is None or (cost, moves) < known[:2]:
+            kept[key] = (cost, moves, count)
+        elif (cost, moves) == known[:2]:
+            kept[key] = (cost, moves, count + known[2])
+    return best, kept
 
 
 def by_flow(puzzle: Puzzle) -> Score:
@@ -175,6 +228,8 @@ def by_flow(puzzle: Puzzle) -> Score:
     With `max_skew` the least load of each set of equals is tried out: once it is fixed, what `max_skew` allows is
     bounds on loads, and loads of least sum of squares are the lexicographically least ones too.
     """
+    if puzzle.options.balance == "topic":
+        return puzzle.score(_FlowByTopic(puzzle).found())
     flows = [_flow(puzzle, low, high) for low, high in tries(puzzle)]
     found = [puzzle.score(flow) for flow in flows if flow is not None]
     return min(found, key=lambda score: score.rank(puzzle.options))
@@ -251,6 +306,81 @@ def _flow(puzzle: Puzzle, low: list[int], high: list[int]) -> list[int] | None:
                 held[before].remove(p)
             member = before
     return reader_of if all(len(of) >= least for of, least in zip(held, low, strict=True)) else None
+
+
+class _FlowByTopic:
+    """A cheapest flow source -> partition -> topic of a member -> member -> sink, as `_flow` finds it.
+
+    Both the units of a topic and those of a member cost more from one to the next. Nodes of paths are pairs of a topic
+    and a member, and (None, member) for the member.
+    """
+
+    def __init__(self, puzzle: Puzzle) -> None:
+        size, dearest = len(puzzle.partitions), max(map(max, puzzle.costs), default=0)
+        of_cost = size + 1
+        self._of_loads = of_cost * size * dearest + size + 1
+        self._of_topic = self._of_loads * (size * size + 1)
+        self._topic = [key.topic for key in puzzle.partitions]
+        self._arc = [
+            {reader: puzzle.costs[p][reader] * of_cost + puzzle.leaves(p, reader) for reader in readers}
+            for p, readers in enumerate(puzzle.readers)
+        ]
+        self._reader_of = [NOBODY] * size
+        self._held: dict[tuple[str | None, int], set[int]] = {}
+
+    def found(self) -> list[int]:
+        """Return who reads what."""
+        for new in range(len(self._reader_of)):
+            self._assign(new)
+        return self._reader_of
+
+    def _load(self, member: int) -> int:
+        return self._reader_of.count(member)
+
+    def _steps(self, node: tuple[str | None, int]) -> Iterator[tuple[tuple[str | None, int], int, int]]:
+        """Yield where a partition more at a node can lead: node, cost, and the partition that leaves, or NOBODY."""
+        topic, member = node
+        if topic is not None:
+            yield (None, member), self._of_topic * (2 * len(self._held.get(node, ())) + 1), NOBODY
+        for (other, who), partitions in self._held.items():
+            if who != member or (topic is not None and other != topic):
+                continue
+            less = 0 if topic is not None else self._of_topic * (2 * len(partitions) - 1)
+            for p in partitions:
+                for reader, cost in self._arc[p].items():
+                    yield (other, reader), cost - self._arc[p][member] - less, p
+
+    def _assign(self, new: int) -> None:
+        distance: dict[tuple[str | None, int], int] = {
+            (self._topic[new], reader): cost for reader, cost in self._arc[new].items()
+        }
+        through: dict[tuple[str | None, int], tuple[tuple[str | None, int] | None, int]] = dict.fromkeys(
+            distance, (None, new)
+        )
+        queue = deque(distance)
+        while queue:
+            node = queue.popleft()
+            for other, cost, p in self._steps(node):
+                if other not in distance or distance[node] + cost < distance[other]:
+                    distance[other], through[other] = distance[node] + cost, (node, p)
+                    if other not in queue:
+                        queue.append(other)
+        ends = [node for node in distance if node[0] is None]
+        at: tuple[str | None, int] | None = min(
+            ends, key=lambda end: distance[end] + self._of_loads * (2 * self._load(end[1]) + 1)
+        )
+        moved: list[tuple[int, int]] = []
+        while at is not None:
+            before, p = through[at]
+            if p != NOBODY:
+                moved.append((p, at[1]))
+            at = before
+        for p, _ in moved:
+            if self._reader_of[p] != NOBODY:
+                self._held[self._topic[p], self._reader_of[p]].discard(p)
+        for p, reader in moved:
+            self._reader_of[p] = reader
+            self._held.setdefault((self._topic[p], reader), set()).add(p)
 
 
 def spelled(assignment: Mapping[str, Partitions]) -> Iterator[tuple[str, str, int]]:

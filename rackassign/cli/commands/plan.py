@@ -50,6 +50,12 @@ def plan(
     max_skew: Annotated[
         int, typer.Option(help="Extra imbalance allowed for locality: members may differ by up to 1 + N partitions.")
     ] = 0,
+    balance: Annotated[
+        str,
+        typer.Option(
+            help="What is balanced first: numbers of partitions (total), or numbers of each topic's partitions (topic)."
+        ),
+    ] = "total",
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -69,11 +75,18 @@ def plan(
     # Together with the solver it takes longer to import than all other commands.
     from rackassign.strategies import Options  # noqa: PLC0415
     from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
+    from rackassign.strategies.options import validate_balance_mode  # noqa: PLC0415
 
     named = strategy_named(strategy)
-    options = Options(locality=validate_locality_mode(locality), max_skew=max_skew, time_limit_s=time_limit)
-    if max_skew and strategy == "range":
-        raise ConfigError("range has no use for --max-skew: it follows Java's algorithm to the letter")
+    options = Options(
+        locality=validate_locality_mode(locality),
+        max_skew=max_skew,
+        balance=validate_balance_mode(balance),
+        time_limit_s=time_limit,
+    )
+    for used, option in ((max_skew, "--max-skew"), (balance != "total", "--balance")):
+        if used and strategy == "range":
+            raise ConfigError(f"range has no use for {option}: it follows Java's algorithm to the letter")
     wanted = _Wanted(lambda group: named(group, options), explain)
     if output:
         check_output(output, *OUTPUTS)

@@ -20,6 +20,7 @@ from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
+from rackassign.strategies.options import validate_balance_mode
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
@@ -77,6 +78,8 @@ class OptimalPlanner:
         strategy_name: `sticky` or `cooperative-sticky`.
         max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
             partitions if that makes more local.
+        balance: `total` to balance numbers of partitions. `topic` to balance first the numbers of each topic's
+            partitions, among its subscribers. Not together with `max_skew` or `weights`.
         costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
             Without costs every pair does.
         weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
@@ -95,14 +98,15 @@ class OptimalPlanner:
         strategy_name: str,
         *,
         max_skew: int = 0,
+        balance: str = "total",
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
     ) -> None:
         self._member = member
         self.strategy = strategy(strategy_name)
-        self.options = Options(locality=member.locality, max_skew=max_skew)
-        if weights is not None and max_skew:
-            raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+        self.options = Options(locality=member.locality, max_skew=max_skew, balance=validate_balance_mode(balance))
+        if weights is not None:
+            self.options.check_weights()
         self._weights = weights
         self._slow = False
         self._costs = {} if costs is None else costs
@@ -118,8 +122,8 @@ class OptimalPlanner:
         return lambda limit_s: plan_with(self.strategy, weighted, self.options, limit_s)
 
     def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
-        """Return contiguous ranges of each topic, balanced over all topics."""
-        return fallback_balanced(cluster, members)
+        """Return contiguous ranges of each topic, balanced over all topics unless each topic is to be balanced."""
+        return (fallback_range if self.options.balance == "topic" else fallback_balanced)(cluster, members)
 
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""

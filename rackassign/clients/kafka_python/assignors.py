@@ -108,7 +108,8 @@ class OptimalAssignor(RackAwareAssignor):
     Args:
         rack: As for `RackAwareRangeAssignor`.
         locality: As for `RackAwareRangeAssignor`.
-        max_skew: As for `OptimalPlanner`, like `costs` and `weights`.
+        max_skew: As for `OptimalPlanner`, like `balance`, `costs` and `weights`.
+        balance: `total`, or `topic` to balance each topic first.
         costs: Cost of reading across racks, by the reader's rack and the replica's.
         weights: A weight of each partition by topic, or a function that returns such a mapping.
         name: As for `RackAwareRangeAssignor`.
@@ -127,13 +128,16 @@ class OptimalAssignor(RackAwareAssignor):
         *,
         locality: str = "any-replica",
         max_skew: int = 0,
+        balance: str = "total",
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
     ) -> None:
         member = self.member_context(rack, locality, name)
-        planner = OptimalPlanner(member, self._strategy, max_skew=max_skew, costs=costs, weights=weights)
+        planner = OptimalPlanner(
+            member, self._strategy, max_skew=max_skew, balance=balance, costs=costs, weights=weights
+        )
         super().__init__(member, self._codec_type(member), planner, rack_monitor)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import BudgetExhaustedError, Network, SolveBudget, min_cost_flow
+from rackassign.solver.min_cost_flow import BudgetExhaustedError, Network, SolveBudget
+from rackassign.solver.simplex import simplex_flow
 from rackassign.solver.types import Ints
 
 
@@ -91,14 +92,14 @@ def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tu
     flow: Ints | None = None
     for objective in objectives:
         try:
-            best = min_cost_flow(network, objective, work, presolve=False)
+            best = simplex_flow(network, objective, work)
         except BudgetExhaustedError as error:
             if flow is None:
                 raise
             return builder.split(flow), str(error)
         network, flow = network.restrict_to_optimal(objective, best.dual), best.flow
     if flow is None:
-        flow = min_cost_flow(network, np.zeros(len(network.tail), np.int64), work, presolve=False).flow
+        flow = simplex_flow(network, np.zeros(len(network.tail), np.int64), work).flow
     return builder.split(flow), ""
 
 

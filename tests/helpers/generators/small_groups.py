@@ -15,7 +15,11 @@ from tests.helpers.reference_solver import AMOUNTS, RACKS, reclaimed
 
 Planner = Callable[[Group, Options], Plan]
 PLANNERS = pytest.mark.parametrize("planner", [plan_sticky, plan_cooperative])
-options = st.builds(Options, locality=st.sampled_from(LOCALITY_MODES), max_skew=st.sampled_from([0, 0, 0, 1, 2]))
+options = st.builds(
+    lambda locality, rest: Options(locality=locality, **rest),
+    st.sampled_from(LOCALITY_MODES),
+    st.sampled_from([{}, {}, {"balance": "topic"}, {"balance": "topic"}, {"max_skew": 1}, {"max_skew": 2}]),
+)
 costs = st.dictionaries(
     st.sampled_from([*RACKS, "elsewhere"]),
     st.dictionaries(st.sampled_from(RACKS), st.sampled_from(AMOUNTS), max_size=3),

@@ -24,7 +24,7 @@ from rackassign.placement.placer import PlacerError
 from rackassign.placement.state_file import PlacementState, read, write
 from rackassign.placement.validated_placer import ValidatedPlacer, load_validated_placer
 from rackassign.reassignment import ReassignmentRequest, service
-from rackassign.solver import min_cost_flow
+from rackassign.solver import simplex
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 
@@ -273,7 +273,7 @@ def test_one_broker_without_a_rack_is_placed_on_when_that_is_said(
 def test_doubts_of_the_solver_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in BROKERS], "topics": {"t": [[1, 2, 3]] * 7}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
     assert create("--output", "json") == 0

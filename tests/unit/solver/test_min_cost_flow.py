@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any
+from collections.abc import Callable
 
-import highspy
 import numpy as np
 import pytest
 
 from rackassign.solver.min_cost_flow import (
     BudgetExhaustedError,
+    CertifiedFlow,
     InfeasibleError,
     Network,
     OutOfTimeError,
     SolveBudget,
-    SolverError,
     min_cost_flow,
-    new_highs,
-    run_highs,
 )
+from rackassign.solver.simplex import simplex_flow
 from rackassign.solver.types import Ints
+from tests.helpers.networks import PLENTY, chain, ints, ring
 
-PLENTY = 10**6
-
-
-def ints(*numbers: int) -> Ints:
-    return np.asarray(numbers, np.int64)
+Method = Callable[[Network, Ints, SolveBudget], CertifiedFlow]
+METHODS = pytest.mark.parametrize("method", [min_cost_flow, simplex_flow])
 
 
 def net(network: Network, flow: Ints) -> list[int]:
@@ -67,10 +63,11 @@ def small_network(seed: int) -> tuple[Network, Ints, list[Ints]]:
     return network, ints(*(rng.randrange(-2, 3) for _ in range(arcs))), all_flows(network)
 
 
+@METHODS
 @pytest.mark.parametrize("seed", range(60))
-def test_a_flow_has_the_lowest_cost_and_its_prices_prove_it(seed: int) -> None:
+def test_a_flow_has_the_lowest_cost_and_its_prices_prove_it(method: Method, seed: int) -> None:
     network, cost, flows = small_network(seed)
-    found = min_cost_flow(network, cost, SolveBudget(PLENTY), presolve=seed % 2 == 0)
+    found = method(network, cost, SolveBudget(PLENTY))
     lowest = min(int(cost @ flow) for flow in flows)
     assert any(np.array_equal(found.flow, flow) for flow in flows)
     assert int(cost @ found.flow) == network.dual_bound(cost, found.dual) == lowest
@@ -97,120 +94,45 @@ def test_a_flow_is_feasible_if_it_is_one_of_all(seed: int) -> None:
         assert network.is_feasible(ints(*flow)) == (flow in allowed)
 
 
-def chain(arcs: int, rows: int = 2) -> Network:
-    """Return a network in which arcs from the first row to the second one carry at most one unit each."""
-    low, high = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    high[0] = arcs
-    low[1] = -arcs
-    ones = np.ones(arcs, np.int64)
-    return Network(0 * ones, ones, 0 * ones, ones, low, high)
+@pytest.mark.parametrize("seed", range(40))
+def test_both_methods_find_the_same_cost(seed: int) -> None:
+    network, cost = ring(3 + seed)
+    one, other = (method(network, cost, SolveBudget(PLENTY)) for method in (min_cost_flow, simplex_flow))
+    assert cost @ one.flow == cost @ other.flow
 
 
-@pytest.mark.parametrize("rows", [2, 20_000])
-@pytest.mark.parametrize(("arcs", "charged"), [(1, 1), (999, 1), (1000, 2), (3500, 4)])
-def test_a_solve_without_iterations_is_charged_by_its_arcs(arcs: int, charged: int, rows: int) -> None:
-    # So little is left that no iteration is possible where there are many rows.
-    work = SolveBudget(1)
-    min_cost_flow(chain(arcs, rows), np.ones(arcs, np.int64), work)
-    assert 1 - work.left == charged
+def test_the_work_is_charged_by_the_arcs_looked_at() -> None:
+    used = []
+    for arcs in (100, 20_000):
+        work = SolveBudget(PLENTY)
+        min_cost_flow(chain(arcs), np.ones(arcs, np.int64), work)
+        used.append(PLENTY - work.left)
+    assert used[0] < 20
+    assert used[1] > 5 * used[0]
 
 
-def test_arcs_that_can_carry_nothing_are_not_charged() -> None:
-    network, work = chain(3500), SolveBudget(PLENTY)
-    network.upper[1:] = 0
-    found = min_cost_flow(network, np.full(3500, -1, np.int64), work)
-    assert PLENTY - work.left == 1
-    assert found.flow.tolist() == [1] + [0] * 3499
-
-
-def ring(rows: int, unused: int = 0) -> tuple[Network, Ints]:
-    """Return a network that needs an iteration for each of its rows or so, and its costs; and rows without arcs."""
-    rng = random.Random(rows)
-    ends = [(i, (i + 1) % rows) for i in range(rows)] + [tuple(rng.sample(range(rows), 2)) for _ in range(3 * rows)]
-    supply = np.zeros(rows + unused, np.int64)
-    supply[: rows // 2], supply[rows // 2 : rows // 2 * 2] = 3, -3
-    many = len(ends)
-    network = Network(
-        ints(*(tail for tail, _ in ends)),
-        ints(*(head for _, head in ends)),
-        np.zeros(many, np.int64),
-        np.full(many, 3 * rows, np.int64),
-        supply,
-        supply,
-    )
-    return network, ints(*(rng.randrange(1, 30) for _ in ends))
-
-
-def charge(unused: int) -> int:
-    network, cost = ring(20, unused)
+def test_a_solve_that_needs_more_steps_than_are_left_ends() -> None:
+    network, cost = ring(60)
     work = SolveBudget(PLENTY)
-    min_cost_flow(network, cost, work, presolve=False)
-    return PLENTY - work.left
+    min_cost_flow(network, cost, work)
+    needed = PLENTY - work.left
+    min_cost_flow(network, cost, SolveBudget(needed))
+    for left in (0, 1, needed // 2, needed - 1):
+        with pytest.raises(BudgetExhaustedError, match="used up"):
+            min_cost_flow(network, cost, SolveBudget(left))
 
 
-def test_an_iteration_counts_once_for_each_ten_thousand_rows() -> None:
-    once = charge(0)
-    assert once > 5
-    # The iterations are not the same with more rows, but about as many.
-    assert charge(19_979) < 1.5 * once
-    assert 1.5 * once < charge(19_980) < 3 * once
-    thrice = charge(29_980)
-    assert thrice % 3 == 0
-    assert 2 * once < thrice < 4.5 * once
-
-
-def test_a_solve_that_needs_more_iterations_than_are_left_ends() -> None:
-    needed = charge(0)
-    network, cost = ring(20)
-    min_cost_flow(network, cost, SolveBudget(needed + 1), presolve=False)
-    work = SolveBudget(needed // 2)
-    with pytest.raises(BudgetExhaustedError, match="used up"):
-        min_cost_flow(network, cost, work, presolve=False)
-    assert work.left <= 0
-    with pytest.raises(BudgetExhaustedError, match="no iterations are left"):
-        min_cost_flow(network, cost, work, presolve=False)
-
-
-def test_where_highs_has_other_threads_already_it_runs_with_those() -> None:
-    """As if another package had used HiGHS in this process before."""
-
-    class Used:
-        def __init__(self) -> None:
-            self.options: list[tuple[str, object]] = []
-
-        def run(self) -> highspy.HighsStatus:
-            return highspy.HighsStatus.kOk if self.options else highspy.HighsStatus.kError
-
-        def setOptionValue(self, name: str, value: object) -> highspy.HighsStatus:  # noqa: N802 - as highspy has it
-            self.options.append((name, value))
-            return highspy.HighsStatus.kOk
-
-    used: Any = Used()
-    assert run_highs(used) == highspy.HighsStatus.kOk
-    assert run_highs(used) == highspy.HighsStatus.kOk
-    assert used.options == [("threads", 0)]
-
-
-def test_a_solve_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    network, cost = ring(20)
-    min_cost_flow(network, cost, SolveBudget(PLENTY))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_an_option_that_highs_rejects_is_an_error() -> None:
-    with pytest.raises(SolverError, match="rejects its input"):
-        new_highs({"no such option": 1})
-
-
-def test_time_that_is_over_ends_a_solve() -> None:
+@METHODS
+def test_time_that_is_over_ends_a_solve(method: Method) -> None:
     network, cost = ring(20)
     with pytest.raises(OutOfTimeError, match="time limit"):
-        min_cost_flow(network, cost, SolveBudget(PLENTY, until=0.0))
+        method(network, cost, SolveBudget(PLENTY, until=0.0))
 
 
-def test_more_than_can_be_carried_is_infeasible() -> None:
+@METHODS
+def test_more_than_can_be_carried_is_infeasible(method: Method) -> None:
     network = chain(2)
     network.low[0] = network.high[0] = 3
     network.low[1] = -3
     with pytest.raises(InfeasibleError):
-        min_cost_flow(network, ints(1, 1), SolveBudget(PLENTY))
+        method(network, ints(1, 1), SolveBudget(PLENTY))

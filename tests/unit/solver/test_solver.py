@@ -75,6 +75,13 @@ def test_big_groups_get_what_the_flow_finds(seed: int) -> None:
     check_best(group, options, reference_solver.optimum(group, options))
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_big_groups_with_topics_balanced_first_get_what_the_flow_finds(seed: int) -> None:
+    group, options = big_group(seed)
+    options = replace(options, max_skew=0, balance="topic")
+    check_best(group, options, reference_solver.optimum(group, options))
+
+
 @pytest.mark.parametrize("work", [0, 1, 3, 10, 30, 100])
 def test_with_too_little_work_the_plan_is_whole_and_claims_no_more_than_it_is(work: int) -> None:
     for seed in range(20):

@@ -32,7 +32,7 @@ from tests.helpers.reference_solver import Puzzle, big_group, check_plan, reclai
 @settings(max_examples=examples(100))
 @given(tiny_groups(), options, st.sampled_from([0, 1, 2.5, 1e-9, 1e9]))
 def test_equal_weights_are_no_weights(planner: Planner, group: Group, options: Options, weight: float) -> None:
-    options = replace(options, max_skew=0)
+    options = replace(options, max_skew=0, balance="total")
     plan = planner(with_weights(group, lambda: weight), options)
     assert decided(plan) == decided(planner(group, options))
 

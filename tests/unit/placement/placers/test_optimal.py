@@ -30,7 +30,7 @@ from rackassign.placement import (
 )
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.placers.optimal import rebalance_leaders
-from rackassign.solver import min_cost_flow
+from rackassign.solver import simplex
 from tests.helpers.examples import examples
 from tests.helpers.generators.layouts import after, brokers_in, placed, random_layout
 
@@ -461,7 +461,7 @@ print(json.dumps([found.topics, lists], sort_keys=True))
 
 
 def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
     layout = random_layout(brokers_in(3, 3, 3), 90, 3, 1)
     found, quality = after(layout)
     assert not found.proven

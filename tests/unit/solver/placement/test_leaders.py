@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rackassign.solver import min_cost_flow
+from rackassign.solver import simplex
 from rackassign.solver.placement import (
     LEADER_GOALS,
     BrokerArrays,
@@ -130,7 +130,7 @@ def test_what_was_spread_needs_no_other_order(case: tuple[PartitionArrays, Broke
 
 
 def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
 
     @UNTOUCHED
     @given(placed_already(), some_racks)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from rackassign.solver import min_cost_flow
 from rackassign.solver import placement as room
+from rackassign.solver import simplex
 from rackassign.solver.placement import (
     LEADER_GOALS,
     PRIMARY_OBJECTIVES,
@@ -185,7 +185,7 @@ def test_as_few_moves_as_limits_ask_for_when_moves_come_first(case: tuple[Partit
 
 
 def test_without_a_solver_copies_are_spread_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
 
     @UNTOUCHED
     @given(medium(), st.sampled_from(PRIMARY_OBJECTIVES))
@@ -200,7 +200,7 @@ def test_without_a_solver_copies_are_spread_all_the_same(monkeypatch: pytest.Mon
 
 
 def test_without_a_solver_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
 
     @UNTOUCHED
     @given(small(), limits_of.map(lambda limits: replace(limits, on_shortage="placeholder")))
@@ -225,14 +225,14 @@ def test_with_too_little_work_copies_are_spread_and_no_more_is_claimed(work: int
 
 
 def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = min_cost_flow._rounded
+    sound = simplex._rounded
 
     def off_by_one(values: Any) -> Any:
         numbers = sound(values)
         numbers[:1] += 1
         return numbers
 
-    monkeypatch.setattr(min_cost_flow, "_rounded", off_by_one)
+    monkeypatch.setattr(simplex, "_rounded", off_by_one)
     items, nodes = items_of([3] * 30), nodes_of([0, 0, 1, 1, 2, 2])
     found = place_replicas(items, nodes)
     check_spread(items, nodes, found)
@@ -321,7 +321,7 @@ def test_paths_even_as_the_flow_does_and_move_no_more(seed: int, monkeypatch: py
     nodes = replace(nodes, load=np.asarray([rng.randrange(9) for _ in nodes.load]), assignable=nodes.rack != seed - 3)
     by_flow = place_replicas(items, nodes, goals=Objectives("moves"), order=False)
     monkeypatch.setattr(room, "MOST_CELLS", 0)
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
     on_paths = place_replicas(items, nodes, goals=Objectives("moves"), order=False)
     assert (by_flow.proven, on_paths.proven) == (True, True)
     # The last figure is of the only group there is, whatever nodes carry otherwise.
@@ -363,7 +363,7 @@ def test_what_is_left_of_a_budget_is_no_worse_than_without_a_solver(
     items = replace(items, group=np.asarray([item // 20 for item in range(200)]))
     goals = Objectives(first, coverage=np.asarray([3, 2, 1]) if first == "coverage" else None)
     short = place_replicas(items, nodes, goals=goals, work=work)
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
+    monkeypatch.setattr(simplex, "highspy", None)
     without = place_replicas(items, nodes, goals=goals)
     assert score(nodes, items, goals, short.nodes) <= score(nodes, items, goals, without.nodes)
 

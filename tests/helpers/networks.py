@@ -1,0 +1,44 @@
+"""Small networks for tests of flows."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from rackassign.solver.min_cost_flow import Network
+from rackassign.solver.types import Ints
+
+PLENTY = 10**6
+"""A budget that no test uses up."""
+
+
+def ints(*numbers: int) -> Ints:
+    return np.asarray(numbers, np.int64)
+
+
+def chain(arcs: int, rows: int = 2) -> Network:
+    """Return a network in which arcs from the first row to the second one carry at most one unit each."""
+    low, high = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    high[0] = arcs
+    low[1] = -arcs
+    ones = np.ones(arcs, np.int64)
+    return Network(0 * ones, ones, 0 * ones, ones, low, high)
+
+
+def ring(rows: int, unused: int = 0) -> tuple[Network, Ints]:
+    """Return a network that needs an iteration for each of its rows or so, and its costs; and rows without arcs."""
+    rng = random.Random(rows)
+    ends = [(i, (i + 1) % rows) for i in range(rows)] + [tuple(rng.sample(range(rows), 2)) for _ in range(3 * rows)]
+    supply = np.zeros(rows + unused, np.int64)
+    supply[: rows // 2], supply[rows // 2 : rows // 2 * 2] = 3, -3
+    many = len(ends)
+    network = Network(
+        ints(*(tail for tail, _ in ends)),
+        ints(*(head for _, head in ends)),
+        np.zeros(many, np.int64),
+        np.full(many, 3 * rows, np.int64),
+        supply,
+        supply,
+    )
+    return network, ints(*(rng.randrange(1, 30) for _ in ends))
