@@ -138,7 +138,7 @@ class IndexedGroup:
         near: list[int] = []
         for topic in self.topics:
             if topic in self.parts:
-                of_topic = [tuple(racks.topic_racks(unit)) for unit in self.parts[topic]]
+                of_topic = [tuple(racks.topic_racks(tuple(unit))) for unit in self.parts[topic]]
             else:
                 of_topic = [(here,) for here in racks.topic_racks(self.group.topology.topics[topic])]
             for here in set(of_topic) - row_of.keys():

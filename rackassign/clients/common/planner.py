@@ -115,8 +115,8 @@ class OptimalPlanner:
         self._weights = weights
         self._slow = False
         self._costs = {} if costs is None else costs
-        self.copartition = _sets(copartition)
         try:
+            self.copartition = _sets(copartition)
             self._with(_EMPTY_GROUP, {} if weights is None or callable(weights) else weights)
         except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this option is not valid: {error}") from None
@@ -194,11 +194,10 @@ _EMPTY_GROUP = Group(Topology((), {}), ())
 
 
 def _sets(copartition: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return sets of co-partitioned topics, in alphabetical order; what is no list of topics is left to the group."""
-    try:
-        return tuple(tuple(sorted(topics)) for topics in copartition)
-    except TypeError:
-        raise ConfigError(f"copartition: expected lists of topics, got {short_repr(copartition)}") from None
+    """Return sets of co-partitioned topics, in alphabetical order; the group checks all but that they are lists."""
+    if isinstance(copartition, str) or any(isinstance(topics, str) for topics in copartition):
+        raise ConfigError(f"copartition: expected lists of topics, got {short_repr(copartition)}")
+    return tuple(tuple(sorted(topics, key=str)) for topics in copartition)
 
 
 def _rows(weights: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
