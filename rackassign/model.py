@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
@@ -200,6 +200,7 @@ class Group:
         weights: For some topics a weight of each partition, finite and 0 or more.
         costs: Cost of reading across racks, by the reader's rack and the replica's rack; finite and 0 or more.
         name: Name for users.
+        copartition: Sets of topics whose partitions of one number go to one member; no topic is in two of them.
     """
 
     topology: Topology
@@ -207,6 +208,7 @@ class Group:
     weights: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     name: str | None = None
+    copartition: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -220,6 +222,27 @@ class Group:
         for reader, row in self.costs.items():
             for rack, cost in row.items():
                 _check_amount(f"costs.{reader}.{rack}", cost)
+        _check_sets(self.copartition)
+
+
+def _check_sets(copartition: Sequence[Sequence[str]]) -> None:
+    if isinstance(copartition, (str, bytes)) or not isinstance(copartition, Sequence):
+        raise InputError("copartition", f"expected lists of topics, got {short_repr(copartition)}")
+    known: set[str] = set()
+    for i, topics in enumerate(copartition):
+        if isinstance(topics, (str, bytes)) or not isinstance(topics, Sequence):
+            raise InputError(f"copartition[{i}]", f"expected a list of topics, got {short_repr(topics)}")
+        if len(topics) < _LEAST_TOPICS:
+            raise InputError(f"copartition[{i}]", f"expected two topics or more, got {short_repr(topics)}")
+        for j, topic in enumerate(topics):
+            if not isinstance(topic, str):
+                raise InputError(f"copartition[{i}][{j}]", f"expected a topic, got {short_repr(topic)}")
+            if topic in known:
+                raise InputError(f"copartition[{i}][{j}]", f"{short_repr(topic)} is listed twice")
+            known.add(topic)
+
+
+_LEAST_TOPICS = 2
 
 
 def _check_amount(path: str, value: float) -> None:

@@ -94,7 +94,7 @@ def read_group(value: Json) -> Group:
     Raises:
         InputError: If a value does not conform to the format; names the field.
     """
-    scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs"})
+    scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs", "copartition"})
     if scenario["format"] != SCENARIO_FORMAT:
         raise InputError("format", f"expected {SCENARIO_FORMAT!r}, got {short_repr(scenario['format'])}")
     brokers = _each("brokers", scenario["brokers"], _broker)
@@ -110,6 +110,11 @@ def read_group(value: Json) -> Group:
         rack: {other: _number(f"costs.{rack}.{other}", cost) for other, cost in _items(f"costs.{rack}", row)}
         for rack, row in _items("costs", scenario.get("costs", {}))
     }
+    copartition = _each(
+        "copartition",
+        scenario.get("copartition", []),
+        lambda path, topics: _each(path, topics, lambda where, topic: _typed(where, topic, str)),
+    )
     name = scenario.get("name")
     return Group(
         topology=Topology(brokers=brokers, topics=topics),
@@ -117,6 +122,7 @@ def read_group(value: Json) -> Group:
         weights=weights,
         costs=costs,
         name=None if name is None else _typed("name", name, str),
+        copartition=copartition,
     )
 
 
@@ -138,6 +144,8 @@ def write_group(group: Group) -> dict[str, Json]:
         scenario["weights"] = {topic: list(row) for topic, row in group.weights.items()}
     if group.costs:
         scenario["costs"] = {rack: dict(row) for rack, row in group.costs.items()}
+    if group.copartition:
+        scenario["copartition"] = [list(topics) for topics in group.copartition]
     return scenario
 
 

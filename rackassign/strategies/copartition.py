@@ -1,8 +1,9 @@
 """Co-partitioned topics: the partitions of one number go to one member.
 
-A set of topics is merged into one topic, whose partitions are the units that are assigned. It has the name of the first
-topic of the set in alphabetical order. The plan for the merged group is expanded again. A unit is local where all of
-its partitions are, if there is such a rack, and otherwise where one of them is.
+A set of topics is merged into one topic, whose partitions are the *units* that are assigned. It has the name of the
+first topic of the set in alphabetical order. The plan for the merged group is expanded again. The objectives are those
+of units: balance counts them, the cost of a unit is the sum of what its partitions cost, and a unit moves if its owner
+loses it.
 
 A set is not merged while a member subscribes to a part of it: that member could not take a whole unit. Where topics
 have different numbers of partitions, the units behind the end of the shorter ones have the partitions that exist.
@@ -10,16 +11,15 @@ have different numbers of partitions, the units behind the end of the shorter on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rackassign.model import Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
-from rackassign.strategies.options import Options
+from rackassign.util.text import join_first
 
-Sets = Sequence[Sequence[str]]
-"""Sets of co-partitioned topics; no topic is in two of them."""
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +30,35 @@ class MergedGroup:
         original: The group as it is.
         group: The merged group.
         topics: Existing topics of each set, by the name of the merged topic.
-        split: Sets that are not merged, because a member subscribes to a part of them.
+        parts: Partitions of each unit, by the name of the merged topic.
     """
 
     original: Group
     group: Group
     topics: Mapping[str, tuple[str, ...]]
-    split: tuple[tuple[str, ...], ...]
+    parts: Mapping[str, tuple[tuple[Partition, ...], ...]]
 
     @classmethod
-    def of(cls, group: Group, sets: Sets) -> MergedGroup:
+    def of(cls, group: Group) -> MergedGroup:
         """Merge the sets of a group that can be merged."""
         topics: dict[str, tuple[str, ...]] = {}
-        split: list[tuple[str, ...]] = []
-        for each in sets:
+        for each in group.copartition:
             wanted = frozenset(each)
-            if any(0 < len(wanted & member.topics) < len(wanted) for member in group.members):
-                split.append(tuple(sorted(wanted)))
+            if _subscribers_of_a_part(group, wanted):
                 continue
             existing = tuple(topic for topic in sorted(wanted) if group.topology.topics.get(topic))
             if len(existing) > 1:
                 topics[existing[0]] = existing
-        return cls(group, _merged(group, topics) if topics else group, topics, tuple(split))
+        if not topics:
+            return cls(group, replace(group, copartition=()), {}, {})
+        parts = {
+            name: tuple(
+                tuple(each for each in row if each is not None)
+                for row in zip_longest(*(group.topology.topics[topic] for topic in existing))
+            )
+            for name, existing in topics.items()
+        }
+        return cls(group, _merged(group, topics, parts), topics, parts)
 
     def expand(self, plan: Plan) -> Plan:
         """Return a plan of the merged group as one of the original group."""
@@ -63,7 +70,8 @@ class MergedGroup:
         claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
         owner = indexed.members_by_partition(indexed.claims.owner.tolist())
         withheld = {tp for topic, ids in self._expanded(plan.withheld).items() for tp in _tps(topic, ids)}
-        for member, given in assignment.items():
+        # Members of the eager protocol have revoked everything.
+        for member, given in assignment.items() if plan.strategy == "cooperative-sticky" else ():
             # A member can have a whole unit only once all others have given up their parts of it.
             waits = {
                 (self._merged_name(topic), partition)
@@ -105,30 +113,40 @@ class MergedGroup:
         return dict(sorted(found.items()))
 
 
-def plan_copartitioned(decide: Callable[[Group, Options], Plan], sets: Sets, group: Group, options: Options) -> Plan:
-    """Return the plan of a strategy in which co-partitioned topics move together.
+def exceptions(group: Group) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each set that is not kept together, or not as a whole, with the reason for users."""
+    for topics in group.copartition:
+        part = _subscribers_of_a_part(group, frozenset(topics))
+        sizes = {topic: len(group.topology.topics.get(topic, ())) for topic in topics}
+        if part:
+            who = f"{len(part)} members subscribe to a part of them: {join_first(part, _NAMED)}"
+            yield topics, f"{', '.join(topics)} are not kept together, because {who}"
+        elif len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{topic} {size}" for topic, size in sizes.items())
+            rule = "partitions of one number are kept together where they exist"
+            yield topics, f"co-partitioned topics have different numbers of partitions: {counts}; {rule}"
 
-    Args:
-        decide: The strategy.
-        sets: The sets of topics.
-        group: The group.
-        options: Options of the strategy.
-    """
-    merged = MergedGroup.of(group, sets)
-    return merged.expand(decide(merged.group, options))
+
+def _subscribers_of_a_part(group: Group, topics: frozenset[str]) -> list[str]:
+    return sorted(member.id for member in group.members if 0 < len(topics & member.topics) < len(topics))
 
 
-def _merged(group: Group, topics: Mapping[str, tuple[str, ...]]) -> Group:
+def _merged(
+    group: Group, topics: Mapping[str, tuple[str, ...]], parts: Mapping[str, tuple[tuple[Partition, ...], ...]]
+) -> Group:
     gone = {topic for existing in topics.values() for topic in existing[1:]}
     known = {topic: rows for topic, rows in group.topology.topics.items() if topic not in gone}
     weights = {topic: row for topic, row in group.weights.items() if topic not in gone}
-    racks = group.topology.broker_racks()
     for name, existing in topics.items():
-        rows = zip_longest(*(group.topology.topics[topic] for topic in existing))
-        known[name] = tuple(_unit([each for each in row if each is not None], racks) for row in rows)
-        heavy = [group.weights[topic] for topic in existing if topic in group.weights]
-        if heavy:
-            weights[name] = tuple(map(sum, zip_longest(*heavy, fillvalue=0.0)))
+        # Costs are those of the parts; these replicas are what an explanation sees.
+        known[name] = tuple(
+            Partition(tuple(dict.fromkeys(broker for part in unit for broker in part.replicas)), unit[0].leader)
+            for unit in parts[name]
+        )
+        if group.weights.keys() & set(existing):
+            weights[name] = tuple(
+                sum(_weight(group, topic, partition) for topic in existing) for partition in range(len(parts[name]))
+            )
     units = _unit_owners(group.members, topics)
     members = tuple(
         replace(
@@ -141,14 +159,16 @@ def _merged(group: Group, topics: Mapping[str, tuple[str, ...]]) -> Group:
         )
         for member in group.members
     )
-    return replace(group, topology=Topology(group.topology.brokers, known), members=members, weights=weights)
+    topology = Topology(group.topology.brokers, known)
+    return replace(group, topology=topology, members=members, weights=weights, copartition=())
 
 
-def _unit(parts: Sequence[Partition], racks: Mapping[int, str]) -> Partition:
-    """Return the replicas of a unit: those in racks with a replica of each part, or else all."""
-    common = set.intersection(*({racks[each] for each in part.replicas if each in racks} for part in parts))
-    replicas = [each for part in parts for each in part.replicas if not common or racks.get(each) in common]
-    return Partition(tuple(dict.fromkeys(replicas)), parts[0].leader)
+def _weight(group: Group, topic: str, partition: int) -> float:
+    """Return the weight of a partition: 0 if it does not exist, and 1 if it has none."""
+    if partition >= len(group.topology.topics[topic]):
+        return 0.0
+    row = group.weights.get(topic, ())
+    return row[partition] if partition < len(row) else 1.0
 
 
 def _unit_owners(

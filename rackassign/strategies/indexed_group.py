@@ -7,14 +7,14 @@ the same for the same group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
-from rackassign.model import Group, LocalityMode, Member, Partitions, TopicPartition
+from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER, Problem
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
@@ -29,21 +29,25 @@ class IndexedGroup:
         members: Its members, ordered by ID.
         topics: Names of the topics that have partitions and a reader, in order.
         mode: Which replicas count.
+        parts: Of some topics the partitions that each of their partitions stands for: it costs what these cost.
     """
 
     group: Group
     members: tuple[Member, ...]
     topics: tuple[str, ...]
     mode: LocalityMode
+    parts: Mapping[str, Sequence[Sequence[Partition]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, group: Group, mode: LocalityMode) -> IndexedGroup:
+    def of(
+        cls, group: Group, mode: LocalityMode, parts: Mapping[str, Sequence[Sequence[Partition]]] | None = None
+    ) -> IndexedGroup:
         """Sort the members and topics of a group."""
         members = tuple(sorted(group.members, key=lambda member: member.id))
         subscriptions = {member.topics for member in members}
         known = group.topology.topics
         topics = sorted(topic for topic in frozenset().union(*subscriptions) if known.get(topic))
-        return cls(group, members, tuple(topics), mode)
+        return cls(group, members, tuple(topics), mode, parts or {})
 
     @cached_property
     def sizes(self) -> Ints:
@@ -130,13 +134,16 @@ class IndexedGroup:
         """Return for each partition its row of costs, and the rows: the cost of reading from each of the homes."""
         table = cost_table(self.group.costs)
         rows: dict[tuple[int, ...], int] = {}
-        row_of: dict[int, int] = {}
+        row_of: dict[tuple[int, ...], int] = {}
         near: list[int] = []
         for topic in self.topics:
-            of_topic = racks.topic_racks(self.group.topology.topics[topic])
+            if topic in self.parts:
+                of_topic = [tuple(racks.topic_racks(tuple(unit))) for unit in self.parts[topic]]
+            else:
+                of_topic = [(here,) for here in racks.topic_racks(self.group.topology.topics[topic])]
             for here in set(of_topic) - row_of.keys():
-                names = racks.names(here)
-                row = tuple(cross_rack_cost(table, home, names) for home in homes)
+                names = [racks.names(part) for part in here]
+                row = tuple(sum(cross_rack_cost(table, home, each) for each in names) for home in homes)
                 row_of[here] = rows.setdefault(row, len(rows))
             near.extend([row_of[here] for here in of_topic])
         cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))

@@ -12,7 +12,6 @@ fails is imported again with the next plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from rackassign.strategies.standby.options import StandbyOptions
     from rackassign.strategies.standby.plan import StandbyPlan
     from rackassign.strategies.standby.warmup import Copies
-
-    Sets = Sequence[Sequence[str]]
 
 _RANGE, _STICKY, _STANDBY, _COPARTITION = (
     f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign", "copartition")
@@ -59,10 +56,9 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     return plan
 
 
-def plan_copartitioned(decide: Callable[[Group, Options], Plan], sets: Sets, group: Group, options: Options) -> Plan:
-    """Assign co-partitioned topics together: `rackassign.strategies.copartition.plan_copartitioned`."""
-    plan: Plan = _imported(_COPARTITION).plan_copartitioned(decide, sets, group, options)
-    return plan
+def copartition_exceptions(group: Group) -> list[tuple[tuple[str, ...], str]]:
+    """Return sets of topics that are not kept together, or not as a whole: `rackassign.strategies.copartition`."""
+    return list(_imported(_COPARTITION).exceptions(group)) if group.copartition else []
 
 
 def assign_standbys(
@@ -70,10 +66,9 @@ def assign_standbys(
     copies: Copies,
     options: StandbyOptions | None = None,
     active: Options | None = None,
-    copartition: Sets = (),
 ) -> StandbyPlan:
     """Assign active members and standbys: `rackassign.strategies.standby.assign.assign_standbys`."""
-    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active, copartition)
+    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active)
     return plan
 
 

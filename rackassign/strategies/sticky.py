@@ -22,6 +22,7 @@ import numpy as np
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.solver import Problem, SolveBudget, solve, solve_weighted
 from rackassign.solver.types import Ints
+from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import explain
 from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
@@ -67,9 +68,25 @@ def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> 
 
 def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
+    merged = MergedGroup.of(group)
+    plan = merged.expand(plan_units(merged, options, name))
+    return replace(plan, seconds=time.perf_counter() - start)
+
+
+def plan_units(merged: MergedGroup, options: Options, name: StrategyName) -> Plan:
+    """Assign the units of a merged group, which the plan names like partitions.
+
+    Args:
+        merged: The group, with co-partitioned topics merged.
+        options: Options.
+        name: `sticky` or `cooperative-sticky`.
+
+    Raises:
+        ConfigError: If there are weights, and an option that counts partitions.
+    """
     limit = math.inf if options.time_limit_s is None else options.time_limit_s
     work = SolveBudget(options.work, time.monotonic() + limit)
-    indexed = IndexedGroup.of(group, options.locality)
+    indexed = IndexedGroup.of(merged.group, options.locality, merged.parts)
     decided = _solve(indexed, options, work)
     target = indexed.decode_assignment(decided.assignment)
     assignment: Mapping[str, Partitions] = target
@@ -86,7 +103,7 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
         withheld=withheld,
         moved=indexed.claims.moved(decided.assignment),
         optimal=decided.optimal,
-        seconds=time.perf_counter() - start,
+        seconds=0.0,
         optimality_note=decided.note,
         optimality_gap=decided.gap,
         weight_loads=decided.loads,

@@ -60,7 +60,11 @@ def changed(path: list[Any], value: object) -> dict[str, Any]:
     [
         (["format"], "rackassign/2", "format: expected 'rackassign/1', got \"rackassign/2\""),
         (["format"], MISSING, "the key 'format' is missing"),
-        (["topicz"], {}, 'unknown key "topicz"; known are brokers, costs, format, members, name, topics, weights'),
+        (
+            ["topicz"],
+            {},
+            'unknown key "topicz"; known are brokers, copartition, costs, format, members, name, topics, weights',
+        ),
         (["brokers"], {}, "brokers: expected an array, got an object of 0"),
         (["brokers", 1, "id"], 1, "brokers[1].id: broker 1 is listed twice"),
         (["brokers", 1, "id"], MISSING, "brokers[1]: the key 'id' is missing"),

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple
@@ -38,6 +39,7 @@ class _Wanted(NamedTuple):
 
     decide: Callable[[Group], Plan]
     explained: bool
+    copartition: tuple[tuple[str, ...], ...]
 
 
 def plan(
@@ -56,6 +58,10 @@ def plan(
             help="What is balanced first: numbers of partitions (total), or numbers of each topic's partitions (topic)."
         ),
     ] = "total",
+    copartition: Annotated[
+        list[str] | None,
+        typer.Option(help="Topics, separated by commas, whose partitions of one number go to one member. Repeatable."),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -84,10 +90,11 @@ def plan(
         balance=validate_balance_mode(balance),
         time_limit_s=time_limit,
     )
-    for used, option in ((max_skew, "--max-skew"), (balance != "total", "--balance")):
+    sets = tuple(tuple(topic.strip() for topic in each.split(",")) for each in copartition or ())
+    for used, option in ((max_skew, "--max-skew"), (balance != "total", "--balance"), (sets, "--copartition")):
         if used and strategy == "range":
             raise ConfigError(f"range has no use for {option}: it follows Java's algorithm to the letter")
-    wanted = _Wanted(lambda group: named(group, options), explain)
+    wanted = _Wanted(lambda group: named(group, options), explain, sets)
     if output:
         check_output(output, *OUTPUTS)
     with _opened(file) as source:
@@ -106,17 +113,23 @@ def plan(
 
 def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: UnlistedNames) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
-    failed = False
+    from rackassign.strategies.loading import copartition_exceptions  # noqa: PLC0415
+
+    failed, exceptions = False, dict[str, None]()
     for line, value, error in found:
         try:
             if error is not None:
                 raise error
             group = scenario.read_group(value)
+            if wanted.copartition:
+                group = replace(group, copartition=wanted.copartition)
             unlisted.add(group)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
                 sys.stderr.write(f"rackassign: not proven optimal: {made.optimality_note}\n")
+            for _, reason in copartition_exceptions(group) if made.strategy != "range" else ():
+                exceptions[reason] = None
         except (InputError, ConfigError) as problem:
             if output != "jsonl":
                 raise
@@ -129,6 +142,8 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: Unl
             _write_line(scenario.write_plan(group, made, explanation))
         else:
             sys.stdout.write(json.dumps(scenario.write_plan(group, made, explanation), indent=2) + "\n")
+    for reason in exceptions:
+        warn(reason)
     return ExitCode.BAD_INPUT if failed else ExitCode.DONE
 
 

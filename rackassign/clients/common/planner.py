@@ -20,7 +20,9 @@ from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
+from rackassign.strategies.loading import copartition_exceptions
 from rackassign.strategies.options import validate_balance_mode
+from rackassign.util.text import short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
@@ -80,6 +82,8 @@ class OptimalPlanner:
             partitions if that makes more local.
         balance: `total` to balance numbers of partitions. `topic` to balance first the numbers of each topic's
             partitions, among its subscribers. Not together with `max_skew` or `weights`.
+        copartition: Sets of topics whose partitions of one number go to one member, as for joins. Balance, locality
+            and moves are those of these units.
         costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
             Without costs every pair does.
         weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
@@ -99,6 +103,7 @@ class OptimalPlanner:
         *,
         max_skew: int = 0,
         balance: str = "total",
+        copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
     ) -> None:
@@ -111,7 +116,8 @@ class OptimalPlanner:
         self._slow = False
         self._costs = {} if costs is None else costs
         try:
-            _with(_EMPTY_GROUP, self._costs, {} if weights is None or callable(weights) else weights)
+            self.copartition = _sets(copartition)
+            self._with(_EMPTY_GROUP, {} if weights is None or callable(weights) else weights)
         except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this option is not valid: {error}") from None
 
@@ -119,20 +125,32 @@ class OptimalPlanner:
         """Read the weights, and return the function that plans."""
         del members
         weighted = self._weighted(group)
+        self.warn_of_exceptions(weighted)
         return lambda limit_s: plan_with(self.strategy, weighted, self.options, limit_s)
 
+    def warn_of_exceptions(self, group: Group) -> None:
+        """Warn once about each set of topics that cannot be kept together, or not as a whole."""
+        for topics, reason in copartition_exceptions(group):
+            self._member.once.warn(
+                f"copartition {topics[0]}", "%s: %s", self._member.name, reason, about=(topics, reason)
+            )
+
     def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
-        """Return contiguous ranges of each topic, balanced over all topics unless each topic is to be balanced."""
-        return (fallback_range if self.options.balance == "topic" else fallback_balanced)(cluster, members)
+        """Return contiguous ranges of each topic, balanced over all topics if nothing else is asked for.
+
+        Ranges of topics with equal numbers of partitions are the same.
+        """
+        per_topic = self.options.balance == "topic" or self.copartition
+        return (fallback_range if per_topic else fallback_balanced)(cluster, members)
 
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""
         if self._weights is None:
-            return _with(group, self._costs, {})
+            return self._with(group, {})
         try:
             weights = self._timed_weights() if callable(self._weights) else self._weights
             known = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
-            return _with(group, self._costs, known)
+            return self._with(group, known)
         except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
             self._member.once.warn(
                 "weights",
@@ -140,7 +158,12 @@ class OptimalPlanner:
                 self._member.name,
                 exc_info=True,
             )
-            return _with(group, self._costs, {})
+            return self._with(group, {})
+
+    def _with(self, group: Group, weights: Mapping[str, Any]) -> Group:
+        """Return a group with costs, weights and co-partitioned topics, validated."""
+        costs = {rack: dict(row) for rack, row in self._costs.items()}
+        return replace(group, costs=costs, weights=_rows(weights), copartition=self.copartition)
 
     def _timed_weights(self) -> Weights:
         """Return the result of the user's function, unless it has taken longer than a whole plan may."""
@@ -170,12 +193,19 @@ def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) 
 _EMPTY_GROUP = Group(Topology((), {}), ())
 
 
-def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, Any]) -> Group:
-    """Return a group with costs and weights, validated."""
+def _sets(copartition: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return sets of co-partitioned topics, in alphabetical order; the group checks all but that they are lists."""
+    if isinstance(copartition, str) or any(isinstance(topics, str) for topics in copartition):
+        raise ConfigError(f"copartition: expected lists of topics, got {short_repr(copartition)}")
+    return tuple(tuple(sorted(topics, key=str)) for topics in copartition)
+
+
+def _rows(weights: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return weights as a group has them."""
     rows: dict[str, tuple[float, ...]] = {}
     for topic, row in weights.items():
         if isinstance(row, (Mapping, str)):
             raise InputError(f"weights.{topic}", "expected a list, got a mapping")
         # All numeric types are accepted, numpy's too; the group rejects everything else.
         rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
-    return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)
+    return rows

@@ -18,19 +18,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from uuid import UUID, uuid4
 
-from rackassign.clients.common.adapter import AnyCluster
 from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.codec import CooperativeCodec
-from rackassign.clients.common.fallback import fallback_range
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.clients.common.planner import OptimalPlanner, Planning
 from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
-from rackassign.strategies.loading import plan_copartitioned
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
@@ -106,7 +102,6 @@ class StandbyConfig:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        object.__setattr__(self, "copartition", validate_sets(self.copartition))
         standbys: object = self.standbys
         if not isinstance(standbys, StandbyOptions):
             raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
@@ -244,9 +239,7 @@ class StandbyPlanner(OptimalPlanner):
     """
 
     def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
-        super().__init__(member, "cooperative-sticky")
-        if config.copartition:
-            self.strategy = partial(plan_copartitioned, self.strategy, config.copartition)
+        super().__init__(member, "cooperative-sticky", copartition=config.copartition)
         self._config = config
         self._missing = 0
 
@@ -256,13 +249,14 @@ class StandbyPlanner(OptimalPlanner):
         copies = self._copies({member: info.task_offset_sums for member, info in infos.items()})
         self._warn_of_missing_tags(infos)
         self._warn_of_single_values(infos)
-        self._warn_of_split_sets(group)
+        group = replace(group, copartition=self.copartition)
+        self.warn_of_exceptions(group)
         tagged = replace(group, members=tuple(replace(each, tags=infos[each.id].tags) for each in group.members))
         return lambda limit_s: self._plan(tagged, copies, limit_s)
 
     def _plan(self, group: Group, copies: Copies, limit_s: float) -> LeaderAssignment:
         config, options = self._config, replace(self.options, time_limit_s=limit_s)
-        found = assign_standbys(group, copies, config.standbys, options, config.copartition)
+        found = assign_standbys(group, copies, config.standbys, options)
         missing, partitions = sum(found.missing.values()), len(found.missing)
         if missing != self._missing:
             self._member.log.log(
@@ -311,30 +305,6 @@ class StandbyPlanner(OptimalPlanner):
                     about=(key, value),
                 )
 
-    def _warn_of_split_sets(self, group: Group) -> None:
-        """Warn about sets of topics that cannot be kept together, or not as a whole."""
-        for topics in self._config.copartition:
-            some = sorted(m.id for m in group.members if 0 < len(m.topics.intersection(topics)) < len(topics))
-            sizes = {topic: len(group.topology.topics.get(topic, ())) for topic in topics}
-            if some:
-                self._member.once.warn(
-                    "split",
-                    "%s: %s are not kept together, because %d members subscribe to a part of them: %s",
-                    *(self._member.name, ", ".join(topics), len(some), ", ".join(some[:_NAMED])),
-                    about=(topics, tuple(some)),
-                )
-            elif len(set(sizes.values())) > 1:
-                self._member.once.warn(
-                    "sizes",
-                    "%s: co-partitioned topics have different numbers of partitions: %s",
-                    *(self._member.name, ", ".join(f"{topic} {size}" for topic, size in sizes.items())),
-                    about=(topics, tuple(sizes.values())),
-                )
-
-    def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
-        """Return contiguous ranges, which are the same ones for topics with equal numbers of partitions."""
-        return fallback_range(cluster, members) if self._config.copartition else super().fallback(cluster, members)
-
     def _decoded_user_data(self, joined: JoinMember) -> StreamsSubscriptionInfo:
         """Return the decoded user data of a member; empty if it cannot be decoded."""
         try:
@@ -368,28 +338,6 @@ class StandbyPlanner(OptimalPlanner):
                 next_rebalance_ms=_WHEN_WARM if awaited else NO_REBALANCE,
             )
         )
-
-
-def validate_sets(copartition: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return sets of co-partitioned topics, in alphabetical order.
-
-    Raises:
-        ConfigError: They are no lists of topics, or a topic is in two of them.
-    """
-    problem = f"copartition must be lists of topics, got {short_repr(copartition)}"
-    if isinstance(copartition, (str, bytes)) or not isinstance(copartition, Sequence):
-        raise ConfigError(problem)
-    seen: set[str] = set()
-    for topics in copartition:
-        if isinstance(topics, (str, bytes)) or not isinstance(topics, Sequence):
-            raise ConfigError(problem)
-        for topic in topics:
-            if not isinstance(topic, str):
-                raise ConfigError(problem)
-            if topic in seen:
-                raise ConfigError(f"copartition: {short_repr(topic)} is named twice")
-            seen.add(topic)
-    return tuple(tuple(sorted(topics)) for topics in copartition)
 
 
 _FAR = 1 << 62

@@ -6,7 +6,7 @@ module adapts it to the interface of kafka-python. No exception leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -110,6 +110,7 @@ class OptimalAssignor(RackAwareAssignor):
         locality: As for `RackAwareRangeAssignor`.
         max_skew: As for `OptimalPlanner`, like `balance`, `costs` and `weights`.
         balance: `total`, or `topic` to balance each topic first.
+        copartition: Sets of topics whose partitions of one number go to one member.
         costs: Cost of reading across racks, by the reader's rack and the replica's.
         weights: A weight of each partition by topic, or a function that returns such a mapping.
         name: As for `RackAwareRangeAssignor`.
@@ -129,6 +130,7 @@ class OptimalAssignor(RackAwareAssignor):
         locality: str = "any-replica",
         max_skew: int = 0,
         balance: str = "total",
+        copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
         name: str | None = None,
@@ -136,7 +138,13 @@ class OptimalAssignor(RackAwareAssignor):
     ) -> None:
         member = self.member_context(rack, locality, name)
         planner = OptimalPlanner(
-            member, self._strategy, max_skew=max_skew, balance=balance, costs=costs, weights=weights
+            member,
+            self._strategy,
+            max_skew=max_skew,
+            balance=balance,
+            copartition=copartition,
+            costs=costs,
+            weights=weights,
         )
         super().__init__(member, self._codec_type(member), planner, rack_monitor)
 

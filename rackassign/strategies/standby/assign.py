@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from rackassign.model import Group, Member, Partitions, TopicPartition
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
-from rackassign.strategies.copartition import MergedGroup, Sets
+from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
@@ -25,7 +25,7 @@ from rackassign.strategies.standby.warmup import (
     deferred_moves,
     retained_copies,
 )
-from rackassign.strategies.sticky import plan_cooperative
+from rackassign.strategies.sticky import plan_units
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
 
@@ -35,29 +35,29 @@ def assign_standbys(
     copies: Copies,
     options: StandbyOptions | None = None,
     active: Options | None = None,
-    copartition: Sets = (),
 ) -> StandbyPlan:
     """Assign active members and standbys.
 
     Args:
-        group: Members, with their tags, and topology; every partition has state.
+        group: Members, with their tags, and topology; every partition has state. Partitions of one number of
+            co-partitioned topics have one state, named by the first topic of the set in alphabetical order: so are
+            their copies.
         copies: Copies that members have.
         options: How copies are placed.
         active: How partitions are assigned.
-        copartition: Sets of topics whose partitions of one number have one state, named by the first topic of the set
-            in alphabetical order: so are their copies.
     """
-    merged = MergedGroup.of(group, copartition)
-    found = _assign_units(merged.group, copies, options or StandbyOptions(), active)
+    merged = MergedGroup.of(group)
+    found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
     return replace(found, plan=merged.expand(found.plan))
 
 
-def _assign_units(group: Group, copies: Copies, options: StandbyOptions, active: Options | None) -> StandbyPlan:
-    limit = math.inf if active is None or active.time_limit_s is None else active.time_limit_s
+def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, active: Options) -> StandbyPlan:
+    group = merged.group
+    limit = math.inf if active.time_limit_s is None else active.time_limit_s
     until = time.monotonic() + limit
     stand_ins = _failover_candidates(group, copies, options)
     stood_in = _with_failover_claims(group, stand_ins)
-    wanted = plan_cooperative(stood_in, active)
+    wanted = plan_units(replace(merged, group=stood_in), active, "cooperative-sticky")
     owners, last = _owners(stood_in), dict(_each(wanted.target))
     warm = CaughtUpCopies(group, copies, options.acceptable_recovery_lag)
     cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}

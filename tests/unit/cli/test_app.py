@@ -106,6 +106,31 @@ CROWDED = json.dumps(SCENARIO | {"topics": {"t": [[1], [1], [1], [1]]}})
 
 
 @pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
+def test_each_topic_is_balanced_first_if_that_is_asked_for(cli: Cli, strategy: str) -> None:
+    # In total balance m1 can read all of s, and m2 all of t: that is local.
+    local = json.dumps(SCENARIO | {"topics": {"s": [[1], [1]], "t": [[2], [2]]}}).replace('["t"]', '["s", "t"]')
+    code, out, _ = cli("plan", "--strategy", strategy, given=local)
+    assert (code, json.loads(out)["target"]) == (0, {"m1": {"s": [0, 1]}, "m2": {"t": [0, 1]}})
+    code, out, _ = cli("plan", "--strategy", strategy, "--balance", "topic", given=local)
+    assert code == 0
+    assert [{topic: len(ids) for topic, ids in owned.items()} for owned in json.loads(out)["target"].values()] == [
+        {"s": 1, "t": 1}
+    ] * 2
+
+
+def test_topics_are_kept_together_by_an_option_or_by_the_scenario(cli: Cli) -> None:
+    apart = SCENARIO | {"topics": {"s": [[1], [2]], "t": [[2], [1]]}, "copartition": [["s", "t"]]}
+    for words, given in (((), apart), (("--copartition", "t,s"), apart | {"copartition": []})):
+        both = json.dumps(given).replace('"topics": ["t"]', '"topics": ["s", "t"]')
+        code, out, err = cli("plan", "--strategy", "sticky", *words, given=both)
+        assert (code, err) == (0, "")
+        assert all(owned["s"] == owned["t"] for owned in json.loads(out)["target"].values())
+    code, _, err = cli("plan", "--strategy", "sticky", given=json.dumps(apart))
+    assert (code, err.count("\n")) == (0, 1)
+    assert "s, t are not kept together, because 2 members subscribe to a part of them: m1, m2" in err
+
+
+@pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
 def test_skew_makes_more_local(cli: Cli, strategy: str) -> None:
     counts = []
     for skew in ("0", "1", "9"):
@@ -227,6 +252,15 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
             "weights.t[0]: expected a finite number, 0 or more",
         ),
         (("plan", "--strategy", "range", "--max-skew", "1"), LINE, "range has no use for --max-skew"),
+        (("plan", "--balance", "topic"), LINE, "range has no use for --balance"),
+        (("plan", "--copartition", "a,b"), LINE, "range has no use for --copartition"),
+        (("plan", "--balance", "topics", "--strategy", "sticky"), LINE, "balance must be one of total, topic, got"),
+        (("plan", "--copartition", "t", "--strategy", "sticky"), LINE, "copartition[0]: expected two topics or more"),
+        (
+            ("plan",),
+            LINE.replace('"members"', '"copartition": [["t", 7]], "members"'),
+            "copartition[0][1]: expected a string, got 7",
+        ),
         (("plan", "--max-skew", "-1", "--strategy", "sticky"), LINE, "max_skew must be an integer, 0 or more, got -1"),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),

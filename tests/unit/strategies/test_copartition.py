@@ -5,16 +5,27 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from functools import partial
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
+from rackassign.model import (
+    BALANCE_MODES,
+    BalanceMode,
+    Broker,
+    Group,
+    Member,
+    Partition,
+    Partitions,
+    Plan,
+    TopicPartition,
+    Topology,
+)
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
-from rackassign.strategies.copartition import MergedGroup
-from rackassign.strategies.loading import plan_copartitioned
+from rackassign.strategies.copartition import MergedGroup, exceptions
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 from tests.helpers.examples import examples
 
@@ -58,7 +69,7 @@ def groups(draw: st.DrawFn) -> Group:
                 generation=draw(st.sampled_from([None, 4, 5])),
             )
         )
-    return Group(Topology(BROKERS, known), tuple(members))
+    return Group(Topology(BROKERS, known), tuple(members), copartition=PAIR)
 
 
 def units(given: Partitions) -> set[int]:
@@ -95,19 +106,19 @@ def next_round(group: Group, plan: Plan, generation: int) -> Group:
     return replace(group, members=tuple(members))
 
 
-@given(groups(), st.integers(0, 99))
+@given(groups(), st.integers(0, 99), st.sampled_from(BALANCE_MODES))
 @settings(max_examples=examples(400), deadline=None)
-def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int) -> None:
-    decide = partial(plan_copartitioned, plan_cooperative, PAIR)
-    plan = decide(group, Options())
+def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int, balance: BalanceMode) -> None:
+    options = Options(balance=balance)
+    plan = plan_cooperative(group, options)
     check(group, plan)
     shuffled = list(group.members)
     random.Random(seed).shuffle(shuffled)
-    again = decide(replace(group, members=tuple(shuffled)), Options())
+    again = plan_cooperative(replace(group, members=tuple(shuffled)), options)
     assert (again.assignment, again.target, again.withheld) == (plan.assignment, plan.target, plan.withheld)
     for generation in (6, 7, 8):
         group = next_round(group, plan, generation)
-        plan = decide(group, Options())
+        plan = plan_cooperative(group, options)
         check(group, plan)
     assert (plan.assignment, plan.moved, plan.withheld) == (plan.target, 0, {})
     sizes = [len(group.topology.topics.get(topic, ())) for topic in PAIR[0]]
@@ -121,9 +132,9 @@ def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int) ->
 def test_without_claims_each_partition_is_assigned_at_once(group: Group) -> None:
     group = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
     for plan in (
-        plan_copartitioned(plan_cooperative, PAIR, group, Options()),
-        plan_copartitioned(plan_sticky, PAIR, group, Options()),
-        assign_standbys(group, {}, StandbyOptions(1), copartition=PAIR).plan,
+        plan_cooperative(group),
+        plan_sticky(group),
+        assign_standbys(group, {}, StandbyOptions(1)).plan,
     ):
         check(group, plan)
         assert plan.assignment == plan.target
@@ -131,7 +142,7 @@ def test_without_claims_each_partition_is_assigned_at_once(group: Group) -> None
 
 def two_topics(size: int, *members: Member) -> Group:
     known = {topic: rows(*[(1, 2)] * size) for topic in PAIR[0]}
-    return Group(Topology(BROKERS, known), members)
+    return Group(Topology(BROKERS, known), members, copartition=PAIR)
 
 
 def test_a_unit_of_which_another_member_has_a_part_is_withheld_as_a_whole() -> None:
@@ -141,7 +152,7 @@ def test_a_unit_of_which_another_member_has_a_part_is_withheld_as_a_whole() -> N
         Member("m", topics, owned={"orders": (0, 1), "payments": (0,)}, generation=1),
         Member("n", topics, owned={"payments": (1,)}, generation=1),
     )
-    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    plan = plan_cooperative(group)
     (owner,) = (member for member, theirs in plan.target.items() if 1 in theirs["orders"])
     other = {"m": "n", "n": "m"}[owner]
     assert plan.target[owner]["payments"] == plan.target[owner]["orders"]
@@ -154,17 +165,19 @@ def test_a_unit_of_which_another_member_has_a_part_is_withheld_as_a_whole() -> N
 def test_a_unit_is_local_where_all_its_parts_are() -> None:
     topics = frozenset(PAIR[0])
     known = {"orders": rows((1, 2)), "payments": rows((2, 3))}
-    group = Group(Topology(BROKERS, known), tuple(Member(rack, topics, rack) for rack in RACKS))
-    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    members = tuple(Member(rack, topics, rack) for rack in RACKS)
+    group = Group(Topology(BROKERS, known), members, copartition=PAIR)
+    plan = plan_cooperative(group)
     assert plan.target["b"] == {"orders": (0,), "payments": (0,)}
 
 
 @pytest.mark.parametrize("part", ["orders", "payments"])
 def test_a_set_of_which_a_member_reads_a_part_is_not_merged(part: str) -> None:
     group = two_topics(3, Member("m", frozenset(PAIR[0])), Member("n", frozenset({part})))
-    merged = MergedGroup.of(group, PAIR)
-    assert (merged.group, merged.split) == (group, PAIR)
-    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    assert MergedGroup.of(group).group == replace(group, copartition=())
+    reason = "orders, payments are not kept together, because 1 members subscribe to a part of them: n"
+    assert list(exceptions(group)) == [(PAIR[0], reason)]
+    plan = plan_cooperative(group)
     check_complete(group, plan)
 
 
@@ -180,7 +193,7 @@ def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
     members = [Member(name, topics, tags={"zone": name}) for name in RACKS]
     group = two_topics(6, *members)
     options = StandbyOptions(1, ("zone",))
-    first = assign_standbys(group, {}, options, copartition=PAIR)
+    first = assign_standbys(group, {}, options)
     check(group, first.plan)
     assert {topic for theirs in first.standbys.values() for topic in theirs} == {"orders"}
     copies = {
@@ -193,7 +206,7 @@ def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
             replace(member, owned=first.plan.target[member.id], generation=1) for member in members if member.id != "a"
         ),
     )
-    second = assign_standbys(left, {name: copies[name] for name in "bc"}, options, copartition=PAIR)
+    second = assign_standbys(left, {name: copies[name] for name in "bc"}, options)
     check(left, second.plan)
     for unit in first.plan.target["a"]["orders"]:
         (holder,) = (name for name in "bc" if unit in first.standbys[name].get("orders", ()))
@@ -203,7 +216,71 @@ def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
 def test_weights_of_a_unit_are_those_of_its_parts() -> None:
     group = two_topics(3, Member("m", frozenset(PAIR[0])), Member("n", frozenset(PAIR[0])))
     group = replace(group, weights={"orders": (1.0, 1.0, 5.0), "payments": (0.0, 1.0, 9.0)})
-    merged = MergedGroup.of(group, PAIR).group
+    merged = MergedGroup.of(group).group
     assert merged.weights == {"orders": (1.0, 2.0, 14.0)}
-    plan = plan_copartitioned(plan_cooperative, PAIR, group, Options())
+    plan = plan_cooperative(group)
     assert sorted(len(theirs["orders"]) for theirs in plan.target.values()) == [1, 2]
+
+
+def test_topics_of_different_sizes_are_reported_with_the_rule() -> None:
+    known = {"orders": rows((1,), (2,)), "payments": rows((1,))}
+    group = Group(Topology(BROKERS, known), (Member("m", frozenset(PAIR[0])),), copartition=PAIR)
+    reason = (
+        "co-partitioned topics have different numbers of partitions: orders 2, payments 1; partitions of one number"
+        " are kept together where they exist"
+    )
+    assert list(exceptions(group)) == [(PAIR[0], reason)]
+    assert list(exceptions(two_topics(2, Member("m", frozenset(PAIR[0]))))) == []
+
+
+def score(group: Group, balance: BalanceMode, reader: dict[tuple[str, int], str]) -> tuple[Any, ...]:
+    """Return the objectives of an assignment of units: what comes first decides first."""
+    racks = {broker.id: broker.rack for broker in group.topology.brokers}
+    members = {member.id: member for member in group.members}
+    counts = Counter(reader.values())
+    per_topic = [
+        sorted((sum(who == m and name == topic for (name, _), who in reader.items()) for m in members), reverse=True)
+        for topic in sorted({name for name, _ in reader})
+    ]
+    cross = 0
+    for (name, unit), who in reader.items():
+        for topic in PAIR[0] if name == PAIR[0][0] else (name,):
+            partitions = group.topology.topics.get(topic, ())
+            home = members[who].rack
+            if unit < len(partitions) and home is not None:
+                cross += home not in {racks[broker] for broker in partitions[unit].replicas}
+    return (per_topic if balance == "topic" else 0, sorted((counts[m] for m in members), reverse=True), cross)
+
+
+@given(groups(), st.sampled_from(BALANCE_MODES))
+@settings(max_examples=examples(300), deadline=None)
+def test_units_are_assigned_as_well_as_they_can_be(group: Group, balance: BalanceMode) -> None:
+    sizes = {topic: len(partitions) for topic, partitions in group.topology.topics.items()}
+    first = {"orders": max(sizes.get(topic, 0) for topic in PAIR[0]), "visits": sizes.get("visits", 0)}
+    keys = [(name, unit) for name, size in first.items() for unit in range(size)]
+    names = [member.id for member in group.members]
+    if len(names) ** len(keys) > 2000:
+        return
+    plan = plan_cooperative(group, Options(balance=balance))
+    given = {
+        (min(PAIR[0]) if topic in PAIR[0] else topic, p): member
+        for member, theirs in plan.target.items()
+        for topic, ids in theirs.items()
+        for p in ids
+    }
+    best = min(score(group, balance, dict(zip(keys, each, strict=True))) for each in product(names, repeat=len(keys)))
+    assert score(group, balance, {key: given[key] for key in keys}) == best
+    assert plan.optimal is True
+
+
+def test_a_partition_without_a_weight_weighs_one_in_its_unit() -> None:
+    group = two_topics(2, Member("m", frozenset(PAIR[0])))
+    group = replace(group, weights={"payments": (4.0,)})
+    assert MergedGroup.of(group).group.weights == {"orders": (5.0, 2.0)}
+
+
+@given(groups())
+@settings(max_examples=examples(150), deadline=None)
+def test_eager_members_get_everything_at_once(group: Group) -> None:
+    plan = plan_sticky(group)
+    assert (plan.assignment, plan.withheld) == (plan.target, {})

@@ -57,6 +57,14 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ({"weights": {"t": [10**400]}}, "this option is not valid"),
         ({"costs": {"a": {"b": 10**400}}}, "costs.a.b: expected a finite number"),
         ({"weights": {"t": [1.0]}, "max_skew": 1}, "max_skew counts partitions"),
+        ({"weights": {"t": [1.0]}, "balance": "topic"}, "counts partitions: it cannot be used together with weights"),
+        ({"balance": "topics"}, 'balance must be one of total, topic, got "topics"'),
+        ({"balance": "topic", "max_skew": 1}, 'cannot be used together with balance="topic"'),
+        ({"copartition": ["orders"]}, "copartition: expected lists of topics"),
+        ({"copartition": 7}, "this option is not valid"),
+        ({"copartition": [["orders"]]}, r"copartition\[0\]: expected two topics or more"),
+        ({"copartition": [["a", "b"], ["b", "c"]]}, r'copartition\[1\]\[0\]: "b" is listed twice'),
+        ({"copartition": [["a", 7]]}, "expected a topic, got 7"),
     ],
 )
 def test_an_option_that_cannot_work_is_refused(kind: Any, options: dict[str, Any], message: str) -> None:
@@ -312,3 +320,13 @@ def test_a_host_that_has_changed_has_no_membership() -> None:
     assert internals.membership_of(SimpleNamespace()) is None
     assert internals.find_membership(SimpleNamespace()) is None
     assert internals.find_membership(SimpleNamespace(_listeners={print, object().__str__})) is None
+
+
+def test_topics_that_are_not_kept_together_are_reported_once(warnings: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster({1: "a"}, {"s": [[1]], "t": [[1], [1]]})
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", copartition=[["t", "s"]])
+    for _ in range(2):
+        given = given_out(assignor.assign(cluster, [member("m1", ["s", "t"]), member("m2", ["s", "t"])]))
+        assert sorted(map(sorted, given.values())) == [[("s", 0), ("t", 0)], [("t", 1)]]
+    reported = "co-partitioned topics have different numbers of partitions: s 1, t 2;"
+    assert sum(reported in record.getMessage() for record in warnings.records) == 1
