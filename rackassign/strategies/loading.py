@@ -1,9 +1,9 @@
 """The strategies, whose modules are imported when the first plan is computed.
 
-This is the one place where the core imports late. A strategy needs numpy and HiGHS, which take longer to import than
-kafka-python and more memory than an idle consumer has left. But of all members of a group only the leader plans. So
-everything outside of `strategies/` calls a strategy through this module, and the modules behind it import at their top,
-as usual. What a member needs before it plans (options, names, the types of results) imports neither.
+This is the one place where the core imports late. A strategy needs numpy, and standbys need HiGHS, which take longer to
+import than kafka-python and more memory than an idle consumer has left. But of all members of a group only the leader
+plans. So everything outside of `strategies/` calls a strategy through this module, and the modules behind it import at
+their top, as usual. What a member needs before it plans (options, names, the types of results) imports neither.
 
 A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that. Threads need no lock
 here: Python imports a module once, and other threads wait for that at the lock of the module. A module whose import
@@ -28,13 +28,16 @@ _RANGE, _STICKY, _STANDBY, _COPARTITION = (
 )
 
 
-def load() -> None:
-    """Import everything that a plan needs, which takes about half a second the first time.
+def load(*, standbys: bool = False) -> None:
+    """Import everything that a plan needs, which takes some tenths of a second the first time.
+
+    Args:
+        standbys: Whether standbys are planned too.
 
     Raises:
-        Exception: Whatever the import of numpy raises if it is broken. Without HiGHS plans are computed by other means.
+        Exception: Whatever the import of numpy raises if it is broken.
     """
-    for module in (_RANGE, _STICKY, _STANDBY):
+    for module in (_RANGE, _STICKY, *([_STANDBY] if standbys else [])):
         import_module(module)
 
 

@@ -78,6 +78,10 @@ class Assignor:
         self._requested_rounds = 0
         self._monitor = self._new_monitor(rack_monitor)
 
+    def load(self) -> None:
+        """Import what a plan needs; for a thread beside that of the client."""
+        self._planner.load()
+
     @classmethod
     def member_context(
         cls,

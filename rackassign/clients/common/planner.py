@@ -20,7 +20,7 @@ from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
-from rackassign.strategies.loading import copartition_exceptions
+from rackassign.strategies.loading import copartition_exceptions, load
 from rackassign.strategies.options import validate_balance_mode
 from rackassign.util.text import short_repr
 
@@ -38,6 +38,9 @@ class Planner(Protocol):
     """Strategy with which the rack monitor compares the current assignment."""
     options: Options
     """Options of the strategy."""
+
+    def load(self) -> None:
+        """Import what a plan needs; for a thread beside that of the client."""
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read what a plan for this group needs, and return the function that plans.
@@ -61,6 +64,10 @@ class RangePlanner:
     def __init__(self, member: MemberContext) -> None:
         self.strategy = strategy("range")
         self.options = Options(locality=member.locality)
+
+    def load(self) -> None:
+        """Import the strategies."""
+        load()
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Return the function that plans; nothing is needed but the group."""
@@ -120,6 +127,10 @@ class OptimalPlanner:
             self._with(_EMPTY_GROUP, {} if weights is None or callable(weights) else weights)
         except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this option is not valid: {error}") from None
+
+    def load(self) -> None:
+        """Import the strategies."""
+        load()
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read the weights, and return the function that plans."""

@@ -27,6 +27,7 @@ from rackassign.clients.common.planner import OptimalPlanner, Planning
 from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
+from rackassign.strategies.loading import load
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
@@ -242,6 +243,10 @@ class StandbyPlanner(OptimalPlanner):
         super().__init__(member, "cooperative-sticky", copartition=config.copartition)
         self._config = config
         self._missing = 0
+
+    def load(self) -> None:
+        """Import the strategies, with that of standbys."""
+        load(standbys=True)
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Decode the user data of all members, and return the function that plans."""

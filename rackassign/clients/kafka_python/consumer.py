@@ -23,7 +23,6 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
-from rackassign.strategies.loading import load
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -74,6 +73,11 @@ def attach(
     for assignor in own_assignors:
         if membership is not None:
             assignor.bind(membership, attached.racks)
+
+    def load() -> None:
+        for assignor in own_assignors:
+            assignor.load()
+
     internals.load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
     install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)

@@ -41,6 +41,19 @@ def test_the_first_plan_loads_what_it_needs() -> None:
     assert output_of(code).splitlines() == ["False False", "[1, 1, 1]", "True False"]
 
 
+def test_what_is_loaded_ahead_is_what_the_plan_needs() -> None:
+    code = """
+        heavy = ("numpy", "highspy", "rackassign")
+        for assignor in (RackAwareRangeAssignor("a"), RackAwareStickyAssignor("a"), StandbyAwareAssignor("a")):
+            assignor.load()
+            known = {*sys.modules}
+            shares, later = assigned(assignor), {*sys.modules} - known
+            print("loaded", "highspy" in known, shares, {name for name in later if name.startswith(heavy)})
+    """
+    lines = [line for line in output_of(code).splitlines() if line.startswith("loaded")]
+    assert lines == [f"loaded {highs} [1, 1, 1] set()" for highs in (False, False, True)]
+
+
 def test_threads_that_plan_at_once_all_get_a_plan() -> None:
     code = """
         from rackassign.strategies.loading import load
