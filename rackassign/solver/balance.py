@@ -127,9 +127,33 @@ class ConvexFlow:
         self.flow = np.zeros(len(topic_class), np.int64)
         self.load = np.zeros(len(sizes), np.int64) if base is None else base.copy()
 
-    def balance(self) -> Ints:
-        """Compute flows of optimal balance, and return the ceiling of each subscription class."""
-        self.pour()
+    def start_from(self, held: Ints) -> None:
+        """Begin with these flows, as far as supply and limits allow, and assign the rest to any pair with room."""
+        flow = np.minimum(held, self._limit)
+        room = self._supply[self._topic_class]
+        # Of too many the first ones are held, and of the rest the first ones that have room.
+        flow = np.clip(room - self._before(flow), 0, flow)
+        left = self._limit - flow
+        rest = (self._supply - np.bincount(self._topic_class, flow, len(self._supply)).astype(np.int64))[
+            self._topic_class
+        ]
+        self.flow = flow + np.clip(rest - self._before(left), 0, left)
+        self.load = self.load + np.bincount(self._subscription_class, self.flow, len(self.load)).astype(np.int64)
+
+    def _before(self, amount: Ints) -> Ints:
+        """Return for each pair the sum of an amount over the pairs of its topic class in front of it."""
+        before = np.cumsum(amount) - amount
+        sums: Ints = before - before[self.first[self._topic_class]]
+        return sums
+
+    def balance(self, *, pour: bool = True) -> Ints:
+        """Compute flows of optimal balance, and return the ceiling of each subscription class.
+
+        Args:
+            pour: False to keep the present flows as far as balance allows.
+        """
+        if pour:
+            self.pour()
         ceiling = np.zeros(len(self._sizes), np.int64)
         parts = [np.ones(len(self._sizes), bool)] if len(self._sizes) else []
         while parts:

@@ -13,8 +13,8 @@ import numpy as np
 
 from rackassign.solver.balance import BalanceConstraints, stickiest_flow
 from rackassign.solver.problem import NO_MEMBER, Problem
-from rackassign.solver.topic_balance import TopicBalance
-from rackassign.solver.types import Ints
+from rackassign.solver.topic_balance import TopicBalance, compute_topic_balance
+from rackassign.solver.types import Bools, Ints
 
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
@@ -37,28 +37,113 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
 def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
     """Return the reader of each partition, with each topic class balanced first.
 
-    Of members that have equally many extras, those that own more than the fixed count of a topic class get its extras.
+    Members that own more than the fixed count of a topic class keep an extra of it as far as the totals allow.
     """
+    shares = _Shares(problem, balance.whole)
+    held = np.bincount(shares.pair, shares.owned > shares.whole, len(balance.extras)).astype(np.int64)
+    again = compute_topic_balance(
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, held
+    )
+    left = shares.whole + shares.with_extra(again.extras)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
-    extras_of = np.zeros(len(problem.subscription_class), np.int64)
-    members_of = [np.flatnonzero(problem.subscription_class == c) for c in range(len(problem.sizes()))]
-    pairs = np.split(np.arange(len(balance.low)), np.flatnonzero(np.diff(problem.edge_topic_class)) + 1)
-    partitions = np.split(np.argsort(problem.topic_class, kind="stable"), np.cumsum(problem.supply())[:-1])
-    whole = problem.supply() // np.bincount(
-        problem.edge_topic_class, problem.sizes()[problem.edge_subscription_class], problem.topic_classes
-    ).astype(np.int64)
-    for topic_class, (of_pairs, here) in enumerate(zip(pairs, partitions, strict=True)):
-        owned = np.bincount(problem.owner[here][problem.owner[here] != NO_MEMBER], minlength=len(extras_of))
-        left: dict[int, int] = {}
-        for pair in of_pairs.tolist():
-            members = members_of[problem.edge_subscription_class[pair]]
-            over = owned[members] > whole[topic_class]
-            chosen = members[np.lexsort((members, ~over, extras_of[members]))[: balance.extras[pair]]]
-            extras_of[chosen] += 1
-            left |= dict.fromkeys(members.tolist(), int(whole[topic_class]))
-            left |= dict.fromkeys(chosen.tolist(), int(whole[topic_class]) + 1)
-        _deal(problem, here, left, reader)
+    owners = np.flatnonzero(problem.owner != NO_MEMBER)
+    share = shares.of(problem.topic_class[owners], problem.owner[owners])
+    order = np.argsort(share, kind="stable")
+    rank = np.arange(len(order)) - np.searchsorted(share[order], share[order], "left")
+    kept = order[rank < left[share[order]]]
+    reader[owners[kept]] = problem.owner[owners[kept]]
+    left = left - np.bincount(share[kept], minlength=len(left))
+    loose = np.flatnonzero(reader == NO_MEMBER)
+    for topic_class in np.unique(problem.topic_class[loose]).tolist():
+        first, end = np.searchsorted(shares.topic_class, [topic_class, topic_class + 1]).tolist()
+        places = first + np.flatnonzero(left[first:end])
+        capacity = dict(zip(shares.member[places].tolist(), left[places].tolist(), strict=True))
+        _deal(problem, loose[problem.topic_class[loose] == topic_class], capacity, reader)
     return reader
+
+
+class _Shares:
+    """Pairs of a topic class and a member that reads it, ordered by both.
+
+    Args:
+        problem: The problem.
+        whole: For each topic class what all its readers have.
+    """
+
+    def __init__(self, problem: Problem, whole: Ints) -> None:
+        order = np.argsort(problem.subscription_class, kind="stable")
+        sizes = problem.sizes()
+        size = sizes[problem.edge_subscription_class]
+        pair = np.repeat(np.arange(len(size)), size)
+        step = np.arange(len(pair)) - np.repeat(np.cumsum(size) - size, size)
+        member = order[(np.cumsum(sizes) - sizes)[problem.edge_subscription_class[pair]] + step]
+        key = problem.edge_topic_class[pair] * len(order) + member
+        by_key = np.argsort(key)
+        self._key, self._members, self._sizes = key[by_key], len(order), size
+        self._subscription_class = problem.edge_subscription_class
+        self.pair, self.member = pair[by_key], member[by_key]
+        self.topic_class = problem.edge_topic_class[self.pair]
+        self.whole = whole[self.topic_class]
+        held = problem.owner != NO_MEMBER
+        share = self.of(problem.topic_class[held], problem.owner[held])
+        self.owned = np.bincount(share, minlength=len(self.pair))
+
+    def of(self, topic_class: Ints, member: Ints) -> Ints:
+        """Return the share of each of these pairs."""
+        return np.searchsorted(self._key, topic_class * self._members + member)
+
+    def with_extra(self, extras: Ints) -> Bools:
+        """Return which shares get an extra, so that members of a subscription class have equally many, or one more.
+
+        Args:
+            extras: Number of extras of each class pair.
+        """
+        chosen: Bools = (extras == self._sizes)[self.pair]
+        some = np.flatnonzero((extras > 0) & (extras < self._sizes))
+        order = np.argsort(self.pair, kind="stable")
+        first = np.searchsorted(self.pair[order], np.arange(len(extras)))
+        for subscription_class in np.unique(self._subscription_class[some]).tolist():
+            pairs = some[self._subscription_class[some] == subscription_class]
+            # A row for each pair, a column for each member.
+            table = order[first[pairs][:, None] + np.arange(self._sizes[pairs[0]])]
+            over = self.owned[table] > self.whole[table]
+            given = _extras_of_owners(over, extras[pairs])
+            chosen[table] = _extras_in_turn(extras[pairs], over.shape) if given is None else given
+        return chosen
+
+
+def _extras_of_owners(over: Bools, extras: Ints) -> Bools | None:
+    """Deal extras (rows) to members (columns), first to those that own one; None if that does not come out even.
+
+    Args:
+        over: Which members own more than the fixed count.
+        extras: Number of extras of each row.
+    """
+    whole, rest = divmod(int(extras.sum()), over.shape[1])
+    # Those that own the most may have one more.
+    most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
+    left = np.full(over.shape[1], whole)
+    left[most[:rest]] += 1
+    given = np.zeros(over.shape, bool)
+    for row, amount in enumerate(extras.tolist()):
+        keeping = np.flatnonzero(over[row] & (left > 0))[:amount]
+        given[row, keeping] = True
+        left[keeping] -= 1
+    for row, amount in enumerate((extras - given.sum(axis=1)).tolist()):
+        free = np.flatnonzero(~given[row] & (left > 0))
+        if len(free) < amount:
+            return None
+        best = free[np.argsort(-left[free], kind="stable")[:amount]]
+        given[row, best] = True
+        left[best] -= 1
+    return given
+
+
+def _extras_in_turn(extras: Ints, shape: tuple[int, ...]) -> Bools:
+    """Deal extras (rows) to members (columns) in turn, where the row before has ended."""
+    first = (np.cumsum(extras) - extras)[:, None]
+    in_turn: Bools = (np.arange(shape[1])[None, :] - first) % shape[1] < extras[:, None]
+    return in_turn
 
 
 def _deal(problem: Problem, partitions: Ints, left: dict[int, int], reader: Ints) -> None:

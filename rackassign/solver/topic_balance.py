@@ -36,16 +36,20 @@ class TopicBalance:
         low: For each class pair the least number of partitions of the topic class that a member may have.
         high: For each class pair the greatest number.
         max_load: For each subscription class the larger of the two loads that its members may have.
+        whole: For each topic class what all its readers have.
         extras: For each class pair the number of extras in one such assignment.
     """
 
     low: Ints
     high: Ints
     max_load: Ints
+    whole: Ints
     extras: Ints
 
 
-def compute_topic_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints) -> TopicBalance:
+def compute_topic_balance(
+    supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints, held: Ints | None = None
+) -> TopicBalance:
     """Compute the counts of optimal balance.
 
     Args:
@@ -53,19 +57,22 @@ def compute_topic_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscrip
         sizes: Number of members of each subscription class, 1 or more.
         topic_class: Topic class of each pair, ascending; every topic class has a pair.
         subscription_class: Subscription class of each pair.
+        held: For each pair how many members would keep an extra: `extras` then changes as little as balance requires.
     """
     size = sizes[subscription_class]
     readers = np.bincount(topic_class, size, len(supply)).astype(np.int64)
     whole, extras = np.divmod(supply, readers)
     base = np.bincount(subscription_class, whole[topic_class] * size, len(sizes)).astype(np.int64)
     water = ConvexFlow(extras, sizes, topic_class, subscription_class, base=base, limit=size)
-    ceiling = water.balance()
+    if held is not None:
+        water.start_from(held)
+    ceiling = water.balance(pour=held is None)
     below, within = _room(ceiling[subscription_class], topic_class, size)
     # Extras of the topic class that its readers at lower ceilings do not take, and at this ceiling do.
     reached = below < extras[topic_class]
     exceeded = below + within <= extras[topic_class]
     low = whole[topic_class]
-    return TopicBalance(low + exceeded, low + reached, ceiling, water.flow)
+    return TopicBalance(low + exceeded, low + reached, ceiling, whole, water.flow)
 
 
 def _room(ceiling: Ints, topic_class: Ints, size: Ints) -> tuple[Ints, Ints]:

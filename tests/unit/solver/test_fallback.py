@@ -50,16 +50,25 @@ def test_big_groups_are_balanced_all_the_same(balance: Any, seeds: int) -> None:
         check_balanced(replace(group, weights={}), replace(options, max_skew=0, balance=balance))
 
 
-@BALANCES
 @pytest.mark.parametrize("seed", range(100))
-def test_it_is_sticky_and_settles_in_two_rebalances(balance: Any, seed: int) -> None:
-    group, options = big_group(seed)
-    options = replace(without_work(options), balance=balance)
-    first = plan_cooperative(group, options)
-    second = plan_cooperative(reclaimed(group, first.assignment, 10), options)
-    assert (second.moved, second.withheld) == (0, {})
-    third = plan_cooperative(reclaimed(group, second.assignment, 11), options)
-    assert (third.moved, third.target) == (0, second.target)
+def test_it_is_sticky_and_settles_in_two_rebalances(seed: int) -> None:
+    check_settles(seed, Options(), 2)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_with_topics_balanced_first_it_settles_in_three(seed: int) -> None:
+    check_settles(seed, Options(balance="topic"), 3)
+
+
+def check_settles(seed: int, options: Options, rebalances: int) -> None:
+    group, locality = big_group(seed)
+    options = without_work(replace(options, locality=locality.locality))
+    for generation in range(rebalances):
+        plan = plan_cooperative(group, options)
+        group = reclaimed(group, plan.assignment, 10 + generation)
+    assert (plan.moved, plan.withheld) == (0, {})
+    again = plan_cooperative(group, options)
+    assert (again.moved, again.target) == (0, plan.target)
 
 
 def test_near_and_sticky_as_far_as_it_goes() -> None:
@@ -74,16 +83,18 @@ def test_near_and_sticky_as_far_as_it_goes() -> None:
     assert sum(shortfalls) / len(shortfalls) < 0.05
 
 
-def test_a_member_that_joins_moves_little_whatever_the_subscriptions() -> None:
+@BALANCES
+def test_a_member_that_joins_moves_little_whatever_the_subscriptions(balance: Any) -> None:
+    options = Options(work=0, balance=balance)
     rng = random.Random(3)
     names = [f"t{i:02d}" for i in range(60)]
     topology = Topology((), {name: (Partition(()),) * 10 for name in names})
     members = tuple(Member(f"m{i:03d}", frozenset(rng.sample(names, 20))) for i in range(120))
     group = Group(topology, members)
-    settled = reclaimed(group, plan_sticky(group, Options(work=0)).target, 5)
+    settled = reclaimed(group, plan_sticky(group, options).target, 5)
     joined = replace(settled, members=(*settled.members, Member("x", members[7].topics)))
     # Each has five; the optimum is four.
-    assert plan_sticky(joined, Options(work=0)).moved <= 10
+    assert plan_sticky(joined, options).moved <= 10
 
 
 @pytest.mark.parametrize("skew", [0, 1])
