@@ -131,7 +131,7 @@ class StatefulConsumer:
             positions=lambda: self._known.positions,
             ends=lambda: self._known.ends,
             changelog=named,
-            copartition=[names] if copartitioned else (),
+            copartition=[names] if copartitioned and len(names) > 1 else (),
         )
         with ExitStack() as begun:
             counts = self._counts = StateCounts()

@@ -164,6 +164,14 @@ def test_topics_can_be_given_as_a_list(kafka: Kafka, tmp_path: Path) -> None:
     assert LOG in kafka.topics
 
 
+def test_one_topic_is_no_problem(kafka: Kafka, tmp_path: Path) -> None:
+    del kafka
+    with StatefulConsumer(
+        "orders", copartitioned=True, process=count, state_dir=tmp_path, group_id="g", bootstrap_servers="x"
+    ) as one:
+        assert one._tasks.topics == ("orders",)
+
+
 @pytest.mark.parametrize(
     ("topics", "problem"),
     [
