@@ -1,8 +1,8 @@
-"""Greedy assignment without a solver: balanced, and as sticky and local as one partition at a time allows.
+"""Greedy assignment without a min-cost flow: balanced, and as sticky and local as one partition at a time allows.
 
-Balance is exact here too, because it needs no solver. Owners keep the partitions that fit. Each other partition goes to
-the cheapest member that has capacity left. A group gets this assignment if HiGHS is missing, fails or exceeds its
-budget.
+Balance is exact here too, because it needs no costs. Owners keep the partitions that fit. Each other partition goes to
+the cheapest member that has capacity left. A group gets this assignment if the flow exceeds its budget or its deadline,
+or fails its check.
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DEADLINE_S = 600.0
@@ -17,6 +20,22 @@ def eventually(condition: Callable[[], object]) -> bool:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return bool(condition())
+
+
+@contextmanager
+def up(code: str) -> Iterator[subprocess.Popen[str]]:
+    """Run Python code that prints `up` and then goes on, until the block ends.
+
+    The code waits in short sleeps: `signal.pause()` would not return for a signal that arrives just before it.
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            # Popen waits without a limit for a process that goes on.
+            process.kill()
 
 
 def alive(pid: int) -> bool:

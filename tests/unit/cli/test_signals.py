@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
+
+from tests.helpers.processes import up
 
 CODE = """
 import signal, time
@@ -24,27 +24,10 @@ with {name}():
 ENDS = {"terminate_as_interrupt": -signal.SIGINT, "terminate_as_exit": 0}
 
 
-@contextmanager
-def started(name: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", CODE.format(name=name)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
-            yield process
-        finally:
-            # Popen waits without a limit for a process that goes on.
-            process.kill()
-
-
 @pytest.mark.parametrize("name", sorted(ENDS))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command(name: str, number: signal.Signals) -> None:
-    with started(name) as process:
+    with up(CODE.format(name=name)) as process:
         process.send_signal(number)
         assert process.wait(300) == ENDS[name]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rackassign.errors import ConfigError
 from rackassign.testing.registry import ControlAddress, find_registered, register
+from tests.helpers.processes import up
 
 OWNER = """
 import signal, sys, time
@@ -30,24 +27,12 @@ with register("mine") as registration:
 """
 
 
-@contextmanager
-def owner() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
-            yield process
-        finally:
-            # Popen waits without a limit for a process that goes on.
-            process.kill()
-
-
 def files(cache: Path) -> list[str]:
     return [path.name for path in cache.glob("up/*")]
 
 
 def test_a_registered_cluster_is_found_and_ended(cache: Path) -> None:
-    with owner() as process, find_registered("mine") as found:
+    with up(OWNER) as process, find_registered("mine") as found:
         assert found is not None
         assert found.address == ControlAddress(7, "secret")
         found.end()
@@ -71,13 +56,13 @@ def test_a_wrong_name_is_refused_and_leaves_no_file(name: str, cache: Path) -> N
 
 
 def test_what_a_killed_owner_leaves_counts_as_nothing(cache: Path) -> None:
-    with owner() as process:
+    with up(OWNER) as process:
         process.send_signal(signal.SIGKILL)
     assert files(cache) == ["mine.json"]
     with register("mine"), find_registered("mine") as found:
         assert found is not None
     assert files(cache) == []
-    with owner() as process:
+    with up(OWNER) as process:
         process.send_signal(signal.SIGKILL)
     with find_registered("mine") as found:
         assert found is None
