@@ -35,6 +35,9 @@ BalanceMode = Literal["total", "topic"]
 
 BALANCE_MODES: tuple[BalanceMode, ...] = get_args(BalanceMode)
 
+PlanObjective = Literal["topic-balance", "balance", "locality", "moves", "leaders"]
+"""What a plan optimizes: balance of each topic, balance of totals, local partitions, few moves, local leaders."""
+
 StrategyName = Literal["range", "sticky", "cooperative-sticky"]
 """The strategies by their names in the protocol."""
 
@@ -331,7 +334,9 @@ class Plan:
         moved: Number of partitions that leave a valid owner, over `target`.
         optimal: Whether the result is proven optimal; None for a strategy that does not optimize.
         seconds: Duration of the computation.
-        optimality_note: What is not proven, and why; empty if everything is proven.
+        proven: Objectives in which the result is proven optimal, in their order. Each is optimal within the ones before
+            it.
+        optimality_note: Why the other objectives are not proven; empty if all are.
         optimality_gap: With weights: how much heavier the heaviest load is, relative to the lower bound; None without
             weights.
         weight_loads: With weights: the lightest and the heaviest load; None without.
@@ -346,6 +351,7 @@ class Plan:
     moved: int
     optimal: bool | None
     seconds: float
+    proven: tuple[PlanObjective, ...] = ()
     optimality_note: str = ""
     optimality_gap: float | None = None
     weight_loads: tuple[float, float] | None = None

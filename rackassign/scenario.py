@@ -165,6 +165,7 @@ def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None)
         "loads": {"min": min(loads, default=0), "max": max(loads, default=0)},
         "moved": plan.moved,
         "optimal": plan.optimal,
+        "proven": list(plan.proven),
         "seconds": round(plan.seconds, 6),
     }
     if plan.optimality_gap is not None:

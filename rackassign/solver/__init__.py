@@ -12,7 +12,7 @@ Rules of this package:
 
 Theory of operation
 -------------------
-There are three objectives. Each is optimized within the optima of the one before:
+There are four objectives. Each is optimized within the optima of the one before:
 
 1. *Balance* (`balance`): depends only on topic classes (partitions with the same set of readers) and subscription
    classes (members with the same subscription). Its result is the set of all balanced assignments rather than one of
@@ -20,6 +20,7 @@ There are three objectives. Each is optimized within the optima of the one befor
 2. *Cost*, then 3. *moves* (`lexicographic`, `assignment_network`, `min_cost_flow`): a min-cost flow from classes of
    interchangeable partitions to members. Its size grows with the numbers of classes, racks and owned partitions, not
    with partitions x members.
+4. *Ties*: a second cost, if there is one, with the same method (`break_ties`).
 
 Balance can be that of each topic first (`topic_balance`). Then every topic is a topic class, and the flow has bounds
 for each pair of a topic class and a member.
@@ -32,33 +33,47 @@ converts flows back into partitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from rackassign.solver.assignment_network import TopicBounds
 from rackassign.solver.balance import compute_balance
 from rackassign.solver.greedy import greedy, greedy_per_topic
-from rackassign.solver.lexicographic import solve_lexicographic
+from rackassign.solver.lexicographic import LoadBounds, break_ties, solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
-from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem
+from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, TieCosts
 from rackassign.solver.skew import solve_with_skew
 from rackassign.solver.topic_balance import compute_topic_balance
 from rackassign.solver.types import Ints
 from rackassign.solver.weighted import WeightedSolution, solve_weighted
 
-__all__ = ["NO_MEMBER", "Problem", "Solution", "SolveBudget", "WeightedSolution", "solve", "solve_weighted"]
+__all__ = [
+    "NO_MEMBER",
+    "Objective",
+    "Problem",
+    "Solution",
+    "SolveBudget",
+    "TieCosts",
+    "WeightedSolution",
+    "solve",
+    "solve_weighted",
+]
+
+Objective: TypeAlias = Literal["topic-balance", "balance", "cost", "moves", "ties"]
+"""An objective that a solution can be proven optimal in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An assignment, and whether it is proven optimal.
+    """An assignment, and the objectives in which it is proven optimal.
 
     Args:
         assignment: Member of each partition.
-        proven: Whether it is proven optimal in all three objectives.
-        note: Reason why it is not proven, as text for users.
+        proven: Objectives in which it is proven optimal, in their order. Each is optimal within the ones before it.
+        note: Reason why an objective is not proven, as text for users; empty if all are.
     """
 
     assignment: Ints
-    proven: bool
+    proven: tuple[Objective, ...]
     note: str = ""
 
 
@@ -72,34 +87,52 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         per_topic: Whether each topic class is balanced before the totals. Not together with `max_skew`.
         work: Budget and deadline. The steps used are deducted.
     """
+    order = _objectives(problem, max_skew, per_topic=per_topic)
     if not len(problem.topic_class):
-        return Solution(problem.topic_class, proven=True)
+        return Solution(problem.topic_class, order)
     if per_topic:
-        return _solve_per_topic(problem, work)
-    balanced = compute_balance(
+        return _solve_per_topic(problem, order, work)
+    balance = compute_balance(
         problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
     )
     try:
         if max_skew:
-            reader, note = solve_with_skew(problem, balanced, max_skew, work)
-        else:
-            grouped = CompressedProblem.of(problem, balanced.allowed)
-            staged = solve_lexicographic(grouped, balanced.max_load - 1, balanced.max_load, work)
-            reader, note = staged.assignment(), ""
-        return Solution(reader, not note, note)
+            found = solve_with_skew(problem, balance, max_skew, work)
+            proven = () if found.note else order[:-1] if found.tie_note else order
+            return Solution(found.assignment, proven, found.note or found.tie_note)
+        bounds = LoadBounds(balance.max_load - 1, balance.max_load)
+        return _solve_flow(CompressedProblem.of(problem, balance.allowed), bounds, order, work)
     except SolverError as error:
-        return Solution(greedy(problem, balanced), proven=False, note=str(error))
+        # Balance is exact without a flow, but with a skew it is not what comes first.
+        return Solution(greedy(problem, balance), () if max_skew else order[:1], str(error))
 
 
-def _solve_per_topic(problem: Problem, work: SolveBudget) -> Solution:
-    balanced = compute_topic_balance(
+def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:
+    """Return the objectives in their order."""
+    last: tuple[Objective, ...] = ("moves", "ties") if problem.ties is not None else ("moves",)
+    if max_skew:
+        return "cost", "balance", *last
+    return ("topic-balance", "balance", "cost", *last) if per_topic else ("balance", "cost", *last)
+
+
+def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: SolveBudget) -> Solution:
+    balance = compute_topic_balance(
         problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
     )
-    allowed = balanced.high > 0
-    topics = TopicBounds(balanced.low[allowed], balanced.high[allowed])
+    allowed = balance.high > 0
+    topics = TopicBounds(balance.low[allowed], balance.high[allowed])
+    bounds = LoadBounds(balance.max_load - 1, balance.max_load, topics=topics)
     try:
-        grouped = CompressedProblem.of(problem, allowed)
-        staged = solve_lexicographic(grouped, balanced.max_load - 1, balanced.max_load, work, topics=topics)
-        return Solution(staged.assignment(), proven=True)
+        return _solve_flow(CompressedProblem.of(problem, allowed), bounds, order, work)
     except SolverError as error:
-        return Solution(greedy_per_topic(problem, balanced), proven=False, note=str(error))
+        return Solution(greedy_per_topic(problem, balance), order[:2], str(error))
+
+
+def _solve_flow(
+    grouped: CompressedProblem, bounds: LoadBounds, order: tuple[Objective, ...], work: SolveBudget
+) -> Solution:
+    result = solve_lexicographic(grouped, bounds, work)
+    try:
+        return Solution(break_ties(result, work).assignment(), order)
+    except SolverError as error:
+        return Solution(result.assignment(), order[:-1], str(error))

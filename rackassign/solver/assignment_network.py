@@ -65,15 +65,15 @@ class _Middle:
     """The layer between hubs and nodes: kinds, or shares.
 
     Args:
-        keys: For each row what it has in common with rows of another network of the problem.
         topic_class: Topic class of each share; None of kinds.
+        node: Node of each share; each kind itself.
         enter: Arcs from hubs.
         leave: Arcs to nodes.
         stay_head: Row that each stay enters: a share, or else a node.
     """
 
-    keys: Ints
     topic_class: Ints | None
+    node: Ints
     enter: Arcs
     leave: Arcs
     stay_head: Ints
@@ -92,9 +92,8 @@ class NetworkLayout:
         to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
         rows: Numbers of classes, hubs, kinds or shares, nodes and sinks.
         hub_rack: Rack of each hub.
-        middle_keys: For each kind or share what it has in common with those of another network of the problem,
-            ascending.
         share_topic_class: Topic class of each share; None if there are kinds.
+        share_node: Node of each share; ordered by topic class, then node.
     """
 
     network: Network
@@ -105,8 +104,8 @@ class NetworkLayout:
     to_sink: Arcs
     rows: tuple[int, ...]
     hub_rack: Ints
-    middle_keys: Ints
     share_topic_class: Ints | None
+    share_node: Ints
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
@@ -115,6 +114,10 @@ class NetworkLayout:
     def split(self, flow: Ints) -> list[Ints]:
         """Return the flows on stays, to hubs, to kinds or shares, to nodes and to the sink."""
         return np.split(flow, np.cumsum([len(layer.tail) for layer in self._layers])[:-1])
+
+    def kept(self, flow: Ints) -> Ints:
+        """Return the flows on stays."""
+        return flow[: len(self.sticky_arcs.tail)]
 
     def cost(self) -> Ints:
         """Return the objective: cost of reading."""
@@ -128,6 +131,21 @@ class NetworkLayout:
         """Return the objective: number of moves, less the number of owned partitions."""
         stays = len(self.sticky_arcs.tail)
         return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
+
+    def tie_cost(self, grouped: CompressedProblem, cost: Ints) -> Ints:
+        """Return the objective: tie cost.
+
+        Args:
+            grouped: The problem.
+            cost: Tie costs by row of class and rack.
+        """
+        hubs = self.hub_arcs
+        stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
+        given = (
+            cost[grouped.class_near[grouped.stay_class], stay_rack],
+            cost[grouped.class_near[hubs.tail], self.hub_rack[hubs.head]],
+        )
+        return np.concatenate([*given, np.zeros(len(self.network.tail) - sum(map(len, given)), np.int64)])
 
 
 def build_network(
@@ -175,7 +193,7 @@ def build_network(
             2 * (low[node_class][level_node] + step) + 1,
         ),
     )
-    rows = (len(grouped.class_supply), len(hubs), len(middle.keys), len(node_class), int(levels))
+    rows = (len(grouped.class_supply), len(hubs), len(middle.node), len(node_class), int(levels))
     at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
     at_stay = at_node if topics is None else at_middle
     starts = ((at_class, at_stay), (at_class, at_hub), (at_hub, at_middle), (at_middle, at_node), (at_node, at_sink))
@@ -191,14 +209,14 @@ def build_network(
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    return NetworkLayout(network, *layers, rows, hubs % racks, middle.keys, middle.topic_class)
+    return NetworkLayout(network, *layers, rows, hubs % racks, middle.topic_class, middle.node)
 
 
 def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
     nodes = np.arange(len(grouped.node_kind))
     return _Middle(
-        np.arange(len(grouped.kind_rack)),
         None,
+        np.arange(len(grouped.kind_rack)),
         _unbounded_arcs(hub, kind, plenty, 0 * hub),
         _unbounded_arcs(grouped.node_kind, nodes, plenty, 0 * nodes),
         grouped.stay_node,
@@ -210,13 +228,14 @@ def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty:
     pair, node = _pairs_of_equals(grouped.edge_subscription_class, node_class)
     order = np.lexsort((node, grouped.edge_topic_class[pair]))
     pair, node = pair[order], node[order]
-    topic_class, kind, size = grouped.edge_topic_class[pair], grouped.node_kind[node], grouped.node_size[node]
-    hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + grouped.kind_rack[kind])
+    topic_class, size = grouped.edge_topic_class[pair], grouped.node_size[node]
+    rack = grouped.kind_rack[grouped.node_kind[node]]
+    hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + rack)
     shares = np.arange(len(node))
     nodes = len(node_class)
     return _Middle(
-        topic_class * len(grouped.kind_rack) + kind,
         topic_class,
+        node,
         _unbounded_arcs(hub, shares, plenty, 0 * hub),
         Arcs(shares, node, topics.low[pair] * size, topics.high[pair] * size, 0 * size),
         np.searchsorted(

@@ -3,18 +3,92 @@
 Cost and balance do not depend on ownership, so they are optimized with all members of a kind as one node. The resulting
 prices are also valid in the full network, where the price of a node is that of its kind. There they determine which
 arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed.
+
+Tie costs need smaller classes than these objectives, and with them smaller nodes. Again the prices are valid there: a
+class has the price of the class that it is a part of, and a node that of its node. `break_ties` is a step of its own,
+because most plans that are compared with others are not worth it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, expand_flow
-from rackassign.solver.min_cost_flow import SolveBudget, SolverError, min_cost_flow
-from rackassign.solver.problem import CompressedProblem
+from rackassign.solver.min_cost_flow import Network, SolveBudget, SolverError, min_cost_flow
+from rackassign.solver.problem import CompressedProblem, factorize
 from rackassign.solver.types import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBounds:
+    """Bounds of the members' loads.
+
+    Args:
+        low: Lower bound of a member's load, by subscription class.
+        high: Upper bound of a member's load, by subscription class.
+        levels: Whether `low` and `high` leave open how even the loads are.
+        topics: Bounds of each topic class; None if there are none.
+    """
+
+    low: Ints
+    high: Ints
+    levels: bool = False
+    topics: TopicBounds | None = None
+
+    def network(self, grouped: CompressedProblem) -> NetworkLayout:
+        """Build the network of a problem with these bounds."""
+        return build_network(grouped, self.low, self.high, levels=self.levels, topics=self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Optimum:
+    """An optimized objective, with the prices that prove it.
+
+    Args:
+        objective: Returns the objective of a network.
+        value: Its optimum.
+        grouped: Problem of the network that it was optimized on.
+        layout: This network.
+        price: Price of each row of the network.
+    """
+
+    objective: Callable[[NetworkLayout], Ints]
+    value: int
+    grouped: CompressedProblem
+    layout: NetworkLayout
+    price: Ints
+
+    def restrict(self, network: Network, layout: NetworkLayout, grouped: CompressedProblem) -> Network:
+        """Return a network of the same partitions and members, restricted to flows that attain this optimum.
+
+        Args:
+            network: The network, restricted by the optima before this one.
+            layout: Its layout.
+            grouped: Its problem, with the same or smaller classes and nodes.
+        """
+        return network.restrict_to_optimal(self.objective(layout), self._prices_in(layout, grouped))
+
+    def _prices_in(self, layout: NetworkLayout, grouped: CompressedProblem) -> Ints:
+        """Return equivalent prices of another network."""
+        classes, hubs, middle, nodes, sink = np.split(self.price, np.cumsum(self.layout.rows)[:-1])
+        node = _value_of_group(grouped.node_of, self.grouped.node_of, len(grouped.node_kind))
+        before, after = self.layout.share_topic_class, layout.share_topic_class
+        if before is not None and after is not None:
+            size = len(nodes)
+            place = before * size + self.layout.share_node
+            middle = middle[np.searchsorted(place, after * size + node[layout.share_node])]
+        class_ = _value_of_group(grouped.class_of, self.grouped.class_of, len(grouped.class_supply))
+        return np.concatenate([classes[class_], hubs, middle, nodes[node], sink])
+
+
+def _value_of_group(group: Ints, value: Ints, groups: int) -> Ints:
+    """Return the value of each group, whose elements have equal values."""
+    found = np.empty(groups, np.int64)
+    found[group] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,66 +97,88 @@ class LexicographicResult:
 
     Args:
         grouped: Problem that was solved: the given one, or the one without owners if ownership made no difference.
+        bounds: Bounds of loads.
         layout: The network.
         flow: Flow of each arc.
+        optima: Objectives in their order.
     """
 
     grouped: CompressedProblem
+    bounds: LoadBounds
     layout: NetworkLayout
     flow: Ints
+    optima: tuple[_Optimum, ...]
 
     def assignment(self) -> Ints:
         """Return the member of each partition."""
         return expand_flow(self.grouped, self.layout, self.flow)
 
 
-def solve_lexicographic(
-    grouped: CompressedProblem,
-    low: Ints,
-    high: Ints,
-    work: SolveBudget,
-    *,
-    levels: bool = False,
-    topics: TopicBounds | None = None,
-) -> LexicographicResult:
+def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: SolveBudget) -> LexicographicResult:
     """Compute the flows.
 
     Args:
         grouped: Problem to solve.
-        low: Lower bound of a member's load, by subscription class.
-        high: Upper bound of a member's load, by subscription class.
+        bounds: Bounds of loads.
         work: Budget. The steps used are deducted.
-        levels: Whether `low` and `high` leave open how even the loads are.
-        topics: Bounds of each topic class; none if omitted.
 
     Raises:
         SolverError: There is no solution, or none was found. A solution of the first objectives alone would be valid
             as well, but it moves nearly everything; `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
-    small = build_network(bare, low, high, levels=levels, topics=topics)
+    small = bounds.network(bare)
     network, flow = small.network, small.network.lower
-    prices: list[Ints] = []
-    for objective in [small.cost(), small.squares()] if levels else [small.cost()]:
-        found = min_cost_flow(network, objective, work)
-        network, flow = network.restrict_to_optimal(objective, found.dual), found.flow
-        prices.append(found.dual)
+    optima: tuple[_Optimum, ...] = ()
+    for objective in [NetworkLayout.cost, NetworkLayout.squares] if bounds.levels else [NetworkLayout.cost]:
+        found = min_cost_flow(network, objective(small), work)
+        flow = found.flow
+        optimum = _Optimum(objective, int(objective(small) @ flow), bare, small, found.dual)
+        network = optimum.restrict(network, small, bare)
+        optima += (optimum,)
     if not len(grouped.current):
-        return LexicographicResult(bare, small, flow)
-    full = build_network(grouped, low, high, levels=levels, topics=topics)
-    network = full.network
-    for objective, price in zip([full.cost(), full.squares()], prices, strict=False):
-        network = network.restrict_to_optimal(objective, _spread(price, small, full, grouped))
-    best = min_cost_flow(network, full.moves(), work).flow
-    if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
-        raise SolverError("prices of the small network are not valid in the full one")
-    return LexicographicResult(grouped, full, best)
+        return LexicographicResult(bare, bounds, small, flow, optima)
+    return _with_objective(grouped, bounds, optima, NetworkLayout.moves, work)
 
 
-def _spread(price: Ints, small: NetworkLayout, full: NetworkLayout, grouped: CompressedProblem) -> Ints:
-    """Return equivalent prices of the full network."""
-    classes, hubs, middle, kinds, _ = small.rows
-    # In the small network a kind is a node.
-    shared, middles, nodes, sink = np.split(price, np.cumsum([classes + hubs, middle, kinds]))
-    of_middle = middles[np.searchsorted(small.middle_keys, full.middle_keys)]
-    return np.concatenate([shared, of_middle, nodes[grouped.node_kind], sink])
+def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicResult:
+    """Return flows of lowest tie cost among all that are as good in the other objectives.
+
+    Args:
+        result: Optimal flows of a problem with tie costs.
+        work: Budget. The steps used are deducted.
+
+    Raises:
+        SolverError: None were found. The given ones are still optimal in the other objectives.
+    """
+    problem = result.grouped.problem
+    ties = problem.ties
+    # If all partitions stay where they are, there is no choice.
+    if ties is None or int(result.layout.kept(result.flow).sum()) == len(ties.row):
+        return result
+    pairs, row = factorize(problem.cost_row * len(ties.cost) + ties.row)
+    cost, tie_cost = problem.cost[pairs // len(ties.cost)], ties.cost[pairs % len(ties.cost)]
+    # Costs that are equal to the other ones are optimal already. What does not depend on the rack cannot change.
+    if np.array_equal(cost, tie_cost) or (tie_cost == tie_cost[:, :1]).all():
+        return result
+    parts = result.grouped.with_rows(row, cost)
+    return _with_objective(parts, result.bounds, result.optima, lambda layout: layout.tie_cost(parts, tie_cost), work)
+
+
+def _with_objective(
+    grouped: CompressedProblem,
+    bounds: LoadBounds,
+    optima: tuple[_Optimum, ...],
+    objective: Callable[[NetworkLayout], Ints],
+    work: SolveBudget,
+) -> LexicographicResult:
+    """Optimize another objective among all flows that attain these optima."""
+    layout = bounds.network(grouped)
+    network = layout.network
+    for optimum in optima:
+        network = optimum.restrict(network, layout, grouped)
+    found = min_cost_flow(network, objective(layout), work)
+    if any(int(optimum.objective(layout) @ found.flow) != optimum.value for optimum in optima):
+        raise SolverError("prices of one network are not valid in another")
+    last = _Optimum(objective, int(objective(layout) @ found.flow), grouped, layout, found.dual)
+    return LexicographicResult(grouped, bounds, layout, found.flow, (*optima, last))

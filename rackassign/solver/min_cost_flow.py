@@ -125,11 +125,15 @@ class Network:
             high=np.where(price > 0, self.low, self.high),
         )
 
-    def is_feasible(self, flow: Ints) -> bool:
-        """Return whether a flow satisfies all bounds."""
+    def net(self, flow: Ints) -> Ints:
+        """Return the net flow out of each row."""
         rows = len(self.low)
         # In doubles, which is exact: no sum of flows is near 2 ** 53.
-        net = np.bincount(self.tail, flow, rows) - np.bincount(self.head, flow, rows)
+        return (np.bincount(self.tail, flow, rows) - np.bincount(self.head, flow, rows)).astype(np.int64)
+
+    def is_feasible(self, flow: Ints) -> bool:
+        """Return whether a flow satisfies all bounds."""
+        net = self.net(flow)
         return bool(
             (flow >= self.lower).all()
             and (flow <= self.upper).all()
@@ -173,12 +177,21 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget) -> CertifiedF
     """
     # Before arrays of this size are made.
     work.charge(len(cost))
+    # After the first objective most arcs have no choice left.
+    free = np.flatnonzero(network.lower < network.upper)
+    flow = network.lower.copy()
+    flow[free] = 0
+    fixed = network.net(flow)
     problem = PrimalDual(
-        (network.tail, network.head), (network.lower, network.upper), (network.low, network.high), cost
+        (network.tail[free], network.head[free]),
+        (network.lower[free], network.upper[free]),
+        (network.low - fixed, network.high - fixed),
+        cost[free],
     )
-    if not problem.solve(work.charge):
+    if (network.lower > network.upper).any() or not problem.solve(work.charge):
         raise InfeasibleError("no flow satisfies all bounds")
-    return certified(network, cost, *problem.result())
+    flow[free], price = problem.result()
+    return certified(network, cost, flow, price)
 
 
 def certified(network: Network, cost: Ints, flow: Ints, price: Ints) -> CertifiedFlow:

@@ -12,6 +12,19 @@ NO_MEMBER = -1
 
 
 @dataclass(frozen=True, slots=True)
+class TieCosts:
+    """Costs by row of partition and column of member, 0 or more.
+
+    Args:
+        row: Row of each partition.
+        cost: The costs.
+    """
+
+    row: Ints
+    cost: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Partitions to be assigned to members.
 
@@ -25,6 +38,7 @@ class Problem:
             subscription class. Every topic class has a pair, and every subscription class a member.
         edge_subscription_class: The other half of the pairs.
         cost: Cost of reading, by row of partition and column of member, 0 or more.
+        ties: Costs that decide between assignments which are equal in all other objectives; None if there are none.
     """
 
     topic_class: Ints
@@ -35,6 +49,7 @@ class Problem:
     edge_topic_class: Ints
     edge_subscription_class: Ints
     cost: Ints
+    ties: TieCosts | None = None
 
     @property
     def topic_classes(self) -> int:
@@ -61,6 +76,10 @@ class Problem:
     def cost_of(self, reader: Ints) -> int:
         """Return the cost of this assignment."""
         return int(self.cost[self.cost_row, self.rack[reader]].sum())
+
+    def tie_cost_of(self, reader: Ints) -> int:
+        """Return the tie cost of this assignment; 0 if there is none."""
+        return 0 if self.ties is None else int(self.ties.cost[self.ties.row, self.rack[reader]].sum())
 
 
 def factorize(keys: Ints) -> tuple[Ints, Ints]:
@@ -178,6 +197,28 @@ class CompressedProblem:
             node_kind=np.arange(kinds),
             node_size=np.bincount(kind_of, minlength=kinds),
         )
+
+    def with_rows(self, row: Ints, cost: Ints) -> CompressedProblem:
+        """Return the problem with other rows of costs: those of a class are parts of it, and nodes fit these parts.
+
+        Args:
+            row: Row of each partition.
+            cost: The costs. Those of a row are equal to those of its class.
+        """
+        problem = self.problem
+        owner = np.full(len(problem.owner), NO_MEMBER)
+        # An owner that may not keep its partition is none.
+        owner[self.current] = problem.owner[self.current]
+        split = replace(
+            problem,
+            cost_row=row,
+            cost=cost,
+            owner=owner,
+            edge_topic_class=self.edge_topic_class,
+            edge_subscription_class=self.edge_subscription_class,
+        )
+        allowed = np.ones(len(self.edge_topic_class), bool)
+        return CompressedProblem.of(split, allowed)
 
 
 def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) -> tuple[Ints, Ints]:

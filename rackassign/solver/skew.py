@@ -7,6 +7,8 @@ cost first, then the sum of squared loads (one arc per level), then moves. Only 
 one member need none, and a group with equal subscriptions has at most k + 2. The solver tries all combinations. If
 there are too many (many overlapping subscription classes, a large k), it changes the base of one class at a time as
 long as that improves the result, and does not call the result optimal.
+
+Ties are broken for the bases whose result is not worse than the best one before, so the best of them is found as well.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from itertools import product
 import numpy as np
 
 from rackassign.solver.balance import BalanceConstraints
-from rackassign.solver.lexicographic import solve_lexicographic
+from rackassign.solver.lexicographic import LoadBounds, break_ties, solve_lexicographic
 from rackassign.solver.min_cost_flow import BudgetExhaustedError, InfeasibleError, SolveBudget, SolverError
 from rackassign.solver.problem import CompressedProblem, Problem
 from rackassign.solver.types import Ints
@@ -29,15 +31,41 @@ MOST_LEVELS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class SkewSolution:
+    """An assignment within a bound on the skew.
+
+    Args:
+        assignment: Member of each partition.
+        note: What is not proven, as text for users; empty if cost, balance and moves are optimal.
+        tie_note: The same of ties.
+    """
+
+    assignment: Ints
+    note: str
+    tie_note: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Tried:
-    score: tuple[int, tuple[int, ...], int]
+    """Result for some bases.
+
+    Args:
+        score: Cost, loads from large to small, moves, and tie cost.
+        assignment: Member of each partition.
+    """
+
+    score: tuple[int, tuple[int, ...], int, int]
     assignment: Ints
 
 
-def solve_with_skew(
-    problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget
-) -> tuple[Ints, str]:
-    """Return the member of each partition, and a note on what is not proven; empty if they are optimal.
+def solve_with_skew(problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget) -> SkewSolution:
+    """Return the assignment of lowest cost within the bound.
+
+    Args:
+        problem: Problem to solve.
+        balance: Optimal balance, where the search begins.
+        max_skew: How many partitions more than 1 the members of a subscription class may differ by.
+        work: Budget. The steps used are deducted.
 
     Raises:
         SolverError: No choice of bases could be solved.
@@ -47,26 +75,20 @@ def solve_with_skew(
     ranges = search.ranges()
     combinations = int(np.prod([len(r) for r in ranges], dtype=float))
     start = tuple(np.clip(balance.max_load - 1, [r[0] for r in ranges], [r[-1] for r in ranges]).tolist())
-    best = search.tried(start)
+    search.try_bases(start)
     try:
         if combinations <= MOST_BASES:
             for bases in product(*ranges):
                 if bases != start:
-                    best = _better(best, search.tried(bases))
+                    search.try_bases(bases)
         else:
             search.note = "there are too many combinations of base loads to try all of them"
-            best = search.descend(start, best, ranges)
+            search.descend(start, ranges)
     except BudgetExhaustedError as error:
         search.note = str(error)
-    if best is None:
+    if search.best is None:
         raise SolverError("no base load is feasible")
-    return best.assignment, search.note
-
-
-def _better(a: _Tried | None, b: _Tried | None) -> _Tried | None:
-    if a is None or b is None:
-        return a or b
-    return b if b.score < a.score else a
+    return SkewSolution(search.best.assignment, search.note, search.tie_note)
 
 
 class _Search:
@@ -80,7 +102,8 @@ class _Search:
             problem.edge_subscription_class, problem.supply()[problem.edge_topic_class], len(self._sizes)
         ).astype(np.int64)
         self._work = work
-        self.note = ""
+        self.best: _Tried | None = None
+        self.note = self.tie_note = ""
 
     def ranges(self) -> list[range]:
         """Return the bases that can be feasible, by subscription class."""
@@ -98,35 +121,45 @@ class _Search:
             found.append(range(lowest, highest + 1) if size > 1 else range(1))
         return found
 
-    def tried(self, bases: tuple[int, ...]) -> _Tried | None:
-        """Solve for these bases; return None if they are not feasible."""
+    def try_bases(self, bases: tuple[int, ...]) -> bool:
+        """Solve for these bases, if they are feasible; return whether the result is the best so far."""
         low = np.asarray(bases, np.int64)
         high = np.minimum(low + self._width, np.maximum(self._reach, low))
         levels = int((high - low)[self._grouped.problem.subscription_class].sum()) <= MOST_LEVELS
         try:
-            staged = solve_lexicographic(self._grouped, low, high, self._work, levels=levels)
+            result = solve_lexicographic(self._grouped, LoadBounds(low, high, levels), self._work)
         except InfeasibleError:
-            return None
+            return False
         self.note = self.note or ("" if levels else "there are too many possible loads to optimize their balance")
-        reader = staged.assignment()
-        return _Tried(self._score(reader), reader)
+        found = self._scored(result.assignment())
+        if self.best is not None and found.score[:3] > self.best.score[:3]:
+            return False
+        better, tie_note = self.best is None or found.score[:3] < self.best.score[:3], ""
+        try:
+            found = self._scored(break_ties(result, self._work).assignment())
+        except SolverError as error:
+            tie_note = str(error)
+        self.tie_note = tie_note if better else self.tie_note or tie_note
+        if self.best is not None and found.score >= self.best.score:
+            return False
+        self.best = found
+        return True
 
-    def descend(self, start: tuple[int, ...], best: _Tried | None, ranges: list[range]) -> _Tried | None:
+    def descend(self, start: tuple[int, ...], ranges: list[range]) -> None:
         """Change one base at a time as long as the score decreases."""
         at, improved = start, True
         while improved:
             improved = False
             for near in _neighbours(at, ranges):
-                found = self.tried(near)
-                if found is not None and (best is None or found.score < best.score):
-                    best, at, improved = found, near, True
-        return best
+                if self.try_bases(near):
+                    at, improved = near, True
 
-    def _score(self, reader: Ints) -> tuple[int, tuple[int, ...], int]:
+    def _scored(self, reader: Ints) -> _Tried:
         problem = self._grouped.problem
         loads = np.bincount(reader, minlength=len(problem.subscription_class))
         moves = int(((reader != problem.owner) & (problem.owner >= 0)).sum())
-        return problem.cost_of(reader), tuple(np.sort(loads)[::-1].tolist()), moves
+        ties = problem.tie_cost_of(reader)
+        return _Tried((problem.cost_of(reader), tuple(np.sort(loads)[::-1].tolist()), moves, ties), reader)
 
 
 def _neighbours(bases: tuple[int, ...], ranges: list[range]) -> Iterator[tuple[int, ...]]:

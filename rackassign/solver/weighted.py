@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rackassign.solver.balance import compute_balance
-from rackassign.solver.lexicographic import LexicographicResult, solve_lexicographic
+from rackassign.solver.lexicographic import LexicographicResult, LoadBounds, solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem
 from rackassign.solver.types import Bools, Floats, Ints
@@ -208,7 +208,7 @@ def _flow(problem: Problem, weight: Floats, work: SolveBudget) -> LexicographicR
         class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
         stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.current], stays).astype(np.int64),
     )
-    return solve_lexicographic(grouped, sand.max_load - 1, sand.max_load, work)
+    return solve_lexicographic(grouped, LoadBounds(sand.max_load - 1, sand.max_load), work)
 
 
 class _WeightedInstance:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
-from rackassign.solver import NO_MEMBER, Problem
+from rackassign.solver import NO_MEMBER, Problem, TieCosts
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
@@ -115,10 +115,12 @@ class IndexedGroup:
         else:
             class_of_topic = [topic_classes.setdefault(tuple(classes), len(topic_classes)) for classes in readers]
             pairs = [(topic_class, i) for classes, topic_class in topic_classes.items() for i in classes]
-        racks = RackSets.of(self.group.topology, self.mode)
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
-        near, cost = self._costs(racks, homes)
+        tables = _CostTables(self._units(), homes, self.group)
+        near, cost = tables.of(self.mode)
+        # Where only leaders count, they are decided on already.
+        ties = None if self.mode == "leader" else TieCosts(*tables.of("leader"))
         return Problem(
             topic_class=np.asarray(class_of_topic, np.int64)[self.topic_of],
             cost_row=near,
@@ -128,30 +130,13 @@ class IndexedGroup:
             edge_topic_class=np.asarray([topic_class for topic_class, _ in pairs], np.int64),
             edge_subscription_class=np.asarray([i for _, i in pairs], np.int64),
             cost=cost,
+            ties=ties,
         )
 
-    def _costs(self, racks: RackSets, homes: Sequence[str | None]) -> tuple[Ints, Ints]:
-        """Return for each partition its row of costs, and the rows: the cost of reading from each of the homes."""
-        table = cost_table(self.group.costs)
-        rows: dict[tuple[int, ...], int] = {}
-        row_of: dict[tuple[int, ...], int] = {}
-        near: list[int] = []
-        for topic in self.topics:
-            if topic in self.parts:
-                of_topic = [tuple(racks.topic_racks(tuple(unit))) for unit in self.parts[topic]]
-            else:
-                of_topic = [(here,) for here in racks.topic_racks(self.group.topology.topics[topic])]
-            for here in set(of_topic) - row_of.keys():
-                names = [racks.names(part) for part in here]
-                row = tuple(sum(cross_rack_cost(table, home, each) for each in names) for home in homes)
-                row_of[here] = rows.setdefault(row, len(rows))
-            near.extend([row_of[here] for here in of_topic])
-        cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
-        # In an order of their own, independent of the order of topics.
-        order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
-        return position[np.asarray(near, np.int64)], cost[order]
+    def _units(self) -> list[Partition | Sequence[Partition]]:
+        """Return for each partition what costs are computed of: itself, or those that it stands for."""
+        known = self.group.topology.topics
+        return list(chain.from_iterable(self.parts.get(topic, known[topic]) for topic in self.topics))
 
     def weights(self) -> Floats:
         """Return the weight of each partition; 1 if it has none."""
@@ -213,6 +198,48 @@ class IndexedGroup:
             else:
                 del given[name][topic_name]
         return {**given}, {topic: tuple(ids) for topic, ids in back.items()}
+
+
+class _CostTables:
+    """Costs of reading partitions from the racks of members.
+
+    Equal replicas are usually one object, so that costs are computed for few of them.
+
+    Args:
+        units: A partition, or several that are read by one member.
+        homes: Racks of members.
+        group: The group.
+    """
+
+    def __init__(
+        self, units: Sequence[Partition | Sequence[Partition]], homes: Sequence[str | None], group: Group
+    ) -> None:
+        self._ids = list(map(id, units))
+        self._distinct = dict(zip(self._ids, units, strict=True))
+        self._homes, self._topology, self._table = homes, group.topology, cost_table(group.costs)
+
+    def of(self, mode: LocalityMode) -> tuple[Ints, Ints]:
+        """Return for each unit its row of costs, and the rows: the cost of reading from each of the homes."""
+        racks = RackSets.of(self._topology, mode)
+        rows: dict[tuple[int, ...], int] = {}
+        by_racks: dict[tuple[int, ...], int] = {}
+        by_id: dict[int, int] = {}
+        for key, unit in self._distinct.items():
+            parts = (unit,) if isinstance(unit, Partition) else unit
+            here = tuple(map(racks.partition_racks, parts))
+            if here not in by_racks:
+                by_racks[here] = rows.setdefault(self._row([racks.names(each) for each in here]), len(rows))
+            by_id[key] = by_racks[here]
+        cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(self._homes))
+        # In an order of their own, independent of the order of topics.
+        order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return position[np.fromiter(map(by_id.__getitem__, self._ids), np.int64, len(self._ids))], cost[order]
+
+    def _row(self, parts: Sequence[Sequence[str]]) -> tuple[int, ...]:
+        """Return the cost of reading replicas in these racks, from each of the homes."""
+        return tuple(sum(cross_rack_cost(self._table, home, each) for each in parts) for home in self._homes)
 
 
 def partitions_by_topic(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

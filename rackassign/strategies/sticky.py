@@ -1,4 +1,4 @@
-"""The sticky strategies: balance, then locality, then as few moves as possible, all of it exact.
+"""The sticky strategies: balance, then locality, then as few moves as possible, then leaders, all of it exact.
 
 `sticky` assigns everything at once: its members revoked their partitions before they joined. Members of
 `cooperative-sticky` keep their partitions, so a partition is assigned to a new reader only if no other member claims
@@ -19,8 +19,8 @@ from functools import partial
 
 import numpy as np
 
-from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
-from rackassign.solver import Problem, SolveBudget, solve, solve_weighted
+from rackassign.model import Explanation, Group, Partitions, Plan, PlanObjective, StrategyName
+from rackassign.solver import Objective, Problem, SolveBudget, solve, solve_weighted
 from rackassign.solver.types import Ints
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import explain
@@ -102,8 +102,9 @@ def plan_units(merged: MergedGroup, options: Options, name: StrategyName) -> Pla
         target=target,
         withheld=withheld,
         moved=indexed.claims.moved(decided.assignment),
-        optimal=decided.optimal,
+        optimal=bool(decided.proven) and not decided.note,
         seconds=0.0,
+        proven=tuple(_NAMES[objective] for objective in decided.proven),
         optimality_note=decided.note,
         optimality_gap=decided.gap,
         weight_loads=decided.loads,
@@ -112,11 +113,19 @@ def plan_units(merged: MergedGroup, options: Options, name: StrategyName) -> Pla
 
 _LARGEST = sys.float_info.max
 
+_NAMES: Mapping[Objective, PlanObjective] = {
+    "topic-balance": "topic-balance",
+    "balance": "balance",
+    "cost": "locality",
+    "moves": "moves",
+    "ties": "leaders",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Solution:
     assignment: Ints
-    optimal: bool
+    proven: tuple[Objective, ...]
     note: str
     gap: float | None = None
     loads: tuple[float, float] | None = None
@@ -137,12 +146,12 @@ def _weighted(problem: Problem, indexed: IndexedGroup, work: SolveBudget) -> _So
     if len(set(weight.tolist())) <= 1:
         # Equal weights have no effect, so the exact solution is possible.
         solution = solve(problem, work=work)
-        reader, optimal, note, gap = solution.assignment, solution.proven, solution.note, 0.0
+        reader, proven, note, gap = solution.assignment, solution.proven, solution.note, 0.0
     else:
         found = solve_weighted(problem, weight, indexed.claims.unresolved(), work=work)
-        reader, optimal, note, gap = found.assignment, False, found.note, found.gap
+        reader, proven, note, gap = found.assignment, (), found.note, found.gap
     loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
     # Sums of the largest floats would be infinite, which JSON cannot represent.
     between = (min(between[0], _LARGEST), min(between[1], _LARGEST))
-    return _Solution(reader, optimal, note, gap, between)
+    return _Solution(reader, proven, note, gap, between)

@@ -34,21 +34,24 @@ MOST_TRIES = 30
 
 
 class Score(NamedTuple):
-    """The objectives: loads from large to small, cost in millionths, partitions that leave a valid owner.
+    """The objectives: loads from large to small, cost in millionths, partitions that leave a valid owner, and the cost
+    of reading from leaders.
 
-    Where topics are balanced first, also the numbers of partitions of each topic, from large to small.
+    Where topics are balanced first, also the numbers of partitions of each topic, from large to small. Where leaders
+    are what counts, their cost is 0 here.
     """
 
     loads: tuple[int, ...]
     cost: int
     moves: int
+    leaders: int
     by_topic: tuple[tuple[int, ...], ...] = ()
 
     def rank(self, options: Options) -> tuple[Any, ...]:
         """Less is better; what comes first decides first."""
         if options.max_skew:
-            return self.cost, self.loads, self.moves
-        return self.by_topic, self.loads, self.cost, self.moves
+            return self.cost, self.loads, self.moves, self.leaders
+        return self.by_topic, self.loads, self.cost, self.moves, self.leaders
 
 
 def claimants(group: Group) -> dict[TopicPartition, set[str]]:
@@ -69,10 +72,10 @@ def owners(group: Group) -> dict[TopicPartition, str]:
     return {key: min(who) for key, who in claimants(group).items() if len(who) == 1 and key.topic in topics[min(who)]}
 
 
-def reading_cost(group: Group, options: Options, member: Member, partition: Partition) -> int:
+def reading_cost(group: Group, locality: str, member: Member, partition: Partition) -> int:
     """Return what it costs that the member reads the partition, in millionths; without costs a million if cross."""
     racks = {broker.id: broker.rack for broker in group.topology.brokers}
-    counting = partition.replicas if options.locality == "any-replica" else (partition.leader,)
+    counting = partition.replicas if locality == "any-replica" else (partition.leader,)
     known = {rack for replica in counting if replica is not None and (rack := racks.get(replica)) is not None}
     if member.rack is None or not known:
         return 0
@@ -88,6 +91,7 @@ class Puzzle:
     partitions: list[TopicPartition]
     readers: list[list[int]]
     costs: list[list[int]]
+    leaders: list[list[int]]
     owners: list[int]
     equals: list[list[int]]
     options: Options
@@ -104,14 +108,20 @@ class Puzzle:
         alike: dict[frozenset[str], list[int]] = {}
         for i, member in enumerate(members):
             alike.setdefault(frozenset(topic for topic in member.topics if topics.get(topic)), []).append(i)
+
+        def costs(locality: str) -> list[list[int]]:
+            return [
+                [reading_cost(group, locality, member, topics[key.topic][key.partition]) for member in members]
+                for key in partitions
+            ]
+
+        from_leaders = costs("leader")
         return cls(
             members=ids,
             partitions=partitions,
             readers=[[i for i, member in enumerate(members) if key.topic in member.topics] for key in partitions],
-            costs=[
-                [reading_cost(group, options, member, topics[key.topic][key.partition]) for member in members]
-                for key in partitions
-            ],
+            costs=costs(options.locality),
+            leaders=[[0 for _ in row] for row in from_leaders] if options.locality == "leader" else from_leaders,
             owners=[ids.index(valid[key]) if key in valid else NOBODY for key in partitions],
             equals=list(alike.values()),
             options=options,
@@ -120,12 +130,22 @@ class Puzzle:
     def leaves(self, partition: int, reader: int) -> bool:
         return self.owners[partition] not in {NOBODY, reader}
 
+    def last_objectives(self) -> tuple[list[list[int]], int]:
+        """Return moves and leaders of each partition and member as one number, and a number above all their sums."""
+        size = len(self.partitions)
+        of_moves = size * max(map(max, self.leaders), default=0) + 1
+        rows = [
+            [self.leaves(p, i) * of_moves + cost for i, cost in enumerate(row)] for p, row in enumerate(self.leaders)
+        ]
+        return rows, of_moves * (size + 1)
+
     def score(self, reader_of: Sequence[int]) -> Score:
         loads = Counter(reader_of)
         return Score(
             loads=tuple(sorted((loads[i] for i in range(len(self.members))), reverse=True)),
             cost=sum(self.costs[p][reader] for p, reader in enumerate(reader_of)),
             moves=sum(self.leaves(p, reader) for p, reader in enumerate(reader_of)),
+            leaders=sum(self.leaders[p][reader] for p, reader in enumerate(reader_of)),
             by_topic=self.by_topic(reader_of) if self.options.balance == "topic" else (),
         )
 
@@ -160,25 +180,26 @@ def by_enumeration(puzzle: Puzzle) -> tuple[Score, int]:
 def by_loads(puzzle: Puzzle) -> tuple[Score, int]:
     """Return the best score and how many assignments reach it, from a table of all load vectors there are.
 
-    Cost and moves add up, so for each vector of loads only the best of what leads to it need be kept. Where topics are
-    balanced first, the loads of a topic alone are in front, and at its end only the most even ones go on.
+    Cost, moves and leaders add up, so for each vector of loads only the best of what leads to it need be kept. Where
+    topics are balanced first, the loads of a topic alone are in front, and at its end only the most even ones go on.
     """
     size, per_topic = len(puzzle.members), puzzle.options.balance == "topic"
-    table: Table = {(0,) * size: (0, 0, 1)}
+    table: Table = {(0,) * size: (0, 0, 0, 1)}
     by_topic: list[tuple[int, ...]] = []
     for p, readers in enumerate(puzzle.readers):
         if per_topic and (not p or puzzle.partitions[p].topic != puzzle.partitions[p - 1].topic):
             table = {(0,) * size + loads[-size:]: value for loads, value in table.items()}
         longer: Table = {}
-        for loads, (cost, moves, count) in table.items():
+        for loads, (cost, moves, leaders, count) in table.items():
             for reader in readers:
                 key = _more(loads, reader, size)
-                value = cost + puzzle.costs[p][reader], moves + puzzle.leaves(p, reader)
+                more = puzzle.costs[p][reader], puzzle.leaves(p, reader), puzzle.leaders[p][reader]
+                value = cost + more[0], moves + more[1], leaders + more[2]
                 known = longer.get(key)
-                if known is None or value < known[:2]:
+                if known is None or value < known[:3]:
                     longer[key] = (*value, count)
-                elif value == known[:2]:
-                    longer[key] = (*value, count + known[2])
+                elif value == known[:3]:
+                    longer[key] = (*value, count + known[3])
         table = longer
         if per_topic and (
             p + 1 == len(puzzle.partitions) or puzzle.partitions[p + 1].topic != puzzle.partitions[p].topic
@@ -186,16 +207,16 @@ def by_loads(puzzle: Puzzle) -> tuple[Score, int]:
             even, table = _most_even(table, readers, size)
             by_topic.append(even)
     scores: Counter[Score] = Counter()
-    for loads, (cost, moves, count) in table.items():
-        if puzzle.allows(loads[-size:] if size else ()):
-            scores[Score(tuple(sorted(loads[-size:] if size else (), reverse=True)), cost, moves, tuple(by_topic))] += (
-                count
-            )
+    for loads, (cost, moves, leaders, count) in table.items():
+        ends = loads[-size:] if size else ()
+        if puzzle.allows(ends):
+            score = Score(tuple(sorted(ends, reverse=True)), cost, moves, leaders, tuple(by_topic))
+            scores[score] += count
     best = min(scores, key=lambda score: score.rank(puzzle.options))
     return best, scores[best]
 
 
-Table = dict[tuple[int, ...], tuple[int, int, int]]
+Table = dict[tuple[int, ...], tuple[int, int, int, int]]
 
 
 def _more(loads: tuple[int, ...], reader: int, size: int) -> tuple[int, ...]:
@@ -211,14 +232,14 @@ def _most_even(table: Table, readers: Sequence[int], size: int) -> tuple[tuple[i
 
     best = min(map(even, table))
     kept: Table = {}
-    for loads, (cost, moves, count) in table.items():
+    for loads, (cost, moves, leaders, count) in table.items():
         if even(loads) != best:
             continue
-        key, known = loads[size:], kept.get(loads[size:])
-        if known is None or (cost, moves) < known[:2]:
-            kept[key] = (cost, moves, count)
-        elif (cost, moves) == known[:2]:
-            kept[key] = (cost, moves, count + known[2])
+        key, known, value = loads[size:], kept.get(loads[size:]), (cost, moves, leaders)
+        if known is None or value < known[:3]:
+            kept[key] = (*value, count)
+        elif value == known[:3]:
+            kept[key] = (*value, count + known[3])
     return best, kept
 
 
@@ -264,14 +285,15 @@ def _flow(puzzle: Puzzle, low: list[int], high: list[int]) -> list[int] | None:
     nothing, so that paths are found by Bellman and Ford's way, but no cycle can.
     """
     size, dearest = len(puzzle.partitions), max(map(max, puzzle.costs), default=0)
-    of_cost = size + 1
-    of_squares = of_cost * size * dearest + size + 1
+    last, least = puzzle.last_objectives()
+    of_cost = least
+    of_squares = of_cost * size * dearest + least
     if puzzle.options.max_skew:
-        of_squares = size + 1
-        of_cost = of_squares * size * size + size + 1
-    must = of_cost * size * dearest + of_squares * size * size + size + 1
+        of_squares = least
+        of_cost = of_squares * size * size + least
+    must = of_cost * size * dearest + of_squares * size * size + least
     arc = [
-        {reader: puzzle.costs[p][reader] * of_cost + puzzle.leaves(p, reader) for reader in readers}
+        {reader: puzzle.costs[p][reader] * of_cost + last[p][reader] for reader in readers}
         for p, readers in enumerate(puzzle.readers)
     ]
     reader_of = [NOBODY] * size
@@ -317,12 +339,12 @@ class _FlowByTopic:
 
     def __init__(self, puzzle: Puzzle) -> None:
         size, dearest = len(puzzle.partitions), max(map(max, puzzle.costs), default=0)
-        of_cost = size + 1
-        self._of_loads = of_cost * size * dearest + size + 1
+        last, of_cost = puzzle.last_objectives()
+        self._of_loads = of_cost * size * dearest + of_cost
         self._of_topic = self._of_loads * (size * size + 1)
         self._topic = [key.topic for key in puzzle.partitions]
         self._arc = [
-            {reader: puzzle.costs[p][reader] * of_cost + puzzle.leaves(p, reader) for reader in readers}
+            {reader: puzzle.costs[p][reader] * of_cost + last[p][reader] for reader in readers}
             for p, readers in enumerate(puzzle.readers)
         ]
         self._reader_of = [NOBODY] * size

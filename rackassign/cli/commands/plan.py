@@ -127,7 +127,8 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: Unl
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
-                sys.stderr.write(f"rackassign: not proven optimal: {made.optimality_note}\n")
+                proven = ", ".join(made.proven) or "no objective"
+                warn(f"proven optimal in {proven} only: {made.optimality_note}")
             for _, reason in copartition_exceptions(group) if made.strategy != "range" else ():
                 exceptions[reason] = None
         except (InputError, ConfigError) as problem:

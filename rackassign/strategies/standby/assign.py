@@ -72,6 +72,7 @@ def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, 
         withheld=_without(wanted.withheld, {**stay, **free}),
         moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
         optimal=wanted.optimal and not stay,
+        proven=() if stay else wanted.proven,
     )
     placed = _place_copies(group, wanted.target, copies, options, until)
     holders = {tp: set(placed.holders.get(tp, ())) for tp in now}

@@ -221,7 +221,7 @@ def test_a_claim_on_a_partition_beyond_all_numbers_is_ignored(cli: Cli, strategy
 def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
     code, out, err = cli("plan", "--strategy", "sticky", "--time-limit", "0", given=CROWDED)
     assert (code, json.loads(out)["optimal"]) == (0, False)
-    assert err == "rackassign: not proven optimal: the time limit of the plan is exceeded\n"
+    assert err == "rackassign: proven optimal in balance only: the time limit of the plan is exceeded\n"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.copartition import MergedGroup, exceptions
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 from tests.helpers.examples import examples
+from tests.helpers.reference_solver import owners
 
 RACKS = ("a", "b", "c")
 BROKERS = tuple(Broker(number, rack) for number, rack in enumerate(RACKS, 1))
@@ -242,14 +243,18 @@ def score(group: Group, balance: BalanceMode, reader: dict[tuple[str, int], str]
         sorted((sum(who == m and name == topic for (name, _), who in reader.items()) for m in members), reverse=True)
         for topic in sorted({name for name, _ in reader})
     ]
-    cross = 0
+    cross = from_leaders = 0
     for (name, unit), who in reader.items():
         for topic in PAIR[0] if name == PAIR[0][0] else (name,):
             partitions = group.topology.topics.get(topic, ())
             home = members[who].rack
             if unit < len(partitions) and home is not None:
                 cross += home not in {racks[broker] for broker in partitions[unit].replicas}
-    return (per_topic if balance == "topic" else 0, sorted((counts[m] for m in members), reverse=True), cross)
+                from_leaders += home != racks[partitions[unit].replicas[0]]
+    owner = owners(MergedGroup.of(group).group)
+    moves = sum(owner.get(TopicPartition(*unit), who) != who for unit, who in reader.items())
+    loads = sorted((counts[m] for m in members), reverse=True)
+    return per_topic if balance == "topic" else 0, loads, cross, moves, from_leaders
 
 
 @given(groups(), st.sampled_from(BALANCE_MODES))
