@@ -27,7 +27,7 @@ from rackassign.clients.aiokafka import (
     RackChangePolicy,
     attach,
 )
-from rackassign.clients.aiokafka.consumer import FOLLOWS
+from rackassign.clients.aiokafka.internals import FOLLOWS
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster

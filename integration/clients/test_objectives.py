@@ -61,12 +61,41 @@ def test_partitions_of_one_number_are_together_at_every_poll(
         # A member that is not polled any more is what a killed one is to the others.
         start("a2", max_poll_interval_ms=scaled_ms(6000))
         wait_until(polled, "units are spread over four")
-        lost = members.pop("a2")
+        del members["a2"]
         wait_until(polled, "the units of a member that is gone are spread")
         members.pop("b1").close()
         wait_until(polled, "units are spread over the two that are left")
-        assert sorted(members) == ["a1", "c1"]
-        assert lost not in members.values()
+
+
+def test_plain_consumers_get_the_leaders_in_their_rack_and_warn_that_they_need_them(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Each partition has a replica in each rack, so any assignment is local, but not by leaders.
+    topic, group = make_topic(replicas=[[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 4), unique_name()
+    members: dict[str, KafkaConsumer] = {}
+    with ExitStack() as opened:
+        for rack in "abc":
+            members[rack] = KafkaConsumer(
+                topic,
+                bootstrap_servers=rack_cluster.bootstrap,
+                group_id=group,
+                partition_assignment_strategy=[RackAwareCooperativeStickyAssignor(rack=rack)],
+                **CONSUMER,
+            )
+            opened.callback(members[rack].close, timeout_ms=scaled_ms(5000))
+            assert sum(f"rack is {rack!r} but client_rack is not set" in each for each in caplog.messages) == 1
+
+        def all_near() -> bool:
+            for member in members.values():
+                member.poll(timeout_ms=50)
+            owned = {rack: numbers(member, topic) for rack, member in members.items()}
+            return owned == {rack: [*range(led, 12, 3)] for led, rack in enumerate("abc")}
+
+        wait_until(all_near, "each member has the partitions whose leaders are in its rack")
+    assert sum("client_rack is not set" in each for each in caplog.messages) == 3
 
 
 def test_a_busy_topic_is_spread_evenly_however_many_others_there_are(

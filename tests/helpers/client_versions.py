@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from rackassign.clients.aiokafka.consumer import FOLLOWS
+from rackassign.clients.aiokafka.internals import FOLLOWS
 
 needs_client_rack = pytest.mark.skipif(not FOLLOWS, reason="needs aiokafka 0.14")
 """Earlier versions of aiokafka fetch from leaders only."""

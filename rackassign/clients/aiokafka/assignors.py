@@ -20,11 +20,14 @@ from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
 from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.subscriptions import JoinMember, accepts_join_context, is_join_context_accepted
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import with_version
 from rackassign.wire import Subscription, encode_assignments, encode_subscription
 
 P = ParamSpec("P")
@@ -148,6 +151,29 @@ class RackAwareAssignor(Assignor):
             self.bind(found)
         elif not known.same_consumer(found):
             self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
+        if found is not None and not self.rack_compared:
+            self._compare_rack(found)
+
+    def _compare_rack(self, membership: internals.Membership) -> None:
+        """Warn if the consumer does not fetch from this assignor's rack."""
+        rack = internals.fetch_rack(membership)
+        if not internals.FOLLOWS:
+            warn_of_version([self], self._member.once)
+        elif rack is not None:
+            warn_on_rack_mismatch([self], rack, self._member.once)
+
+
+def warn_of_version(assignors: Iterable[RackAwareAssignor], once: WarnOnce) -> None:
+    """Warn if assignors expect reads from followers that the installed aiokafka does not support."""
+    own = [each for each in assignors if each.rack is not None and each.locality != "leader" and not each.rack_compared]
+    if own:
+        once.warn(
+            "version",
+            "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",
+            with_version("aiokafka"),
+        )
+    for assignor in own:
+        assignor.rack_compared = True
 
 
 class RackAwareRangeAssignor(RackAwareAssignor):

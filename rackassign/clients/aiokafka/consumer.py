@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from aiokafka import AIOKafkaConsumer
+
 from rackassign.clients.aiokafka import internals
-from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
+from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
 from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
 from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
-from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
-
-try:
-    from aiokafka import AIOKafkaConsumer
-except ModuleNotFoundError:
-    raise MissingExtraError("aiokafka", "aiokafka") from None
 
 log = logging.getLogger(__name__)
-
-FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
-"""Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
 
 ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
 
@@ -63,15 +55,15 @@ def attach(consumer: ConsumerT) -> ConsumerT:
     chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
     internals.set_assignors(consumer, chosen)
     own_assignors = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
-    attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in own_assignors), None))
+    attached = _attached(consumer, rack if internals.FOLLOWS else next((a.rack for a in own_assignors), None))
     for assignor in own_assignors:
         if begun is None:
             assignor.share_rack_cache(attached.racks)
         else:
             assignor.bind(begun, attached.racks)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
-    if not FOLLOWS:
-        _warn_of_version(own_assignors, attached.once)
+    if not internals.FOLLOWS:
+        warn_of_version(own_assignors, attached.once)
     elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
         check = FollowerFetchCheck(
             rack,
@@ -117,20 +109,11 @@ def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: Wa
     return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 
 
-def _warn_of_version(own_assignors: list[RackAwareAssignor], once: WarnOnce) -> None:
-    if any(assignor.rack is not None and assignor.locality != "leader" for assignor in own_assignors):
-        once.warn(
-            "version",
-            "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",
-            with_version("aiokafka"),
-        )
-
-
 def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - aiokafka accepts anything
     """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
         made: Callable[..., RackAwareAssignor] = assignor
-        return made(rack, locality="any-replica" if FOLLOWS else "leader")
+        return made(rack, locality="any-replica" if internals.FOLLOWS else "leader")
     return assignor
 
 
@@ -158,7 +141,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         rack = resolve_rack(client_rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
-        if FOLLOWS:
+        if internals.FOLLOWS:
             configs["client_rack"] = rack
         super().__init__(*topics, **configs)
         attach(self)

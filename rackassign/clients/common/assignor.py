@@ -77,6 +77,8 @@ class Assignor:
         self._given: Partitions | None = None
         self._requested_rounds = 0
         self._monitor = self._new_monitor(rack_monitor)
+        self.rack_compared = False
+        """Whether the rack was compared with that of the consumer, `client_rack`."""
 
     def load(self) -> None:
         """Import what a plan needs; for a thread beside that of the client."""

@@ -32,11 +32,13 @@ def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
 def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
     """Warn if the assignor's rack is not the rack that the consumer sends with its fetches.
 
+    Assignors that find their consumer themselves are compared then, and not again when the consumer is attached.
+
     Returns:
         Whether the consumer is configured for follower fetching.
     """
-    racks = {a.rack for a in assignors if isinstance(a, Assignor) and a.locality == "any-replica"} - {None}
-    for rack in sorted(filter(None, racks)):
+    own = [a for a in assignors if isinstance(a, Assignor) and a.locality == "any-replica" and a.rack is not None]
+    for rack in sorted({a.rack for a in own if a.rack is not None and not a.rack_compared}):
         if not client_rack:
             once.warn(
                 "client_rack",
@@ -51,4 +53,6 @@ def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, 
                 " second",
                 *(rack, client_rack),
             )
-    return bool(racks and client_rack)
+    for assignor in own:
+        assignor.rack_compared = True
+    return bool(own and client_rack)

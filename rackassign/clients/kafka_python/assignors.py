@@ -18,6 +18,7 @@ from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.subscriptions import accepts_join_context
 from rackassign.clients.kafka_python import internals
@@ -31,6 +32,16 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
 
     _adapter: ClassVar[ClientAdapter] = internals
     _package = __package__
+    _protocols: ClassVar[Sequence[RebalanceProtocol]] = (RebalanceProtocol.EAGER,)
+    """Rebalance protocols in order of preference."""
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """Return the protocols of this assignor; called in the consumer's constructor, whose rack is compared now."""
+        consumer = None if self.rack_compared else internals.options_of_consumer_under_construction()
+        if consumer is not None:
+            # An instance of a class that was passed is not among its assignors.
+            warn_on_rack_mismatch([self, *consumer.assignors], consumer.client_rack, self._member.once)
+        return list(self._protocols)
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""
@@ -168,7 +179,5 @@ class RackAwareCooperativeStickyAssignor(OptimalAssignor):
 
     name = _strategy = "cooperative-sticky"
     _codec_type = CooperativeCodec
-
-    def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Prefer the cooperative protocol; in a group with an eager assignor, as during a migration, use eager."""
-        return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
+    # With an eager assignor beside it, as during a migration, both are eager.
+    _protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)

@@ -48,6 +48,8 @@ class StandbyAwareAssignor(RackAwareAssignor):
     """
 
     name = NAME
+    # Eager members would have to restore the state of the partitions that they revoke.
+    _protocols = (RebalanceProtocol.COOPERATIVE,)
 
     def __init__(
         self,
@@ -90,7 +92,3 @@ class StandbyAwareAssignor(RackAwareAssignor):
         super().on_assignment(assignment, generation)
         user_data = getattr(assignment, "user_data", None)
         self._copies.on_assigned(user_data if isinstance(user_data, bytes) else None)
-
-    def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Use only the cooperative protocol: the state of a revoked partition would have to be restored."""
-        return [RebalanceProtocol.COOPERATIVE]

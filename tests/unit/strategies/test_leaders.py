@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -27,11 +28,11 @@ def group(count: int, factor: int, members: str = RACKS, **owned: Partitions) ->
     return Group(Topology(BROKERS, {"t": partitions(count, factor)}), joined)
 
 
-def led_elsewhere(of: Group, target: dict[str, Partitions]) -> int:
+def led_elsewhere(of: Group, target: Mapping[str, Partitions]) -> int:
     racks = {member.id: member.rack for member in of.members}
     led = {broker.id: broker.rack for broker in of.topology.brokers}
     return sum(
-        led[of.topology.topics[topic][p].leader] != racks[member]
+        led.get(of.topology.topics[topic][p].leader or 0) != racks[member]
         for member, owned in target.items()
         for topic, ids in owned.items()
         for p in ids

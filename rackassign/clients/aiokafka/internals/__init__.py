@@ -12,12 +12,14 @@ from rackassign.clients.aiokafka.internals.fetch_observer import observe_fetches
 from rackassign.clients.aiokafka.internals.joins import Later, current_join, read_joins
 from rackassign.clients.aiokafka.internals.membership import (
     Membership,
+    fetch_rack,
     find_membership,
     membership_from_stack,
     membership_of,
     per_consumer_instance,
 )
 from rackassign.clients.aiokafka.internals.metadata import (
+    FOLLOWS,
     assignors,
     brokers,
     client_rack,
@@ -32,6 +34,7 @@ from rackassign.clients.aiokafka.internals.metadata import (
 )
 
 __all__ = [
+    "FOLLOWS",
     "Later",
     "Membership",
     "assignors",
@@ -39,6 +42,7 @@ __all__ = [
     "client_rack",
     "cluster_of",
     "current_join",
+    "fetch_rack",
     "find_membership",
     "group_id",
     "is_closed",

@@ -109,6 +109,28 @@ def membership_from_stack() -> Membership | None:
     return next((found for caller in _callers() if (found := _checked(caller)) is not None), None)
 
 
+def fetch_rack(membership: Membership) -> str | None:
+    """Return the rack that the consumer of this membership sends with its fetches, "" if none.
+
+    The coordinator does not know the fetcher, but both have the same subscription, and a fetcher that runs is the
+    `self` of one of the loop's tasks. Reads `_subscription` of the one, and `_subscriptions` and `_client_rack` of the
+    other. None if no such task is found.
+    """
+    subscription = getattr(membership.coordinator, "_subscription", None)
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:
+        # No loop is running.
+        return None
+    for task in tasks:
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        owner = None if frame is None else frame.f_locals.get("self")
+        if subscription is not None and getattr(owner, "_subscriptions", None) is subscription:
+            rack = getattr(owner, "_client_rack", "")
+            return rack if isinstance(rack, str) else ""
+    return None
+
+
 def _callers() -> Iterator[Any]:
     frame = inspect.currentframe()
     for _ in range(_FAR_ENOUGH):

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rackassign.clients.common.metadata_listener import MetadataListener
+from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
+
+try:
+    from aiokafka import AIOKafkaConsumer
+except ModuleNotFoundError:
+    raise MissingExtraError("aiokafka", "aiokafka") from None
+
+FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
+"""Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
 
 Consumer = Any
 """aiokafka's `AIOKafkaConsumer`, untyped."""

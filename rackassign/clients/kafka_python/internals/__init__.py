@@ -10,6 +10,7 @@ Rules of this package:
 """
 
 from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
+from rackassign.clients.kafka_python.internals.construction import options_of_consumer_under_construction
 from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
 from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
@@ -44,6 +45,7 @@ __all__ = [
     "missed_local_replica",
     "observe_fetches",
     "on_refresh",
+    "options_of_consumer_under_construction",
     "partitions_with_leader",
     "read_brokers",
     "topology",

@@ -142,7 +142,7 @@ def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyP
 
 
 def test_before_0_14_only_leaders_are_near(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("rackassign.clients.aiokafka.consumer.FOLLOWS", False)
+    monkeypatch.setattr("rackassign.clients.aiokafka.internals.FOLLOWS", False)
 
     def look(consumer: AIOKafkaConsumer) -> None:
         assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "leader")]

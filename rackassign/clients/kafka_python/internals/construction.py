@@ -1,0 +1,49 @@
+"""The consumer that is being constructed: an assignor is not given it.
+
+A consumer asks its assignors for their protocols in its constructor, and then never again on the user's thread. It is
+the only moment at which an assignor can see the consumer's options without `attach`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+from kafka import KafkaConsumer
+
+_FAR_ENOUGH = 12
+"""Number of callers to search. In kafka-python 3.0.12 the consumer is the third; subclasses add some."""
+
+
+class ConsumerOptions(NamedTuple):
+    """Options of a consumer that concern racks.
+
+    Args:
+        client_rack: The rack that it sends with its fetches; "" for none.
+        assignors: Its assignors, instances and classes.
+    """
+
+    client_rack: str
+    assignors: tuple[Any, ...]
+
+
+def options_of_consumer_under_construction() -> ConsumerOptions | None:
+    """Return the options of the consumer whose constructor is running; None if there is none.
+
+    Reads `config`, which the constructor of `KafkaConsumer` has filled by then.
+    """
+    frame = inspect.currentframe()
+    for _ in range(_FAR_ENOUGH):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, KafkaConsumer) and frame.f_code.co_name == "__init__":
+            config = getattr(caller, "config", None)
+            if not isinstance(config, dict):
+                return None
+            assignors = config.get("partition_assignment_strategy")
+            return ConsumerOptions(
+                str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
+            )
+    return None

@@ -1,0 +1,97 @@
+"""An assignor that finds the consumer that is being constructed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
+from rackassign.clients.kafka_python.internals.construction import (
+    ConsumerOptions,
+    options_of_consumer_under_construction,
+)
+
+NOT_SET = "the assignor's rack is 'a' but client_rack is not set, so everything is read from the leaders"
+
+
+class Constructed(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped
+    """Calls its assignors in its constructor, as a consumer does, and connects to nothing."""
+
+    def __init__(self, assignors: Any, **config: Any) -> None:
+        self.config = {"partition_assignment_strategy": assignors, **config}
+        self.made = [each() if isinstance(each, type) else each for each in assignors]
+        for each in self.made:
+            self.ask(each)
+
+    def ask(self, assignor: Any) -> None:
+        assignor.supported_protocols()
+
+
+class Wrapped(Constructed):
+    """A user's own consumer."""
+
+    def __init__(self, assignors: Any, **config: Any) -> None:
+        super().__init__(assignors, **config)
+
+
+@pytest.mark.parametrize("kind", [Constructed, Wrapped])
+def test_a_consumer_without_a_rack_is_warned_about_once(
+    kind: type[Constructed], warnings: pytest.LogCaptureFixture
+) -> None:
+    assignors = [RackAwareCooperativeStickyAssignor(rack="a"), RackAwareStickyAssignor(rack="a")]
+    consumer = kind(assignors, client_rack="")
+    assert [NOT_SET in record.getMessage() for record in warnings.records] == [True]
+    consumer.ask(assignors[0])
+    assert len(warnings.records) == 1
+
+
+def test_a_class_that_is_passed_has_the_rack_of_the_environment(
+    warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "a")
+    Constructed([RackAwareRangeAssignor], client_rack="")
+    assert [NOT_SET in record.getMessage() for record in warnings.records] == [True]
+
+
+def test_another_rack_is_named(warnings: pytest.LogCaptureFixture) -> None:
+    Constructed([RackAwareRangeAssignor(rack="a")], client_rack="b")
+    (record,) = warnings.records
+    assert "the assignor's rack is 'a' but client_rack is 'b'" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "config"),
+    [
+        (RackAwareRangeAssignor(rack="a"), {"client_rack": "a"}),
+        (RackAwareRangeAssignor(rack=None), {"client_rack": ""}),
+        (RackAwareRangeAssignor(rack="a", locality="leader"), {"client_rack": ""}),
+    ],
+)
+def test_what_fits_is_not_warned_about(
+    assignor: RackAwareRangeAssignor, config: dict[str, str], warnings: pytest.LogCaptureFixture
+) -> None:
+    Constructed([assignor], **config)
+    assert not warnings.records
+
+
+def test_outside_of_a_constructor_there_is_no_consumer(warnings: pytest.LogCaptureFixture) -> None:
+    assert options_of_consumer_under_construction() is None
+    RackAwareRangeAssignor(rack="a").supported_protocols()
+    assert not warnings.records
+
+
+def test_a_consumer_with_other_attributes_is_none() -> None:
+    found: list[ConsumerOptions | None] = []
+
+    class Odd(Constructed):
+        def __init__(self) -> None:
+            found.append(options_of_consumer_under_construction())
+            self.config: Any = "what it may be one day"
+            found.append(options_of_consumer_under_construction())
+            self.config = {}
+            found.append(options_of_consumer_under_construction())
+
+    Odd()
+    assert found == [None, None, ConsumerOptions("", ())]
