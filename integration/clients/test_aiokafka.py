@@ -161,6 +161,22 @@ def test_three_members_read_at_home_with_nothing_but_a_strategy(make_group: Make
 
 
 @needs_client_rack
+@pytest.mark.parametrize(("fetches_from", "warning"), [({}, "is not set"), ({"client_rack": "b"}, "is 'b'")])
+def test_a_plain_consumer_that_fetches_from_another_rack_is_warned_about_once(
+    make_group: MakeGroup, fetches_from: Mapping[str, str], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = make_group(TWO_RACKS_EACH)
+    config = group.config(partition_assignment_strategy=[RackAwareStickyAssignor(rack="a")], **fetches_from)
+    group.add("a1", AioMember(lambda: AIOKafkaConsumer(group.topic, **config)))
+    group.ids()
+    # It joins again, and is not compared again.
+    group.aio("b1", RackAwareStickyAssignor(rack="b"))
+    group.ids()
+    (warned,) = (each for each in caplog.messages if "the assignor's rack is" in each)
+    assert f"'a' but client_rack {warning}" in warned
+
+
+@needs_client_rack
 @pytest.mark.parametrize("make", [RackAwareConsumer, attached])
 def test_every_byte_comes_from_the_own_rack_through_followers(make_group: MakeGroup, make: Any) -> None:
     group = make_group(TWO_RACKS_EACH)
