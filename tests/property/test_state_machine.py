@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rackassign.model import (
     LOCALITY_MODES,
+    BalanceMode,
     Broker,
     Group,
     LocalityMode,
@@ -21,6 +22,7 @@ from rackassign.model import (
 )
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from tests.helpers import reference_solver
+from tests.helpers.copartition_checks import check_units
 from tests.helpers.examples import examples
 from tests.helpers.reference_solver import Puzzle, check_plan, reclaimed, spelled
 
@@ -60,7 +62,7 @@ class LivingGroup(RuleBasedStateMachine):
     @initialize(
         matrix=matrices,
         locality=st.sampled_from(LOCALITY_MODES),
-        max_skew=st.sampled_from([0, 0, 0, 1]),
+        balanced=st.sampled_from([(0, "total"), (0, "total"), (1, "total"), (0, "topic"), (0, "topic")]),
         listed=st.lists(partitions, min_size=2, max_size=2 * MOST_PARTITIONS),
         first=st.lists(st.tuples(racks, subscriptions), min_size=1, max_size=4),
     )
@@ -68,11 +70,12 @@ class LivingGroup(RuleBasedStateMachine):
         self,
         matrix: dict[str, dict[str, float]],
         locality: LocalityMode,
-        max_skew: int,
+        balanced: tuple[int, BalanceMode],
         listed: list[Partition],
         first: list[tuple[str | None, frozenset[str]]],
     ) -> None:
-        self.options = Options(locality, max_skew=max_skew)
+        max_skew, balance = balanced
+        self.options = Options(locality, max_skew=max_skew, balance=balance)
         self.costs = matrix
         self.brokers: dict[int, str | None] = {0: "a", 1: "b", 2: "c", 3: None}
         self.topics = {"t": listed[::2], "u": listed[1::2]}
@@ -225,7 +228,31 @@ class EagerGroup(LivingGroup):
     cooperative = False
 
 
+class CopartitionedGroup(LivingGroup):
+    """Members that subscribe to both of two co-partitioned topics or to neither; topics grow one after the other."""
+
+    def group(self) -> Group:
+        pair = {"t", "u"}
+        members = (
+            replace(member, topics=member.topics | pair) if member.topics & pair else member
+            for member in self.members.values()
+        )
+        return replace(super().group(), members=tuple(members), copartition=(("t", "u"),))
+
+    @invariant()
+    def a_rebalance_now_would_be_a_good_one(self) -> None:
+        group = self.group()
+        plan = self.plan(group)
+        check_units(group, plan)
+        assert plan.optimal is True
+        for name, topic, p in spelled(plan.assignment):
+            holders = {other for other, held in self.held.items() if TopicPartition(topic, p) in held}
+            assert holders <= {name}
+
+
 TestCooperative = LivingGroup.TestCase
 TestCooperative.settings = settings(max_examples=examples(80), stateful_step_count=30)
+TestCopartitioned = CopartitionedGroup.TestCase
+TestCopartitioned.settings = settings(max_examples=examples(60), stateful_step_count=30)
 TestEager = EagerGroup.TestCase
 TestEager.settings = settings(max_examples=examples(40), stateful_step_count=30)

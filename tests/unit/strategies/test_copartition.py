@@ -19,7 +19,6 @@ from rackassign.model import (
     Group,
     Member,
     Partition,
-    Partitions,
     Plan,
     TopicPartition,
     Topology,
@@ -27,6 +26,7 @@ from rackassign.model import (
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.copartition import MergedGroup, exceptions
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
+from tests.helpers.copartition_checks import check_units, tps, unit_numbers
 from tests.helpers.examples import examples
 from tests.helpers.reference_solver import owners
 
@@ -38,10 +38,6 @@ TOPICS = ("orders", "payments", "visits")
 
 def rows(*replicas: tuple[int, ...]) -> tuple[Partition, ...]:
     return tuple(Partition(each, each[0]) for each in replicas)
-
-
-def tps(given: Partitions) -> set[TopicPartition]:
-    return {TopicPartition(topic, partition) for topic, ids in given.items() for partition in ids}
 
 
 @st.composite
@@ -73,35 +69,6 @@ def groups(draw: st.DrawFn) -> Group:
     return Group(Topology(BROKERS, known), tuple(members), copartition=PAIR)
 
 
-def units(given: Partitions) -> set[int]:
-    """Return the numbers of the units of which a member has a part."""
-    return {tp.partition for tp in tps(given) if tp.topic in PAIR[0]}
-
-
-def check(group: Group, plan: Plan) -> None:
-    every = {TopicPartition(topic, p) for topic, known in group.topology.topics.items() for p in range(len(known))}
-    given = Counter(tp for theirs in plan.target.values() for tp in tps(theirs))
-    assert given == Counter(every)
-    shares = [units(theirs) for theirs in plan.target.values()]
-    assert len(set().union(*shares)) == sum(map(len, shares)), "a unit is on two members"
-    now = Counter(tp for theirs in plan.assignment.values() for tp in tps(theirs))
-    assert set(now.values()) <= {1}
-    assert set(now) | tps(plan.withheld) == every
-    assert not set(now) & tps(plan.withheld)
-    claimed: dict[TopicPartition, set[str]] = {}
-    latest: dict[TopicPartition, int] = {}
-    for member in group.members:
-        for tp in tps(member.owned):
-            generation = -1 if member.generation is None else member.generation
-            if generation > latest.get(tp, -2):
-                latest[tp], claimed[tp] = generation, set()
-            if generation == latest[tp]:
-                claimed[tp].add(member.id)
-    for member_id, theirs in plan.assignment.items():
-        for tp in tps(theirs):
-            assert claimed.get(tp, {member_id}) == {member_id}, "two owners in one generation"
-
-
 def next_round(group: Group, plan: Plan, generation: int) -> Group:
     members = (replace(m, owned=plan.assignment[m.id], generation=generation) for m in group.members)
     return replace(group, members=tuple(members))
@@ -112,7 +79,7 @@ def next_round(group: Group, plan: Plan, generation: int) -> Group:
 def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int, balance: BalanceMode) -> None:
     options = Options(balance=balance)
     plan = plan_cooperative(group, options)
-    check(group, plan)
+    check_units(group, plan)
     shuffled = list(group.members)
     random.Random(seed).shuffle(shuffled)
     again = plan_cooperative(replace(group, members=tuple(shuffled)), options)
@@ -120,10 +87,10 @@ def test_units_are_whole_and_the_group_comes_to_rest(group: Group, seed: int, ba
     for generation in (6, 7, 8):
         group = next_round(group, plan, generation)
         plan = plan_cooperative(group, options)
-        check(group, plan)
+        check_units(group, plan)
     assert (plan.assignment, plan.moved, plan.withheld) == (plan.target, 0, {})
     sizes = [len(group.topology.topics.get(topic, ())) for topic in PAIR[0]]
-    loads = [len(units(theirs)) for theirs in plan.target.values()]
+    loads = [len(unit_numbers(group, theirs)) for theirs in plan.target.values()]
     if "visits" not in group.topology.topics and min(sizes):
         assert max(loads) - min(loads) <= 1
 
@@ -137,7 +104,7 @@ def test_without_claims_each_partition_is_assigned_at_once(group: Group) -> None
         plan_sticky(group),
         assign_standbys(group, {}, StandbyOptions(1)).plan,
     ):
-        check(group, plan)
+        check_units(group, plan)
         assert plan.assignment == plan.target
 
 
@@ -195,7 +162,7 @@ def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
     group = two_topics(6, *members)
     options = StandbyOptions(1, ("zone",))
     first = assign_standbys(group, {}, options)
-    check(group, first.plan)
+    check_units(group, first.plan)
     assert {topic for theirs in first.standbys.values() for topic in theirs} == {"orders"}
     copies = {
         name: {TopicPartition("orders", p): 0 for p in (*first.standbys[name].get("orders", ()),)} for name in RACKS
@@ -208,7 +175,7 @@ def test_copies_are_of_units_and_the_next_owner_of_one_gets_all_of_it() -> None:
         ),
     )
     second = assign_standbys(left, {name: copies[name] for name in "bc"}, options)
-    check(left, second.plan)
+    check_units(left, second.plan)
     for unit in first.plan.target["a"]["orders"]:
         (holder,) = (name for name in "bc" if unit in first.standbys[name].get("orders", ()))
         assert {TopicPartition(topic, unit) for topic in topics} <= tps(second.plan.assignment[holder])
