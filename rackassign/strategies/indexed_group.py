@@ -135,17 +135,25 @@ class IndexedGroup:
         table = cost_table(self.group.costs)
         rows: dict[tuple[int, ...], int] = {}
         row_of: dict[tuple[int, ...], int] = {}
+
+        def row(parts: tuple[int, ...]) -> int:
+            """Return the row of a partition, by the racks of each of its parts."""
+            if parts not in row_of:
+                names = [racks.names(part) for part in parts]
+                costs = tuple(sum(cross_rack_cost(table, home, each) for each in names) for home in homes)
+                row_of[parts] = rows.setdefault(costs, len(rows))
+            return row_of[parts]
+
         near: list[int] = []
         for topic in self.topics:
             if topic in self.parts:
-                of_topic = [tuple(racks.topic_racks(tuple(unit))) for unit in self.parts[topic]]
-            else:
-                of_topic = [(here,) for here in racks.topic_racks(self.group.topology.topics[topic])]
-            for here in set(of_topic) - row_of.keys():
-                names = [racks.names(part) for part in here]
-                row = tuple(sum(cross_rack_cost(table, home, each) for each in names) for home in homes)
-                row_of[here] = rows.setdefault(row, len(rows))
-            near.extend([row_of[here] for here in of_topic])
+                near.extend([row(tuple(racks.topic_racks(tuple(unit)))) for unit in self.parts[topic]])
+                continue
+            # Once for each object, and by identity: hashing a partition costs more than computing its racks.
+            partitions = self.group.topology.topics[topic]
+            objects = dict(zip(map(id, partitions), partitions, strict=True))
+            known = {key: row((racks.partition_racks(partition),)) for key, partition in objects.items()}
+            near.extend(map(known.__getitem__, map(id, partitions)))
         cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
         # In an order of their own, independent of the order of topics.
         order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
