@@ -132,8 +132,9 @@ bench-stateful-rate: $(VENV)/dev.stamp $(QUIX)/dev.stamp ## Records a second wit
 	$(BIN)/python -m benchmarks.stateful_rate --quix $(QUIX)/bin/python $(RATE)
 
 .PHONY: bench-idle
-bench-idle: $(VENV)/dev.stamp ## What a consumer costs that does nothing: its import, and the memory of a member that does not lead
+bench-idle: $(VENV)/dev.stamp ## What a consumer costs that does nothing: its import, and the memory of a member that does not lead; the first plan
 	$(BIN)/python -m benchmarks.idle_consumer
+	$(BIN)/python -m benchmarks.first_plan
 
 .PHONY: bench-full
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours

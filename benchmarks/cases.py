@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from benchmarks.groups import Owners, Shape, Subscriptions
 from rackassign.model import Group, Plan
 from rackassign.strategies import STRATEGIES, Options
+
+if TYPE_CHECKING:
+    # Older versions have neither the option nor its type, and are measured too: see `benchmarks.beside`.
+    from rackassign.model import BalanceMode
 
 StrategyName = Literal["range", "cooperative-sticky"]
 
@@ -29,22 +33,30 @@ class Case:
         shape: The group.
         seconds: What ours is to take at most; None if nothing is said of it.
         megabytes: What a process that does nothing else may need at its peak, the group itself included.
+        balance: As the option.
     """
 
     strategy: StrategyName
     shape: Shape
     seconds: float | None = None
     megabytes: int | None = None
+    balance: BalanceMode = "total"
 
     def __str__(self) -> str:
         """All that tells it from other cases."""
         owners = {"none": "fresh", "all but one": "one joining", "at random": "owners at random"}
-        return f"{self.strategy}, {self.shape}, RF {self.shape.replicas}, {owners[self.shape.owners]}"
+        balanced = ", each topic balanced" if self.balance == "topic" else ""
+        return f"{self.strategy}, {self.shape}, RF {self.shape.replicas}, {owners[self.shape.owners]}{balanced}"
+
+    @property
+    def java_has_it(self) -> bool:
+        """Whether Java's assignors have the same options."""
+        return self.balance == "total" and not self.shape.copartitioned
 
     @property
     def ratio(self) -> int | None:
         """How many times slower Java is to be; None if nothing is said of it."""
-        if sum(self.shape.sizes()) < FASTER_FROM:
+        if sum(self.shape.sizes()) < FASTER_FROM or not self.java_has_it:
             return None
         return GENERAL_RATIO if self.general_with_racks else 1
 
@@ -61,7 +73,10 @@ class Case:
 
     def plan(self, group: Group) -> Plan:
         """Do what is measured."""
-        return STRATEGIES[self.strategy](group, Options())
+        return STRATEGIES[self.strategy](group, self._options())
+
+    def _options(self) -> Options:
+        return Options() if self.balance == "total" else Options(balance=self.balance)
 
 
 def _range(
@@ -135,11 +150,21 @@ BEYOND: tuple[Case, ...] = (
 )
 """The largest groups, and the hardest: a subscription of its own for each member."""
 
+OPTIONS: tuple[Case, ...] = tuple(
+    Case("cooperative-sticky", replace(shape, copartitioned=balance == "total", owners=owners), balance=balance)
+    for balance in ("topic", "total")
+    for shape in (Shape(100, 5_000, 10, 2), Shape(1_000, 50_000, 100, 2))
+    for owners in get_args(Owners)
+)
+"""Options that Java lacks: each topic balanced first, and co-partitioned topics, two and two."""
+
 QUICK: tuple[Case, ...] = (
     _range(20, 200, 10, 2, uneven=True),
     _cooperative(20, 200, 5, 1, owners="all but one"),
     _cooperative(20, 200, 10, 1, subscriptions="five buckets"),
     _cooperative(20, 200, 10, 1, subscriptions="own 30 %", owners="at random"),
+    Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one", copartitioned=True)),
+    Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one"), balance="topic"),
 )
 
 

@@ -46,6 +46,7 @@ class Shape:
         owners: Who owns what.
         different_sizes: Whether each topic has its own number of partitions, around the mean. Topics of one size
             are co-partitioned, and dealing out one of them deals out all.
+        copartitioned: Whether two and two topics are kept together.
     """
 
     members: int
@@ -55,11 +56,13 @@ class Shape:
     subscriptions: Subscriptions = "same"
     owners: Owners = "none"
     different_sizes: bool = False
+    copartitioned: bool = False
 
     def __str__(self) -> str:
         """Members / partitions / topics, and what is special but the replicas."""
         special = ["topics of different sizes"] * self.different_sizes
         special += [self.subscriptions] * (self.subscriptions != "same")
+        special += ["co-partitioned"] * self.copartitioned
         return ", ".join([f"{self.members:,} / {sum(self.sizes()):,} / {self.topics:,}", *special])
 
     def sizes(self) -> list[int]:
@@ -80,6 +83,10 @@ class Shape:
         read = self._read(list(topics))
         members = tuple(Member(f"member{i}", read[i], rack=f"rack{i % RACKS}") for i in range(self.members))
         fresh = Group(Topology(brokers, topics), members)
+        if self.copartitioned:
+            names = sorted(topics)
+            pairs = zip(names[::2], names[1::2], strict=False)
+            fresh = replace(fresh, copartition=tuple(pairs))
         if self.owners == "none":
             return fresh
         if self.owners == "at random":

@@ -63,10 +63,11 @@ class Cell:
     def row(self) -> tuple[str, ...]:
         """Spell it out as the table shows it."""
         shape = self.case.shape
+        balanced = ", each topic balanced" if self.case.balance == "topic" else ""
         theirs = None if self.java is None else self.java.quality
         uneven = UNEVEN if theirs is not None and theirs.imbalance > self.ours.imbalance else ""
         return (
-            str(shape),
+            f"{shape}{balanced}",
             str(shape.replicas),
             shape.owners,
             f"{1e3 * self.ours_s:,.1f}",
@@ -119,9 +120,9 @@ def run(case: Case, java: WarmJava | None, effort: Effort, *, skip_java: bool = 
     quality = Quality.of(group, plan.target)
     if plan.moved != quality.moves:
         raise WrongAnswerError(f"{case}: {quality.moves} moves, and the plan says {plan.moved}")
-    if skip_java:
+    if skip_java and case.java_has_it:
         return Cell(case, ours.seconds, quality, TOO_LONG, ours.megabytes, java_skipped=True)
-    theirs = None if java is None else java.measure(case, group)
+    theirs = None if java is None or not case.java_has_it else java.measure(case, group)
     if theirs is not None and theirs.quality is not None:
         if case.strategy == "range":
             if theirs.assignment != plan.assignment:

@@ -5,14 +5,19 @@ import than kafka-python and more memory than an idle consumer has left. But of 
 plans. So everything outside of `strategies/` calls a strategy through this module, and the modules behind it import at
 their top, as usual. What a member needs before it plans (options, names, the types of results) imports neither.
 
-A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that. Threads need no lock
-here: Python imports a module once, and other threads wait for that at the lock of the module. A module whose import
-fails is imported again with the next plan.
+A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that: of an attached
+consumer once it is elected leader, of any other at its first join (`load_on_thread`). Nothing but imports is slow the
+first time: the first plan behind them takes as long as the second. Threads need no lock here: Python imports a module
+once, and other threads wait for that at the lock of the module. A module whose import fails is imported again with the
+next plan.
 """
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,8 +42,33 @@ def load(*, standbys: bool = False) -> None:
     Raises:
         Exception: Whatever the import of numpy raises if it is broken.
     """
-    for module in (_RANGE, _STICKY, *([_STANDBY] if standbys else [])):
+    for module in _needed(standbys=standbys):
         import_module(module)
+
+
+def load_on_thread(*, standbys: bool = False) -> None:
+    """Begin to import everything that a plan needs, on a thread; nothing is done if another one has begun.
+
+    Errors are left to the first plan, which imports the same. The thread is no daemon: a process that ends waits for
+    the import, because numpy cannot be interrupted while it is initialized.
+
+    Args:
+        standbys: Whether standbys are planned too.
+    """
+    if _needed(standbys=standbys)[0] in sys.modules:
+        return
+    # A process that ends, or has too many threads, cannot start one.
+    with suppress(RuntimeError):
+        Thread(target=_load_quietly, args=(standbys,), name="rackassign-load").start()
+
+
+def _load_quietly(standbys: bool) -> None:  # noqa: FBT001 - the target of a thread
+    with suppress(Exception):
+        load(standbys=standbys)
+
+
+def _needed(*, standbys: bool) -> list[str]:
+    return [*([_STANDBY] if standbys else []), _STICKY, _RANGE]
 
 
 def plan_range(group: Group, options: Options | None = None) -> Plan:

@@ -8,9 +8,9 @@ the partition then has no owner.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -62,20 +62,11 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
         sizes: Number of partitions of each topic.
         reads: Whether a member (row) subscribes to a topic (column).
     """
-    topic_index = {topic: i for i, topic in enumerate(topics)}
-    rows = [
-        (i, topic_index[topic], partitions)
-        for i, member in enumerate(members)
-        for topic, partitions in member.owned.items()
-        if topic in topic_index
-    ]
+    member, topic, claimed = _claims(members, {topic: i for i, topic in enumerate(topics)})
     total = int(sizes.sum())
-    if not rows:
+    if not len(claimed):
         no_members = np.full(total, NO_MEMBER)
         return OwnershipClaims(no_members, no_members)
-    # No partition has such an ID, and an array cannot hold it.
-    rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
-    member, topic, claimed = flatten_partitions(rows)
     exists = claimed < sizes[topic]
     member, topic = member[exists], topic[exists]
     claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic]
@@ -93,6 +84,21 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     subscribed = np.zeros(total, bool)
     subscribed[one] = reads[claimant[one], topic_of[one]]
     return OwnershipClaims(claimant, np.where(subscribed, claimant, NO_MEMBER))
+
+
+def _claims(members: Sequence[Member], topic_index: Mapping[str, int]) -> tuple[Ints, Ints, Ints]:
+    """Return the member, the topic and the ID of every claimed partition of a known topic."""
+    # Most members claim one partition of each of many topics, so nothing is done here for each topic in Python.
+    names = [*chain.from_iterable(member.owned for member in members)]
+    arrays = [*chain.from_iterable(member.owned.values() for member in members)]
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    ids = [*chain.from_iterable(arrays)]
+    # No partition has such an ID, and an array cannot hold it.
+    claimed = np.asarray(ids if max(ids, default=0) < _HUGE else [min(p, _HUGE) for p in ids], np.int64)
+    topic = np.repeat(np.fromiter(map(topic_index.get, names, repeat(-1)), np.int64, len(names)), lengths)
+    member = np.repeat(np.repeat(np.arange(len(members)), [len(m.owned) for m in members]), lengths)
+    known = topic >= 0
+    return member[known], topic[known], claimed[known]
 
 
 def flatten_partitions(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
-from rackassign.wire.primitives import Reader, Writer
+from rackassign.wire.primitives import KnownTopics, Reader, Writer
 
 NEWEST = 3
 
@@ -109,7 +109,7 @@ class SubscriptionReader:
     def __init__(self) -> None:
         self._block = b""
         self._topics: tuple[str, ...] = ()
-        self._names: dict[bytes, str] = {}
+        self._known = KnownTopics()
 
     def read(self, data: bytes) -> Subscription:
         """Decode one subscription, as `decode_subscription` does."""
@@ -120,7 +120,7 @@ class SubscriptionReader:
         owned: Partitions = {}
         generation, rack = -1, None
         if version >= 1:
-            owned = merge_topic_partitions(source.ids_by_topic("owned topics", self._names))
+            owned = source.ids_by_topic("owned topics", self._known)
         if version >= 2:  # noqa: PLR2004 - see the table above for the fields of each version
             generation = max(-1, source.int32("the generation"))
         if version >= NEWEST:
@@ -163,28 +163,30 @@ def encode_assignments(many: Iterable[Partitions], version: int = NEWEST) -> lis
     """
     _check_version(version)
     head, tail = struct.pack(">h", version), struct.pack(">i", -1)
-    names: dict[str, bytes] = {}
-    arrays: dict[int, struct.Struct] = {}
+    heads, arrays = _Names(), _Arrays()
     encoded: list[bytes] = []
     for partitions in many:
-        parts = [head, struct.pack(">i", len(partitions))]
-        for topic, ids in partitions.items():
-            count = len(ids)
-            if topic not in names:
-                names[topic] = _name(topic)
-            if count not in arrays:
-                arrays[count] = struct.Struct(f">{count + 1}i")
-            parts.append(names[topic])
-            parts.append(arrays[count].pack(count, *ids))
-        parts.append(tail)
-        encoded.append(b"".join(parts))
+        pairs = zip(map(heads.__getitem__, partitions), map(arrays.__getitem__, partitions.values()), strict=True)
+        encoded.append(b"".join([head, struct.pack(">i", len(partitions)), *chain.from_iterable(pairs), tail]))
     return encoded
 
 
-def _name(topic: str) -> bytes:
-    out = Writer()
-    out.string(topic)
-    return out.done()
+class _Names(dict[str, bytes]):
+    """Names of topics as they are written, each encoded once."""
+
+    def __missing__(self, topic: str) -> bytes:
+        out = Writer()
+        out.string(topic)
+        self[topic] = out.done()
+        return self[topic]
+
+
+class _Arrays(dict[tuple[int, ...], bytes]):
+    """Arrays of partition IDs as they are written: of many topics a member gets one partition, often of equal ID."""
+
+    def __missing__(self, ids: tuple[int, ...]) -> bytes:
+        self[ids] = struct.pack(f">{len(ids) + 1}i", len(ids), *ids)
+        return self[ids]
 
 
 def decode_assignment(data: bytes) -> Assignment:
@@ -195,8 +197,8 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     source = Reader(data)
     _read_version(source)
-    by_topic = source.ids_by_topic("assigned topics", {})
-    return Assignment(merge_topic_partitions(by_topic), source.nullable_bytes("user data"))
+    partitions = source.ids_by_topic("assigned topics", KnownTopics())
+    return Assignment(partitions, source.nullable_bytes("user data"))
 
 
 def _check_version(version: int) -> None:
@@ -209,15 +211,6 @@ def _read_version(source: Reader) -> int:
     if version < 0:
         raise WireError(0, f"version {version} does not exist")
     return min(version, NEWEST)
-
-
-def merge_topic_partitions(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
-    """Merge the partitions of topics that are listed twice, and omit topics without partitions."""
-    arrays: dict[str, list[tuple[int, ...]]] = {}
-    for topic, ids in by_topic:
-        if ids:
-            arrays.setdefault(topic, []).append(ids)
-    return {topic: of[0] if len(of) == 1 else tuple(chain.from_iterable(of)) for topic, of in arrays.items()}
 
 
 def write_partitions(out: Writer, partitions: Mapping[str, Sequence[int]]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 
 from rackassign.errors import WireError
 
@@ -121,38 +122,75 @@ class Reader:
         start = self._take(4 * count, what)
         return struct.unpack_from(f">{count}i", self._data, start)
 
-    def ids_by_topic(self, what: str, names: dict[bytes, str]) -> list[tuple[str, tuple[int, ...]]]:
+    def ids_by_topic(self, what: str, known: KnownTopics) -> dict[str, tuple[int, ...]]:
         """Read an array of topics, each with an array of partition IDs; null is empty.
 
-        Complete topics are read here at once, others with the methods above, so that errors are equal. Most of what
-        a leader decodes is of this form: a name and a few numbers, tens of thousands of times.
+        Topics without partitions are omitted, and the arrays of a topic that is listed twice are merged.
 
         Args:
             what: Name of its elements, for the error message.
-            names: Known topics by their bytes; new ones are added.
+            known: Topics that were read before; new ones are added.
         """
-        found: list[tuple[str, tuple[int, ...]]] = []
-        data, end = self._data, len(self._data)
-        for _ in range(self.count(what, _EMPTY_TOPIC) or 0):
-            start = self.offset + _INT16.size
-            stop = start + (_INT16.unpack_from(data, self.offset)[0] if start <= end else end)
-            if start <= stop <= end - _INT32.size:
-                count = _INT32.unpack_from(data, stop)[0]
-                after = stop + _INT32.size + 4 * count
-                name = names.get(data[start:stop])
-                if name is not None and count >= 0 and after <= end:
-                    ids = (
-                        _INT32.unpack_from(data, after - 4)
-                        if count == 1
-                        else struct.unpack_from(f">{count}i", data, stop + _INT32.size)
-                    )
-                    found.append((name, ids))
-                    self.offset = after
-                    continue
-            name = self.string("a topic")
-            names[data[self.offset - len(name.encode()) : self.offset]] = name
-            found.append((name, self.int32s("partitions")))
-        return found
+        count = self.count(what, _EMPTY_TOPIC) or 0
+        data, heads, begin = self._data, known.heads, self.offset
+        found: dict[str, tuple[int, ...]] = {}
+        offset = begin
+        for _ in range(count):
+            # Most of what a leader decodes is read here: a topic and a few numbers, tens of thousands of times. Only
+            # complete bytes can be a known head, and a name of 256 bytes or more has none.
+            try:
+                start = offset + _EMPTY_TOPIC + data[offset + 1]
+                topic, size, unpack = heads[data[offset:start]]
+                found[topic] = unpack(data, start)
+                offset = start + size
+            except (KeyError, IndexError, struct.error):  # noqa: PERF203 - nothing is cheaper than to try
+                # With the methods above, so that errors are equal.
+                self.offset = offset
+                topic, ids = self._topic(known)
+                found[topic] = ids
+                offset = self.offset
+        self.offset = offset
+        if len(found) == count and all(found.values()):
+            return found
+        self.offset = begin
+        arrays: dict[str, list[tuple[int, ...]]] = {}
+        for topic, ids in (self._topic(known) for _ in range(count)):
+            if ids:
+                arrays.setdefault(topic, []).append(ids)
+        return {topic: tuple(chain.from_iterable(of_topic)) for topic, of_topic in arrays.items()}
+
+    def _topic(self, known: KnownTopics) -> tuple[str, tuple[int, ...]]:
+        """Read a topic and its partition IDs, and remember the bytes in front of the IDs."""
+        offset = self.offset
+        topic = self.string("a topic")
+        start = self.offset + _INT32.size
+        ids = self.int32s("partitions")
+        known.add(self._data[offset:start], topic, len(ids))
+        return topic, ids
+
+
+class KnownTopics:
+    """The heads of topics in arrays of partitions: the bytes of a name and of the number of its partitions.
+
+    Attributes:
+        heads: By these bytes the topic, the size of the partition IDs in bytes, and the function that reads them.
+    """
+
+    __slots__ = ("_arrays", "_topics", "heads")
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, tuple[str, int, Callable[[bytes, int], tuple[int, ...]]]] = {}
+        self._topics: dict[str, str] = {}
+        self._arrays: dict[int, struct.Struct] = {}
+
+    def add(self, head: bytes, topic: str, count: int) -> None:
+        """Add a head; a topic is the identical string in all of them."""
+        if head[0]:
+            return
+        if count not in self._arrays:
+            self._arrays[count] = struct.Struct(f">{count}i")
+        array = self._arrays[count]
+        self.heads[head] = self._topics.setdefault(topic, topic), array.size, array.unpack_from
 
 
 class Writer:

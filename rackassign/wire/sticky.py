@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
-from rackassign.wire.consumer import merge_topic_partitions, write_partitions
-from rackassign.wire.primitives import Reader, Writer
+from rackassign.wire.consumer import write_partitions
+from rackassign.wire.primitives import KnownTopics, Reader, Writer
 
 _INT32_BYTES = 4
 
@@ -81,7 +81,7 @@ _VERSIONS = (0, 1)
 
 def _read(source: Reader) -> tuple[StickyData, int]:
     """Return the decoded data, and the number of bytes left after it."""
-    owned = merge_topic_partitions(source.ids_by_topic("owned topics", {}))
+    owned = source.ids_by_topic("owned topics", KnownTopics())
     generation = source.int32("the generation") if source.remaining() >= _INT32_BYTES else None
     return StickyData(owned, None if generation is None or generation < 0 else generation), source.remaining()
 

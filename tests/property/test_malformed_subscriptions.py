@@ -47,10 +47,10 @@ def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
             for i, data in enumerate(islice(source, AT_A_TIME))
         ]
         members = [honest("m1", "a"), *sent, honest("m2", "b")]
-        members = decode_join(members, assignor, once)
-        for member in members:
+        join = decode_join(members, assignor, once)
+        for member in join:
             member.metadata = ConsumerProtocolSubscription.decode(member.metadata)
-        answer = given_out(assignor.assign(CLUSTER, members))
+        answer = given_out(assignor.assign(CLUSTER, join))
         assert answer.keys() == {member.member_id for member in members}
         places = [place for owned in answer.values() for place in owned]
         assert len(set(places)) == len(places)

@@ -26,6 +26,19 @@ EMPTY = Topology((), {})
         (lambda: Member("m", frozenset(), generation=-2), "generation: expected 0 or more, got -2"),
         (lambda: Member("m", frozenset(), owned={"t": (1, 1)}), "owned.t[1]: partition 1 is listed twice"),
         (lambda: Member("m", frozenset(), owned={"t": (-1,)}), "owned.t[0]: expected 0 or more, got -1"),
+        (lambda: Member("m", frozenset(), owned={"s": (), "t": (1, 1)}), "owned.t[1]: partition 1 is listed twice"),
+        (
+            lambda: Member("m", frozenset(), owned={"s": (2, 2), "t": (-1,)}),
+            "owned.s[1]: partition 2 is listed twice",
+        ),
+        (
+            lambda: Member("m", frozenset(), owned={"s": (1,), "t": (2, True)}),
+            "owned.t[1]: expected an integer, got true",
+        ),
+        (
+            lambda: Member("m", frozenset(), owned={"s": (1,), "t": ("2",)}),  # type: ignore[dict-item]
+            'owned.t[0]: expected an integer, got "2"',
+        ),
         (
             lambda: Group(EMPTY, (Member("m", frozenset()), Member("m", frozenset()))),
             'members[1].id: member "m" is listed twice',
@@ -50,6 +63,7 @@ def test_what_is_normal_is_no_error() -> None:
     assert Partition((1, 1)).replicas == (1, 1)
     assert Member("m", frozenset(), rack="").rack is None
     assert Member("m", frozenset(), generation=-1).generation is None
+    assert Member("m", frozenset(), owned={"s": (), "t": (0, 2, 1), "u": (1,)}).owned["t"] == (0, 2, 1)
     assert Group(EMPTY, (Member("m", frozenset({"gone"}), owned={"gone": (9,)}),)).members[0].owned == {"gone": (9,)}
 
 

@@ -142,6 +142,10 @@ class Assignor:
 
     def _joining(self, topics: Iterable[str]) -> Subscription:
         """Return the subscription of this member."""
+        if self._member.membership is None:
+            # Whether this member leads is known only once it plans, so what that takes is loaded by then. A bound
+            # assignor plans on a thread, or behind one that loads: there a member that does not lead loads nothing.
+            self._planner.load_on_thread()
         self._history.on_join()
         return self._codec.encode(tuple(sorted(topics)))
 

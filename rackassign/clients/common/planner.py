@@ -20,7 +20,7 @@ from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
-from rackassign.strategies.loading import copartition_exceptions, load
+from rackassign.strategies.loading import copartition_exceptions, load, load_on_thread
 from rackassign.strategies.options import validate_balance_mode
 from rackassign.util.text import short_repr
 
@@ -41,6 +41,9 @@ class Planner(Protocol):
 
     def load(self) -> None:
         """Import what a plan needs; for a thread beside that of the client."""
+
+    def load_on_thread(self) -> None:
+        """Begin to import what a plan needs, on a thread; raises nothing."""
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read what a plan for this group needs, and return the function that plans.
@@ -68,6 +71,10 @@ class RangePlanner:
     def load(self) -> None:
         """Import the strategies."""
         load()
+
+    def load_on_thread(self) -> None:
+        """Begin to import the strategies, on a thread."""
+        load_on_thread()
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Return the function that plans; nothing is needed but the group."""
@@ -132,12 +139,20 @@ class OptimalPlanner:
         """Import the strategies."""
         load()
 
+    def load_on_thread(self) -> None:
+        """Begin to import the strategies, on a thread."""
+        load_on_thread()
+
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read the weights, and return the function that plans."""
         del members
         weighted = self._weighted(group)
-        self.warn_of_exceptions(weighted)
-        return lambda limit_s: plan_with(self.strategy, weighted, self.options, limit_s)
+
+        def plan(limit_s: float) -> LeaderAssignment:
+            self.warn_of_exceptions(weighted)
+            return plan_with(self.strategy, weighted, self.options, limit_s)
+
+        return plan
 
     def warn_of_exceptions(self, group: Group) -> None:
         """Warn once about each set of topics that cannot be kept together, or not as a whole."""

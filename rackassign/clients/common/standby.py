@@ -27,7 +27,7 @@ from rackassign.clients.common.planner import OptimalPlanner, Planning
 from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
-from rackassign.strategies.loading import load
+from rackassign.strategies.loading import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
@@ -248,18 +248,22 @@ class StandbyPlanner(OptimalPlanner):
         """Import the strategies, with that of standbys."""
         load(standbys=True)
 
+    def load_on_thread(self) -> None:
+        """Begin to import the strategies, with that of standbys, on a thread."""
+        load_on_thread(standbys=True)
+
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Decode the user data of all members, and return the function that plans."""
         infos = {joined.id: self._decoded_user_data(joined) for joined in members}
         copies = self._copies({member: info.task_offset_sums for member, info in infos.items()})
         self._warn_of_missing_tags(infos)
         self._warn_of_single_values(infos)
-        group = replace(group, copartition=self.copartition)
-        self.warn_of_exceptions(group)
-        tagged = replace(group, members=tuple(replace(each, tags=infos[each.id].tags) for each in group.members))
+        members_with_tags = tuple(replace(each, tags=infos[each.id].tags) for each in group.members)
+        tagged = replace(group, members=members_with_tags, copartition=self.copartition)
         return lambda limit_s: self._plan(tagged, copies, limit_s)
 
     def _plan(self, group: Group, copies: Copies, limit_s: float) -> LeaderAssignment:
+        self.warn_of_exceptions(group)
         config, options = self._config, replace(self.options, time_limit_s=limit_s)
         found = assign_standbys(group, copies, config.standbys, options)
         missing, partitions = sum(found.missing.values()), len(found.missing)

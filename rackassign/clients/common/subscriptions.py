@@ -39,18 +39,20 @@ class JoinContext(list[MemberT]):
     calls could use that of an earlier join.
 
     Args:
-        members: The members.
+        members: The members that the client lists and decodes.
         subscriptions: Subscription of each member, by member ID.
+        joined: All members of the join; `members` if omitted.
     """
 
-    def __init__(self, members: Iterable[MemberT], subscriptions: Mapping[str, Subscription]) -> None:
+    def __init__(
+        self,
+        members: Iterable[MemberT],
+        subscriptions: Mapping[str, Subscription],
+        joined: Sequence[MemberT] | None = None,
+    ) -> None:
         super().__init__(members)
         self.subscriptions = subscriptions
-
-
-def decoded_subscriptions(members: Sequence[object]) -> Mapping[str, Subscription]:
-    """Return the subscriptions of a `JoinContext`, and nothing for any other sequence of members."""
-    return members.subscriptions if isinstance(members, JoinContext) else {}
+        self.joined: Sequence[MemberT] = self if joined is None else joined
 
 
 def accepts_join_context(assign: MethodT) -> MethodT:
@@ -73,12 +75,14 @@ def is_join_context_accepted(assignor: object) -> bool:
 def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) -> JoinContext[MemberT]:
     """Decode the metadata of members, and make it decodable for the client; done in place.
 
-    If the assignor accepts a `JoinContext`, little is left for the client to decode.
+    If the assignor accepts a `JoinContext`, little is left for the client to decode: the first member, which lists the
+    topics of all.
     """
-    context = JoinContext(members, sanitize_subscriptions(members, once))
-    if is_join_context_accepted(assignor):
-        _leave_the_topics(context, context.subscriptions)
-    return context
+    subscriptions = sanitize_subscriptions(members, once)
+    if not is_join_context_accepted(assignor):
+        return JoinContext(members, subscriptions)
+    _leave_the_topics(members, subscriptions)
+    return JoinContext(members[:1], subscriptions, members)
 
 
 def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict[str, Subscription]:
@@ -112,12 +116,13 @@ def _readable(
         once.warn("broken", "member %s gets no partitions: its subscription is malformed %s", name, error, about=name)
         return _NOTHING, encode_subscription(_NOTHING, version=0)
     topics = subscription.topics
-    if topics not in legal:
-        legal[topics] = tuple(topic for topic in topics if TOPIC_NAME.fullmatch(topic))
-    if len(legal[topics]) == len(topics):
+    valid = legal.get(topics)
+    if valid is None:
+        valid = legal[topics] = tuple(topic for topic in topics if TOPIC_NAME.fullmatch(topic))
+    if len(valid) == len(topics):
         return subscription, member.metadata
     once.warn("topics", "member %s subscribes to invalid topic names; they are ignored", name, about=name)
-    cleaned = replace(subscription, topics=legal[topics])
+    cleaned = replace(subscription, topics=valid)
     return cleaned, encode_subscription(cleaned)
 
 
@@ -182,13 +187,14 @@ def owned_from_subscription(subscription: Subscription) -> tuple[Partitions, int
 
 def _member(joined: JoinMember, claims: Claims, topics: dict[tuple[str, ...], frozenset[str]]) -> Member:
     subscription = joined.subscription
-    if subscription.topics not in topics:
-        topics[subscription.topics] = frozenset(subscription.topics)
+    subscribed = topics.get(subscription.topics)
+    if subscribed is None:
+        subscribed = topics[subscription.topics] = frozenset(subscription.topics)
     owned, generation = claims(subscription)
     member = partial(
         Member,
         id=joined.id,
-        topics=topics[subscription.topics],
+        topics=subscribed,
         rack=subscription.rack,
         instance_id=joined.instance_id,
         generation=generation,

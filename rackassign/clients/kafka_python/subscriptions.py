@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rackassign.clients.common.subscriptions import JoinMember, decoded_subscriptions
+from rackassign.clients.common.subscriptions import JoinContext, JoinMember
 from rackassign.wire import Subscription
 
 
@@ -28,23 +28,27 @@ def join_members(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
     Args:
         members: Members as decoded by kafka-python. Of a `JoinContext` its own subscriptions are used.
     """
-    decoded = decoded_subscriptions(members)
-    return [
-        JoinMember(m.member_id, m.group_instance_id, decoded.get(m.member_id) or _subscription(m.metadata))
-        for m in members
-    ]
+    if isinstance(members, JoinContext):
+        return _decoded(members)
+    return [JoinMember(m.member_id, m.group_instance_id, _subscription(m.metadata)) for m in members]
 
 
 def join_members_minimal(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
     """Return the members of a join with only those parts of their subscriptions that an assignment needs."""
-    decoded = decoded_subscriptions(members)
+    if isinstance(members, JoinContext):
+        return _decoded(members)
     found: list[JoinMember] = []
     for member in members:
         subscription = Subscription(_topics(member.metadata))
         with suppress(Exception):
-            subscription = decoded.get(member.member_id) or _subscription(member.metadata)
+            subscription = _subscription(member.metadata)
         found.append(JoinMember(member.member_id, member.group_instance_id, subscription))
     return found
+
+
+def _decoded(join: JoinContext[KafkaPythonMember]) -> list[JoinMember]:
+    read = join.subscriptions
+    return [JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in join.joined]
 
 
 def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - kafka-python is untyped

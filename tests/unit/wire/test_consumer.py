@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rackassign.model import TopicPartition
 from rackassign.wire import (
     Assignment,
     Subscription,
+    SubscriptionReader,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -212,6 +214,44 @@ def test_a_topic_that_is_repeated_takes_time_that_grows_with_the_bytes() -> None
     count = 100_000
     data = b"\0\1" + bytes(4) + (0xFFFFFFFF).to_bytes(4, "big") + count.to_bytes(4, "big") + entry * count
     assert decode_subscription(data).owned == {"t": (7,) * count}
+
+
+def topics_of_bytes(arrays: list[tuple[bytes, tuple[int, ...]]]) -> bytes:
+    parts = [struct.pack(f">h{len(name)}si{len(ids)}i", len(name), name, len(ids), *ids) for name, ids in arrays]
+    return struct.pack(">i", len(arrays)) + b"".join(parts)
+
+
+some_names = st.sampled_from([b"", b"a", b"b", b"topic", b"\0\0", b"x" * 255, b"x" * 256, b"x" * 257, b"\xff"])
+arrays_of_topics = st.lists(st.tuples(some_names, st.lists(int32s, max_size=3).map(tuple)), max_size=6)
+
+
+@given(st.lists(arrays_of_topics, min_size=1, max_size=5), st.integers(-9, 0), st.data())
+def test_topics_that_were_read_before_are_read_as_new_ones(
+    joined: list[list[tuple[bytes, tuple[int, ...]]]], cut: int, data: st.DataObject
+) -> None:
+    """Repeated topics, those without partitions, names of any length, ends that are missing, and wrong numbers."""
+    reader = SubscriptionReader()
+    for arrays in joined:
+        sent = bytearray(struct.pack(">hii", 1, 0, -1) + topics_of_bytes(arrays))
+        if cut:
+            del sent[cut:]
+        elif data.draw(st.booleans()):
+            sent[data.draw(st.integers(10, len(sent) - 1))] = data.draw(st.integers(0, 255))
+        outcomes: list[object] = []
+        for decode in (decode_subscription, reader.read):
+            try:
+                outcomes.append(decode(bytes(sent)))
+            except WireError as error:
+                outcomes.append((error.offset, str(error)))
+        assert outcomes[0] == outcomes[1]
+        if isinstance(outcomes[0], Subscription) and outcomes[0].owned:
+            assert all(outcomes[0].owned.values())
+
+
+def test_arrays_of_a_topic_that_is_listed_twice_are_merged_in_order() -> None:
+    arrays: list[tuple[bytes, tuple[int, ...]]] = [(b"b", (3, 1)), (b"e", ()), (b"a", (7,)), (b"b", (2, 3)), (b"a", ())]
+    sent = struct.pack(">hii", 1, 0, -1) + topics_of_bytes(arrays)
+    assert [*decode_subscription(sent).owned.items()] == [("b", (3, 1, 2, 3)), ("a", (7,))]
 
 
 @given(st.lists(st.dictionaries(names, st.lists(int32s, max_size=5).map(tuple), max_size=5), max_size=4))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rackassign.clients.common.metadata_listener import MetadataListener
+from rackassign.clients.common.shared_partitions import MISSING, SharedPartitions
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
@@ -29,29 +30,15 @@ def topology(cluster: Any, topics: Iterable[str]) -> Topology:
 
     Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method returns replicas.
     """
-    known: dict[tuple[int, ...], Partition] = {}
+    known = SharedPartitions()
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
-        partitions: Mapping[int, Any] = cluster._partitions.get(topic) or {}
-        if not partitions:
-            continue
-        row: list[Partition] = []
-        for i in range(max(partitions) + 1):
-            wire = partitions.get(i)
-            # Brokers list all partitions of a topic. If one were missing, it would still have to be assigned.
-            key = (-1,) if wire is None else (wire.leader, *wire.replicas)
-            if key not in known:
-                known[key] = _partition(*key)
-            row.append(known[key])
-        found[topic] = tuple(row)
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)
+        if partitions:
+            wires = map(partitions.get, range(max(partitions) + 1))
+            keys = [MISSING if wire is None else (wire.leader, *wire.replicas) for wire in wires]
+            found[topic] = known.of_topic(keys)
     return Topology(brokers(cluster), found)
-
-
-def _partition(leader: int, *replicas: int) -> Partition:
-    return Partition(
-        replicas=tuple(replica for replica in replicas if replica >= 0),
-        leader=leader if leader >= 0 else None,
-    )
 
 
 def brokers(cluster: Any) -> tuple[Broker, ...]:

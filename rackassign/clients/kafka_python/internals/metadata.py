@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rackassign.clients.common.metadata_listener import MetadataListener
+from rackassign.clients.common.shared_partitions import MISSING, SharedPartitions
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -27,35 +28,20 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods return only
     replicas on online brokers. A replica list is shared here by all partitions with an equal list.
     """
-    known: dict[tuple[int, ...], Partition] = {}
+    known = SharedPartitions()
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
         partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
-        if not partitions:
-            continue
-        row: list[Partition] = []
-        for i in range(max(partitions) + 1):
-            wire = partitions.get(i)
-            # Brokers list all partitions of a topic. If one were missing, it would still have to be assigned.
-            key = (-1,) if wire is None else (wire.leader_id, *wire.replica_nodes)
-            made = known.get(key)
-            if made is None:
-                made = known[key] = _partition(*key)
-            row.append(made)
-        found[topic] = tuple(row)
+        if partitions:
+            wires = map(partitions.get, range(max(partitions) + 1))
+            keys = [MISSING if wire is None else (wire.leader_id, *wire.replica_nodes) for wire in wires]
+            found[topic] = known.of_topic(keys)
     return Topology(brokers(cluster), found)
 
 
 def brokers(cluster: Cluster) -> tuple[Broker, ...]:
     """Return the brokers in the metadata; an offline broker is not listed."""
     return tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
-
-
-def _partition(leader: int, *replicas: int) -> Partition:
-    return Partition(
-        replicas=tuple(replica for replica in replicas if replica >= 0),
-        leader=leader if leader >= 0 else None,
-    )
 
 
 def cluster_of(consumer: Any) -> Cluster | None:

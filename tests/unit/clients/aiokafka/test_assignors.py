@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from itertools import islice
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
@@ -399,3 +402,26 @@ def test_the_consumer_is_found_behind_the_call_and_behind_its_cluster() -> None:
     assert found.coordinator is coordinator
     assert internals.membership_from_stack() is None
     assert internals.find_membership(coordinator._cluster).same_consumer(found)  # type: ignore[union-attr]
+
+
+def test_all_that_a_plan_needs_is_loaded_on_the_thread_that_plans_and_by_no_follower() -> None:
+    code = """
+        import sys, threading
+        from rackassign.clients.aiokafka import RackAwareCooperativeStickyAssignor
+        from tests.helpers.fakes.aiokafka import Coordinator, sends, three_racks
+
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if name == "numpy":
+                    print("loaded by", threading.current_thread().name)
+
+        sys.meta_path.insert(0, Watch())
+        # Whether topics can be kept together is computed with the modules of a plan.
+        coordinator = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor("a", copartition=[["t", "u"]]))
+        coordinator.join({"t"})
+        print([thread.name for thread in threading.enumerate()], "numpy" in sys.modules)
+        print(len(coordinator.lead({"m1": sends(rack="a"), "m2": sends(rack="b")})))
+    """
+    run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True, timeout=300)
+    assert run.stdout.splitlines() == ["['MainThread'] False", "loaded by rackassign-plan", "2"]
+    assert "are not kept together, because 2 members subscribe to a part of them" in run.stderr

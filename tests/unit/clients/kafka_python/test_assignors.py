@@ -420,6 +420,50 @@ def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> 
         read = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
         assert [member.metadata == sent for member in members] == [whole] * 3
         assert [subscription.rack for subscription in read.subscriptions.values()] == ["b"] * 3
+        assert (len(read), read.joined is read) == ((3, True) if whole else (1, False))
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_a_join_that_is_decoded_before_kafka_python_is_assigned_as_one_that_it_decodes(
+    *, patched: bool, warnings: pytest.LogCaptureFixture
+) -> None:
+    """kafka-python lists and decodes one member, with the topics of all, and every member gets its assignment."""
+    cluster = FakeCluster({1: "a", 2: "b"}, {"t": [[1], [2]], "u": [[2]], "v": [[1]]})
+    sent = {
+        "m1": Subscription(("t", "u"), None, {"t": (0,)}, 3, "a"),
+        "m2": Subscription(("t", "v"), None, {"t": (1, 1), "v": (-4, 0)}, 3, "b"),
+        "m3": Subscription(("t",), None, {}, -1, None),
+    }
+    members: Any = [
+        SimpleNamespace(member_id=name, group_instance_id=None, metadata=encode_subscription(of))
+        for name, of in sent.items()
+    ]
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    if patched:
+        members = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
+    for each in members:
+        each.metadata = ConsumerProtocolSubscription.decode(each.metadata)
+    topics = {topic for each in members for topic in each.metadata.topics}
+    assert (len(members), topics) == (1 if patched else 3, {"t", "u", "v"})
+    assert given_out(assignor.assign(cluster, members)) == {
+        "m1": [("t", 0), ("u", 0)],
+        "m2": [("v", 0)],
+        # It gets ("t", 1) once m2 has revoked it.
+        "m3": [],
+    }
+    assert "failed" not in warnings.text
+
+
+def test_a_join_that_is_decoded_before_kafka_python_is_assigned_also_if_planning_fails(
+    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+) -> None:
+    sent = encode_subscription(Subscription(("t",), rack="b"))
+    members: Any = [SimpleNamespace(member_id=f"m{i}", group_instance_id=None, metadata=sent) for i in range(3)]
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    monkeypatch.setattr(assignor._planner, "prepare", None)
+    join = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
+    assert sorted(map(len, given_out(assignor.assign(THREE_RACKS, join)).values())) == [1, 1, 1]
+    assert "failed; the group gets a plain assignment" in warnings.text
 
 
 def test_the_name_of_a_subclass_counts() -> None:
