@@ -272,7 +272,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         (
             ("plan", "--weight-tolerance", "nan", "--strategy", "sticky"),
             LINE,
-            "weight_tolerance must be a number from 0 to 1000, got nan",
+            "weight_tolerance must be a number from 0 to 1000, got NaN",
         ),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),
