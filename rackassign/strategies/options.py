@@ -15,6 +15,12 @@ member with 30 of 1,000 topics of its own) need 20,000, and 49,000 with each top
 subscriptions needs 60. The plan with 49,000 steps takes 4 s, of which balance is a part."""
 
 
+DEFAULT_WEIGHT_TOLERANCE = 0.05
+"""Share of the best bound by which the heaviest member may be above it before owned partitions move."""
+
+_LARGEST_TOLERANCE = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a plan.
@@ -25,6 +31,8 @@ class Options:
             to 1 + k partitions, and within that bound locality comes before balance.
         balance: `total` balances the members' numbers of partitions. `topic` first balances their numbers of partitions
             of each topic: its subscribers differ by at most one. Not together with `max_skew`.
+        weight_tolerance: With weights: members keep their partitions while the heaviest member is above the best bound
+            by this share of it at most; None for `DEFAULT_WEIGHT_TOLERANCE`.
         work: Limit of the solver's steps in one plan. Counted, not timed, so that a group gets the same plan on
             every machine.
         time_limit_s: Seconds after which the best plan found so far is used; None for no limit. The limit is for
@@ -36,6 +44,7 @@ class Options:
     locality: LocalityMode = "any-replica"
     max_skew: int = 0
     balance: BalanceMode = "total"
+    weight_tolerance: float | None = None
     work: int = DEFAULT_WORK
     time_limit_s: float | None = None
 
@@ -45,12 +54,22 @@ class Options:
         limit = self.time_limit_s
         if limit is not None and not (type(limit) in {int, float} and limit >= 0):
             raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {short_repr(limit)}")
+        tolerance = self.weight_tolerance
+        if tolerance is not None and not (type(tolerance) in {int, float} and 0 <= tolerance <= _LARGEST_TOLERANCE):
+            raise ConfigError(
+                f"weight_tolerance must be a number from 0 to {_LARGEST_TOLERANCE}, got {short_repr(tolerance)}"
+            )
         for name in ("max_skew", "work"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ConfigError(f"{name} must be an integer, 0 or more, got {short_repr(value)}")
         if self.balance == "topic" and self.max_skew:
             raise ConfigError('max_skew loosens the balance of totals: it cannot be used together with balance="topic"')
+
+    @property
+    def tolerance(self) -> float:
+        """`weight_tolerance`, or the default."""
+        return DEFAULT_WEIGHT_TOLERANCE if self.weight_tolerance is None else float(self.weight_tolerance)
 
     def check_weights(self) -> None:
         """Check that weights can be used with these options.
@@ -59,7 +78,10 @@ class Options:
             ConfigError: An option counts partitions.
         """
         if self.max_skew:
-            raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+            raise ConfigError(
+                "max_skew counts partitions: it cannot be used together with weights; weight_tolerance is what allows"
+                " sums of weights to differ"
+            )
         if self.balance == "topic":
             raise ConfigError('balance="topic" counts partitions: it cannot be used together with weights')
 

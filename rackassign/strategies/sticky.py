@@ -138,17 +138,17 @@ def _solve(indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solut
         solution = solve(problem, max_skew=options.max_skew, per_topic=per_topic, work=work)
         return _Solution(solution.assignment, solution.proven, solution.note)
     options.check_weights()
-    return _weighted(problem, indexed, work)
+    return _weighted(problem, indexed, options.tolerance, work)
 
 
-def _weighted(problem: Problem, indexed: IndexedGroup, work: SolveBudget) -> _Solution:
+def _weighted(problem: Problem, indexed: IndexedGroup, tolerance: float, work: SolveBudget) -> _Solution:
     weight = indexed.weights()
     if len(set(weight.tolist())) <= 1:
         # Equal weights have no effect, so the exact solution is possible.
         solution = solve(problem, work=work)
         reader, proven, note, gap = solution.assignment, solution.proven, solution.note, 0.0
     else:
-        found = solve_weighted(problem, weight, indexed.claims.unresolved(), work=work)
+        found = solve_weighted(problem, weight, indexed.claims.unresolved(), tolerance=tolerance, work=work)
         reader, proven, note, gap = found.assignment, (), found.note, found.gap
     loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)

@@ -62,6 +62,13 @@ def plan(
         list[str] | None,
         typer.Option(help="Topics, separated by commas, whose partitions of one number go to one member. Repeatable."),
     ] = None,
+    weight_tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="With weights: share by which the heaviest member may be above the best bound before partitions move.",
+            show_default="0.05",
+        ),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -88,13 +95,25 @@ def plan(
         locality=validate_locality_mode(locality),
         max_skew=max_skew,
         balance=validate_balance_mode(balance),
+        weight_tolerance=weight_tolerance,
         time_limit_s=time_limit,
     )
     sets = tuple(tuple(topic.strip() for topic in each.split(",")) for each in copartition or ())
-    for used, option in ((max_skew, "--max-skew"), (balance != "total", "--balance"), (sets, "--copartition")):
+    for used, option in (
+        (max_skew, "--max-skew"),
+        (balance != "total", "--balance"),
+        (sets, "--copartition"),
+        (weight_tolerance is not None, "--weight-tolerance"),
+    ):
         if used and strategy == "range":
             raise ConfigError(f"range has no use for {option}: it follows Java's algorithm to the letter")
-    wanted = _Wanted(lambda group: named(group, options), explain, sets)
+
+    def decide(group: Group) -> Plan:
+        if weight_tolerance is not None and not group.weights:
+            raise ConfigError("--weight-tolerance cannot be used without weights, and the scenario has none")
+        return named(group, options)
+
+    wanted = _Wanted(decide, explain, sets)
     if output:
         check_output(output, *OUTPUTS)
     with _opened(file) as source:

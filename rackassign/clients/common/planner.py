@@ -105,6 +105,8 @@ class OptimalPlanner:
             client handles its group (its IO thread, its event loop) whenever this member assigns: it must not block.
             If it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the
             session timeout once, it is not called again. Not together with `max_skew`.
+        weight_tolerance: With weights: members keep their partitions while the heaviest member is above the best bound
+            by this share of it at most; None for 0.05. Not without `weights`.
 
     Raises:
         ConfigError: If an option is not valid.
@@ -120,12 +122,20 @@ class OptimalPlanner:
         copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
+        weight_tolerance: float | None = None,
     ) -> None:
         self._member = member
         self.strategy = strategy(strategy_name)
-        self.options = Options(locality=member.locality, max_skew=max_skew, balance=validate_balance_mode(balance))
+        self.options = Options(
+            locality=member.locality,
+            max_skew=max_skew,
+            balance=validate_balance_mode(balance),
+            weight_tolerance=weight_tolerance,
+        )
         if weights is not None:
             self.options.check_weights()
+        elif weight_tolerance is not None:
+            raise ConfigError("weight_tolerance is a tolerance of sums of weights: it cannot be used without weights")
         self._weights = weights
         self._slow = False
         self._costs = {} if costs is None else costs

@@ -124,6 +124,7 @@ class OptimalAssignor(RackAwareAssignor):
         copartition: Sets of topics whose partitions of one number go to one member.
         costs: Cost of reading across racks, by the reader's rack and the replica's.
         weights: A weight of each partition by topic, or a function that returns such a mapping.
+        weight_tolerance: Share by which the heaviest member may be above the best bound before partitions move.
         name: As for `RackAwareRangeAssignor`.
         rack_monitor: As for `RackAwareRangeAssignor`.
 
@@ -144,6 +145,7 @@ class OptimalAssignor(RackAwareAssignor):
         copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
+        weight_tolerance: float | None = None,
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
     ) -> None:
@@ -156,6 +158,7 @@ class OptimalAssignor(RackAwareAssignor):
             copartition=copartition,
             costs=costs,
             weights=weights,
+            weight_tolerance=weight_tolerance,
         )
         super().__init__(member, self._codec_type(member), planner, rack_monitor)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
-from rackassign.model import Group, Member, Partition, Partitions, Topology
+from rackassign.model import Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.options import DEFAULT_WORK
 from tests.helpers.examples import examples
@@ -25,7 +24,8 @@ from tests.helpers.generators.small_groups import (
     tiny_groups,
     with_weights,
 )
-from tests.helpers.reference_solver import Puzzle, big_group, check_plan, reclaimed, spelled
+from tests.helpers.reference_solver import Puzzle, big_group, check_plan, reclaimed
+from tests.helpers.weighted_oracle import loads_of
 
 
 @PLANNERS
@@ -35,13 +35,6 @@ def test_equal_weights_are_no_weights(planner: Planner, group: Group, options: O
     options = replace(options, max_skew=0, balance="total")
     plan = planner(with_weights(group, lambda: weight), options)
     assert decided(plan) == decided(planner(group, options))
-
-
-def loads_of(group: Group, target: Mapping[str, Partitions]) -> dict[str, float]:
-    loads = dict.fromkeys(target, 0.0)
-    for member, topic, p in spelled(target):
-        loads[member] += group.weights[topic][p]
-    return loads
 
 
 def least_load(group: Group) -> float:

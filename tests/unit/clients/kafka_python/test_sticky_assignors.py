@@ -58,6 +58,11 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ({"costs": {"a": {"b": 10**400}}}, "costs.a.b: expected a finite number"),
         ({"weights": {"t": [1.0]}, "max_skew": 1}, "max_skew counts partitions"),
         ({"weights": {"t": [1.0]}, "balance": "topic"}, "counts partitions: it cannot be used together with weights"),
+        ({"weight_tolerance": 0.1}, "weight_tolerance is a tolerance of sums of weights: it cannot be used without"),
+        *(
+            ({"weights": {"t": [1.0]}, "weight_tolerance": wrong}, "weight_tolerance must be a number from 0 to 1000")
+            for wrong in (-0.1, float("nan"), float("inf"), True, "0.1", 10**400)
+        ),
         ({"balance": "topics"}, 'balance must be one of total, topic, got "topics"'),
         ({"balance": "topic", "max_skew": 1}, 'cannot be used together with balance="topic"'),
         ({"copartition": ["orders"]}, "copartition: expected lists of topics"),

@@ -1,0 +1,264 @@
+"""Weighted partitions: bounds of loads, limits within a tolerance, and assignment by quota.
+
+Rules: this module measures and completes assignments. It decides neither what is kept nor what is moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rackassign.solver.balance import compute_balance
+from rackassign.solver.lexicographic import LexicographicResult, LoadBounds, solve_lexicographic
+from rackassign.solver.min_cost_flow import SolveBudget
+from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem
+from rackassign.solver.types import Bools, Floats, Ints
+
+BOUND_UNITS = 1 << 44
+"""Number of units into which the sum of all weights is divided to compute the bound."""
+
+FLOW_UNITS = 1 << 24
+"""Number of units for the flow. It is smaller because a solver computes in doubles, with absolute tolerances."""
+
+ROUNDING = 1e-9
+"""Relative difference of two sums that are equal but for rounding."""
+
+
+class WeightedInstance:
+    """Members, their target loads, and partitions to assign.
+
+    Attributes:
+        level: Load of each member if weights could be split.
+        bound: Lower bound of the heaviest load in the part of each member: its level, or the heaviest partition.
+        least_heaviest: Lower bound of the heaviest load.
+        even_level: The level of each member that shares the partitions which are lighter than it: partitions that are
+            heavier, and a member for each, are left out.
+        readers: Members that may get partitions of each topic class.
+
+    Args:
+        problem: The problem; its owners are not used here.
+        weight: Weight of each partition, 1 at most.
+        tolerance: Share of its limit by which a load may be above it.
+        work: Budget. The steps used are deducted.
+    """
+
+    def __init__(self, problem: Problem, weight: Floats, tolerance: float, work: SolveBudget) -> None:
+        self.problem, self.weight, self.tolerance, self.work = problem, weight, tolerance, work
+        self.reads = np.zeros((problem.topic_classes, len(problem.sizes())), bool)
+        self.reads[problem.edge_topic_class, problem.edge_subscription_class] = True
+        self.readers: list[Ints] = [np.flatnonzero(row[problem.subscription_class]) for row in self.reads]
+        unit = float(weight.sum()) / BOUND_UNITS
+        # Rounded down, so that the bound is valid.
+        supply = np.bincount(problem.topic_class, np.floor(weight / unit), problem.topic_classes).astype(np.int64)
+        ceiling = compute_balance(
+            supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+        ).max_load
+        self.level: Floats = ceiling[problem.subscription_class].astype(np.float64) * unit
+        self.least_heaviest = max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
+        first = np.searchsorted(problem.edge_topic_class, np.arange(problem.topic_classes))
+        lowest = np.minimum.reduceat(ceiling[problem.edge_subscription_class], first)
+        self.bound: Floats
+        self.even_level: Floats
+        self.bound, self.even_level = self._parts(ceiling[problem.subscription_class], lowest[problem.topic_class])
+
+    def _parts(self, of_member: Ints, of_partition: Ints) -> tuple[Floats, Floats]:
+        """Return the bound and the even level of each member; members and partitions of one ceiling are a part."""
+        bound, even = self.level.copy(), np.zeros(len(of_member))
+        for ceiling in np.unique(of_member).tolist():
+            inside = of_member == ceiling
+            heavy = np.sort(self.weight[of_partition == ceiling])[::-1]
+            # What is left for each member if the heaviest are left out, the first k with k members.
+            sums = float(heavy.sum()) - np.append(0.0, np.cumsum(heavy))
+            left = int(inside.sum()) - np.arange(len(sums))
+            alone = (left[:-1] > 1) & (heavy * left[:-1] > sums[:-1] * (1 + ROUNDING))
+            k = int(np.argmin(np.append(alone, False)))
+            even[inside] = max(0.0, sums[k]) / left[k]
+            bound[inside] = np.maximum(bound[inside], heavy[0] if len(heavy) else 0.0)
+        return bound, even
+
+    def loads(self, reader: Ints) -> Floats:
+        """Return the sum of the weights of each member's partitions."""
+        given = reader != NO_MEMBER
+        return np.bincount(reader[given], self.weight[given], len(self.level)).astype(np.float64)
+
+    def reached(self, reader: Ints) -> Floats:
+        """Return for each member the heaviest load of its part in this assignment, or the bound if that is higher."""
+        load = self.loads(reader)
+        found: Floats = self.bound.copy()
+        for level in np.unique(self.level).tolist():
+            inside = self.level == level
+            found[inside] = np.maximum(found[inside], load[inside].max())
+        return found
+
+    def within(self, reader: Ints, base: Floats) -> bool:
+        """Return whether each load is within the tolerance of these."""
+        return bool((self.loads(reader) <= base * (1 + self.tolerance) * (1 + ROUNDING)).all())
+
+    def costs(self, reader: Ints) -> Ints:
+        """Return the cost of each partition, per weight."""
+        found: Ints = self.problem.cost[self.problem.cost_row, self.problem.rack[reader]]
+        return found
+
+    def least_costs(self) -> Ints:
+        """Return the lowest cost of each partition at any of its readers."""
+        problem = self.problem
+        found = np.empty(len(self.weight), np.int64)
+        for topic_class, readers in enumerate(self.readers):
+            racks = np.unique(problem.rack[readers])
+            inside = problem.topic_class == topic_class
+            found[inside] = problem.cost[problem.cost_row[inside]][:, racks].min(axis=1)
+        return found
+
+    def costs_within(self, costs: Ints, reference: Ints) -> bool:
+        """Return whether costs of partitions are within the tolerance of these.
+
+        They are if their sum is not higher. They also are if, of each amount, the weight that is read at that cost or
+        more exceeds that of the reference by the tolerance at most, as a share of all weight.
+        """
+        if float((costs - reference) @ self.weight) <= 0:
+            return True
+        amounts = np.unique(np.append(costs, reference))
+        allowed = float(self.weight.sum()) * self.tolerance * (1 + ROUNDING)
+        above = self._weight_from(amounts, costs) - self._weight_from(amounts, reference)
+        return bool((above <= allowed).all())
+
+    def _weight_from(self, amounts: Ints, costs: Ints) -> Floats:
+        by_amount = np.bincount(np.searchsorted(amounts, costs), self.weight, len(amounts))
+        found: Floats = np.cumsum(by_amount[::-1])[::-1].astype(np.float64)
+        return found
+
+    def completed(self, owner: Ints) -> Ints:
+        """Return an assignment with these owners; other partitions go to the cheapest members that have capacity.
+
+        Capacity ends at half of the tolerance, so that other weights in the next rebalance find it within.
+        """
+        problem, weight, goal = self.problem, self.weight, 1 + self.tolerance / 2
+        reader: Ints = owner.copy()
+        load = self.loads(owner)
+        count = np.bincount(owner[owner != NO_MEMBER], minlength=len(self.level))
+        free = np.flatnonzero(owner == NO_MEMBER)
+        for partition in free[np.lexsort((free, -weight[free]))].tolist():
+            candidates = self.readers[int(problem.topic_class[partition])]
+            costs = problem.cost[problem.cost_row[partition]][problem.rack[candidates]]
+            limit = np.maximum(self.even_level[candidates], weight[partition]) * goal
+            room = load[candidates] + weight[partition] <= limit * (1 + ROUNDING)
+            over = load[candidates] - self.level[candidates]
+            # Partitions of weight 0 are spread by number.
+            if not weight[partition]:
+                order = np.lexsort((costs, count[candidates]))
+            elif room.any():
+                order = np.lexsort((over, costs, ~room))
+            else:
+                order = np.lexsort((costs, over))
+            member = int(candidates[order[0]])
+            count[member] += 1
+            reader[partition] = member
+            load[member] += weight[partition]
+        return reader
+
+    def kept_to_limit(self, owner: Ints) -> Ints:
+        """Keep the partitions that begin below their owner's level, or end within the tolerance; complete the rest.
+
+        Then once more, for members that have got a heavy partition on top of theirs.
+        """
+        return self.completed(self._up_to_limit(self.completed(self._up_to_limit(owner))))
+
+    def _up_to_limit(self, reader: Ints) -> Ints:
+        held = np.flatnonzero(reader != NO_MEMBER)
+        held = held[np.lexsort((held, -self.weight[held], reader[held]))]
+        whose = reader[held]
+        before = np.cumsum(self.weight[held]) - self.weight[held]
+        before -= before[np.searchsorted(whose, whose, "left")]
+        limit = self.bound * (1 + self.tolerance)
+        kept = held[(before < self.level[whose]) | (before + self.weight[held] <= limit[whose])]
+        found = np.full(len(reader), NO_MEMBER)
+        found[kept] = reader[kept]
+        return found
+
+    def flow(self, owner: Ints, tolerance: float) -> LexicographicResult:
+        """Return flows of split weights: at their level, of lowest cost, then of fewest moves.
+
+        Args:
+            owner: Owner of each partition.
+            tolerance: Share of its level by which a load may be above or below it.
+
+        Raises:
+            SolverError: None were found.
+        """
+        problem = replace(self.problem, owner=owner)
+        grains = np.rint(self.weight * (FLOW_UNITS / float(self.weight.sum())))
+        supply = np.bincount(problem.topic_class, grains, problem.topic_classes).astype(np.int64)
+        sand = compute_balance(supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class)
+        counted = CompressedProblem.of(problem, sand.allowed)
+        classes, stays = len(counted.class_topic_class), len(counted.stay_class)
+        grouped = replace(
+            counted,
+            class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
+            stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.current], stays).astype(np.int64),
+        )
+        slack = np.floor(sand.max_load * tolerance).astype(np.int64)
+        return solve_lexicographic(
+            grouped, LoadBounds(np.maximum(0, sand.max_load - 1 - slack), sand.max_load + slack), self.work
+        )
+
+    def from_flow(self, staged: LexicographicResult | None) -> Ints:
+        """Assign partitions as the flow does; without one, to the members with most capacity left."""
+        reader = np.full(len(self.weight), NO_MEMBER)
+        if staged is None:
+            return self._assign_by_quota(reader, {})
+        grouped, layout = staged.grouped, staged.layout
+        stays, to_hub, *_ = layout.split(staged.flow)
+        unit = float(self.weight.sum()) / FLOW_UNITS
+        order = np.lexsort((grouped.current, -self.weight[grouped.current], grouped.hold_of))
+        # Each hold of a stay keeps the same share of its partitions.
+        kept = stays / np.maximum(grouped.stay_size, 1)
+        left = (
+            np.bincount(grouped.hold_of, self.weight[grouped.current], len(grouped.hold_stay)) * kept[grouped.hold_stay]
+        )
+        for place in order.tolist():
+            partition, hold = int(grouped.current[place]), int(grouped.hold_of[place])
+            # A partition is on the flow if more than half of its weight is.
+            if left[hold] >= self.weight[partition] / 2:
+                reader[partition] = grouped.problem.owner[partition]
+                left[hold] -= self.weight[partition]
+        wanted: dict[tuple[int, int], dict[int, float]] = {}
+        arcs = layout.hub_arcs
+        for arc in np.flatnonzero(to_hub).tolist():
+            class_ = arcs.tail[arc]
+            key = int(grouped.class_topic_class[class_]), int(grouped.class_near[class_])
+            wanted.setdefault(key, {})[int(layout.hub_rack[arcs.head[arc]])] = float(to_hub[arc]) * unit
+        return self._assign_by_quota(reader, wanted)
+
+    def _assign_by_quota(self, reader: Ints, wanted: dict[tuple[int, int], dict[int, float]]) -> Ints:
+        """Assign the rest, heaviest first: to the rack that is to get most of it, and its member with most capacity."""
+        problem = self.problem
+        load = self.loads(reader)
+        count = np.bincount(reader[reader != NO_MEMBER], minlength=len(self.level))
+        in_rack: dict[tuple[int, int], Ints] = {}
+        free = np.flatnonzero(reader == NO_MEMBER)
+        for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
+            topic_class, near = int(problem.topic_class[partition]), int(problem.cost_row[partition])
+            racks = wanted.get((topic_class, near), {})
+            candidates = self.readers[topic_class]
+            if racks:
+                rack = max(racks, key=lambda r: (racks[r], -r))
+                racks[rack] -= self.weight[partition]
+                if (topic_class, rack) not in in_rack:
+                    in_rack[topic_class, rack] = candidates[problem.rack[candidates] == rack]
+                candidates = in_rack[topic_class, rack]
+            full = load[candidates] - self.level[candidates]
+            # Partitions of weight 0 are spread by number over all of them.
+            emptiest = candidates[full == full.min()] if self.weight[partition] else candidates
+            fewest = emptiest[count[emptiest] == count[emptiest].min()]
+            member = int(fewest[np.argmin(problem.cost[near, problem.rack[fewest]])])
+            count[member] += 1
+            reader[partition] = member
+            load[member] += self.weight[partition]
+        return reader
+
+
+def moved_weight(weight: Floats, owner: Ints, reader: Ints) -> float:
+    """Return the weight of the partitions that leave their owner."""
+    moved: Bools = (owner != NO_MEMBER) & (owner != reader)
+    return float(weight[moved].sum())
