@@ -64,26 +64,30 @@ class MergedGroup:
         """Return a plan of the merged group as one of the original group."""
         if not self.topics:
             return plan
-        target = {member: self._expanded(given) for member, given in plan.target.items()}
-        assignment = {member: self._expanded(given) for member, given in plan.assignment.items()}
+        sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
+        target = {member: self._expanded(given, sizes) for member, given in plan.target.items()}
+        assignment = {member: self._expanded(given, sizes) for member, given in plan.assignment.items()}
         indexed = IndexedGroup.of(self.original, plan.locality)
         claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
         owner = indexed.members_by_partition(indexed.claims.owner.tolist())
-        withheld = {tp for topic, ids in self._expanded(plan.withheld).items() for tp in _tps(topic, ids)}
+        withheld = {tp for topic, ids in self._expanded(plan.withheld, sizes).items() for tp in _tps(topic, ids)}
+        merged_name = {topic: name for name, topics in self.topics.items() for topic in topics}
         # Members of the eager protocol have revoked everything.
         for member, given in assignment.items() if plan.strategy == "cooperative-sticky" else ():
             # A member can have a whole unit only once all others have given up their parts of it.
             waits = {
-                (self._merged_name(topic), partition)
+                (merged_name.get(topic, topic), partition)
                 for topic, ids in given.items()
                 for partition in ids
                 if claimant.get(TopicPartition(topic, partition), member) != member
             }
+            if not waits:
+                continue
             held = {
                 tp
                 for topic, ids in given.items()
                 for tp in _tps(topic, ids)
-                if (self._merged_name(topic), tp.partition) in waits and claimant.get(tp) != member
+                if (merged_name.get(topic, topic), tp.partition) in waits and claimant.get(tp) != member
             }
             withheld |= held
             assignment[member] = _without(given, held)
@@ -99,11 +103,7 @@ class MergedGroup:
             explain_fn=None,
         )
 
-    def _merged_name(self, topic: str) -> str:
-        return next((name for name, topics in self.topics.items() if topic in topics), topic)
-
-    def _expanded(self, given: Partitions) -> dict[str, tuple[int, ...]]:
-        sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
+    def _expanded(self, given: Partitions, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
         for name, ids in given.items():
             for topic in self.topics.get(name, (name,)):
