@@ -19,6 +19,7 @@ from rackassign.testing import Cluster, Progress
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.confluent_group import committed
 from tests.helpers.kafka.member_process import Client, MemberProcess
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
@@ -179,6 +180,11 @@ def test_a_group_that_lags_pays_for_what_it_reads_and_not_for_what_is_written(
         closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin,
     ):
         wait_until(lambda: records([lagging]) > 25 and records([reading]) > EARLIER * PARTITIONS, "both read")
+        # Until then this group seems to lag by all that it has read.
+        wait_until(
+            lambda: min(committed(rack_cluster, quick, topic, PARTITIONS)) >= EARLIER,
+            "commits of the quick one",
+        )
         begin: list[int] = []
 
         def while_measuring(progress: Progress) -> None:

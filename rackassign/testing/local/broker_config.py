@@ -252,6 +252,8 @@ def default_properties(brokers: int) -> dict[str, str]:
         # Short enough for tests; with 3 s, brokers are briefly fenced on a busy machine.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
+        # With the default of 60 s a broker that restarted on a machine with a load of 30 gave up.
+        "initial.broker.registration.timeout.ms": "300000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "offsets.topic.replication.factor": replicas,
