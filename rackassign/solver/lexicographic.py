@@ -5,8 +5,9 @@ prices are also valid in the full network, where the price of a node is that of 
 arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed.
 
 Tie costs need smaller classes than these objectives, and with them smaller nodes. Again the prices are valid there: a
-class has the price of the class that it is a part of, and a node that of its node. `break_ties` is a step of its own,
-because most plans that are compared with others are not worth it.
+class has the price of the class that it is a part of, and a node that of its node. `break_ties` is separate, because
+`skew` compares many results and needs it for the best only. It has a limit of its own, so that it does not double the
+time of the largest plans.
 """
 
 from __future__ import annotations
@@ -17,9 +18,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, expand_flow
-from rackassign.solver.min_cost_flow import Network, SolveBudget, SolverError, min_cost_flow
+from rackassign.solver.min_cost_flow import (
+    ARCS_PER_STEP,
+    BudgetExhaustedError,
+    Network,
+    SolveBudget,
+    SolverError,
+    min_cost_flow,
+)
 from rackassign.solver.problem import CompressedProblem, factorize
 from rackassign.solver.types import Ints
+
+TIE_STEPS = 8_000
+"""Limit of the steps for ties. It is a part of the budget, because a plan without them is hardly worse."""
+
+_PASSES = 15
+"""How many times each arc is looked at, in large networks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +175,17 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
     # Costs that are equal to the other ones are optimal already. What does not depend on the rack cannot change.
     if np.array_equal(cost, tie_cost) or (tie_cost == tie_cost[:, :1]).all():
         return result
+    if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
+        raise BudgetExhaustedError("the group is too large for the last objective")
     parts = result.grouped.with_rows(row, cost)
-    return _with_objective(parts, result.bounds, result.optima, lambda layout: layout.tie_cost(parts, tie_cost), work)
+    own = SolveBudget(min(work.left, TIE_STEPS), work.until)
+    left = own.left
+    try:
+        return _with_objective(
+            parts, result.bounds, result.optima, lambda layout: layout.tie_cost(parts, tie_cost), own
+        )
+    finally:
+        work.left -= left - own.left
 
 
 def _with_objective(

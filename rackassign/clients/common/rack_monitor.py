@@ -246,8 +246,8 @@ class RackChangeDetector:
         )
         kept = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
         then = Locality.of(now, again)
-        # A plan that is proven optimal has no needless moves; that of another strategy may have.
-        better = moved and (again.optimal or then.cross < kept.cross)
+        # A plan with the fewest moves has no needless ones; that of another strategy, or one past its budget, may have.
+        better = moved and ("moves" in again.proven or then.cross < kept.cross)
         if not better and _sizes(again.target) == _sizes(plan.target):
             return None
         return RebalanceGain(changed, kept, then, moved)

@@ -123,6 +123,18 @@ def test_past_the_budget_only_balance_is_proven(options: Options, proven: tuple[
     assert plan.optimality_note
 
 
+def test_a_group_that_is_too_large_for_leaders_is_optimal_in_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Leaders not in turn, but one rack after the other.
+    known = tuple(Partition(tuple((p // 4 + i) % 3 for i in range(3)), p // 4) for p in range(12))
+    fresh = replace(group(12, 3, "a b c"), topology=Topology(BROKERS, {"t": known}))
+    best = plan_cooperative(fresh)
+    monkeypatch.setattr("rackassign.solver.lexicographic.TIE_STEPS", 0)
+    plan = plan_cooperative(fresh)
+    assert (plan.proven, plan.optimal) == (("balance", "locality", "moves"), False)
+    assert plan.optimality_note == "the group is too large for the last objective"
+    assert led_elsewhere(fresh, plan.target) > led_elsewhere(fresh, best.target) == 0
+
+
 def test_a_budget_that_ends_with_the_leaders_leaves_the_other_objectives_proven() -> None:
     fresh = group(12, 2, "a1 a2 b1 c1", a1={"t": (0, 1, 2, 3)}, c1={"t": (4, 5)})
     plans = [plan_cooperative(fresh, Options(work=work)) for work in range(60)]
