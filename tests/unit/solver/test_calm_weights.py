@@ -5,17 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
-from tests.helpers.examples import examples
 from tests.helpers.reference_solver import reclaimed
 from tests.helpers.weighted_oracle import least_moved_weight, loads_of, lowest_heaviest_load, moved_weight
 
 T = frozenset({"t"})
 TOLERANCE = 0.05
+
+
+def seeds(few: int, many: int) -> list[Any]:
+    """Return some seeds for each run, and more for long ones."""
+    return [pytest.param(seed, marks=pytest.mark.long) if seed >= few else seed for seed in range(many)]
 
 
 def group_of(members: int, weights: list[float], racks: str = "", factor: int = 1) -> Group:
@@ -125,7 +130,9 @@ def test_unowned_partitions_go_to_local_members() -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3])
-@pytest.mark.parametrize(("members", "partitions"), [(3, 60), (6, 48), (20, 160), (50, 400)])
+@pytest.mark.parametrize(
+    ("members", "partitions"), [(3, 60), (6, 48), (20, 160), pytest.param(50, 400, marks=pytest.mark.long)]
+)
 def test_noise_moves_nothing_in_95_of_100_rounds(members: int, partitions: int, factor: int) -> None:
     rng = random.Random(members * partitions + factor)
     weights = random_weights(rng, partitions)
@@ -139,7 +146,7 @@ def test_noise_moves_nothing_in_95_of_100_rounds(members: int, partitions: int, 
     assert moved <= 5
 
 
-@pytest.mark.parametrize("seed", range(examples(300)))
+@pytest.mark.parametrize("seed", seeds(30, 300))
 def test_a_real_change_moves_at_most_twice_the_least_weight(seed: int) -> None:
     rng = random.Random(seed)
     members = rng.randint(2, 5)
@@ -158,7 +165,7 @@ def test_a_real_change_moves_at_most_twice_the_least_weight(seed: int) -> None:
     assert moved_weight(group, plan.target) <= 2 * least * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(examples(30)))
+@pytest.mark.parametrize("seed", seeds(3, 30))
 def test_loads_do_not_drift_apart(seed: int) -> None:
     """Members join and leave for a long time, with noise in every rebalance."""
     rng = random.Random(seed)
