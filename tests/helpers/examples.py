@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import pytest
 
 _LEAST = 10
 _SHARE = 10
@@ -20,3 +23,8 @@ def examples(number: int) -> int:
         number: As many as are needed to find what the property was written for.
     """
     return number if thorough() else min(number, max(_LEAST, number // _SHARE))
+
+
+def seeds(few: int, many: int) -> list[Any]:
+    """Return as many seeds for `make test`, and more for `make test-all`."""
+    return [pytest.param(seed, marks=pytest.mark.long) if seed >= few else seed for seed in range(many)]

@@ -5,22 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
+from tests.helpers.examples import seeds
 from tests.helpers.reference_solver import reclaimed
 from tests.helpers.weighted_oracle import least_moved_weight, loads_of, lowest_heaviest_load, moved_weight
 
 T = frozenset({"t"})
 TOLERANCE = 0.05
-
-
-def seeds(few: int, many: int) -> list[Any]:
-    """Return some seeds for each run, and more for long ones."""
-    return [pytest.param(seed, marks=pytest.mark.long) if seed >= few else seed for seed in range(many)]
 
 
 def group_of(members: int, weights: list[float], racks: str = "", factor: int = 1) -> Group:
