@@ -23,7 +23,7 @@ import numpy as np
 
 from rackassign.solver.problem import NO_MEMBER
 from rackassign.solver.types import Bools, Floats, Ints
-from rackassign.solver.weighted_instance import ROUNDING, WeightedInstance
+from rackassign.solver.weighted_instance import ROUNDING, WeightedInstance, moved_weight
 
 _BRANCHES = 6_000
 """Number of branches of `least_moves`."""
@@ -224,7 +224,7 @@ def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal)
         for member in np.flatnonzero(excess > 0).tolist()
     )
     found = relieve(ground, reader, owner, goal)
-    moved = float("inf") if found is None else _moved(ground, owner, found)
+    moved = float("inf") if found is None else moved_weight(ground.weight, owner, found)
     if moved <= bound * _CLOSE or len(reader) * len(ground.level) > _SMALL:
         return found, bound
     search = _Search(loads, goal, moved)
@@ -232,10 +232,6 @@ def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal)
     if search.best is not None:
         found = np.asarray(search.best, np.int64)
     return found, search.moved if search.branches < _BRANCHES and found is not None else bound
-
-
-def _moved(ground: WeightedInstance, owner: Ints, reader: Ints) -> float:
-    return float(ground.weight[(owner != NO_MEMBER) & (owner != reader)].sum())
 
 
 def _least_sum(weights: list[float], need: float) -> float:
