@@ -47,14 +47,21 @@ class Leader(Protocol):
 
 
 class Ours:
-    """`plan_cooperative`."""
+    """`plan_cooperative`.
+
+    Args:
+        options: Its options.
+    """
 
     name = "rackassign cooperative-sticky"
     cooperative = True
 
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options or Options()
+
     def assign(self, group: Group) -> Mapping[str, Partitions]:
         """Plan."""
-        return plan_cooperative(group, Options()).assignment
+        return plan_cooperative(group, self._options).assignment
 
 
 class KafkaPython:

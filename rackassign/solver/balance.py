@@ -24,11 +24,11 @@ down is used in the same way from below. A part that is not split any further is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from rackassign.solver.blocking_flow import arcs_on_paths, blocking_flow, depths
 from rackassign.solver.types import Bools, Ints
 
 _POURINGS = 8
@@ -196,131 +196,33 @@ class ConvexFlow:
     def drain(self, active: Bools, brim: Ints) -> Bools:
         """Move the excess above the limit of active subscription classes to those below their limit.
 
+        An exchange takes a partition from one subscription class and gives it to another one that reads it too. In the
+        flow these are two arcs: one into the row of the topic class, and one out of it.
+
         Returns:
             The subscription classes that stay above, with all that they could exchange partitions with.
         """
+        classes = len(self.load)
+        # Topic classes pass partitions on, and have neither excess nor deficit.
+        passed_on = np.zeros(len(self._supply), np.int64)
+        takers = np.flatnonzero(active[self._subscription_class])
         while True:
             excess = np.where(active, self.load - brim, 0)
             if not (excess > 0).any():
-                return np.zeros(len(self.load), bool)
-            depth = self._depths(active, excess > 0)
-            if not (excess[depth >= 0] < 0).any():
-                return depth >= 0
-            self._push(depth, excess)
-
-    def _depths(self, active: Bools, sources: Bools) -> Ints:
-        """Return the number of exchanges from the sources to each active class, -1 if it cannot be reached."""
-        depth = np.where(sources, 0, -1)
-        seen = np.zeros(len(self._supply), bool)
-        frontier = sources
-        step = 0
-        while frontier.any():
-            step += 1
-            touched = np.zeros(len(self._supply), bool)
-            touched[self._topic_class[frontier[self._subscription_class] & (self.flow > 0)]] = True
-            touched &= ~seen
-            seen |= touched
-            reached = np.zeros(len(depth), bool)
-            reached[self._subscription_class[touched[self._topic_class] & (self.flow < self._limit)]] = True
-            frontier = reached & (depth < 0) & active
-            depth[frontier] = step
-        return depth
-
-    def _push(self, depth: Ints, excess: Ints) -> None:
-        """Push a blocking flow along exchanges that lead one step deeper (Dinic)."""
-        pushed = _BlockingFlow(
-            depth, excess, self._topic_class, self._subscription_class, flow=self.flow, limit=self._limit
-        )
-        pushed.push()
-        self.flow = np.asarray(pushed.flow, np.int64)
-        self.load += np.asarray(pushed.excess, np.int64) - excess
-
-
-class _BlockingFlow:
-    """One phase of Dinic's algorithm: a search along increasing depths that enters no dead end twice.
-
-    An exchange takes a partition from a pair of one subscription class and gives it to a pair of the same topic class
-    one level deeper.
-
-    Args:
-        depth: Depth of each subscription class, -1 if it cannot be reached.
-        excess: Excess of each subscription class above its limit; below 0, its remaining capacity.
-        topic_class: Topic class of each pair, ascending.
-        subscription_class: Subscription class of each pair.
-        flow: Flow of each pair.
-        limit: Upper bound of the flow of each pair.
-    """
-
-    def __init__(
-        self, depth: Ints, excess: Ints, topic_class: Ints, subscription_class: Ints, *, flow: Ints, limit: Ints
-    ) -> None:
-        self.flow: list[int] = flow.tolist()
-        self._limit: list[int] = limit.tolist()
-        self.excess: list[int] = excess.tolist()
-        self._depth: list[int] = depth.tolist()
-        self._topic_class: list[int] = topic_class.tolist()
-        self._subscription_class: list[int] = subscription_class.tolist()
-        self._pairs: dict[int, list[int]] = {}
-        self._givers: dict[int, list[int]] = {}
-        for pair, (f, c) in enumerate(zip(self._topic_class, self._subscription_class, strict=True)):
-            self._pairs.setdefault(f, []).append(pair)
-            if self.flow[pair] and self._depth[c] >= 0:
-                self._givers.setdefault(c, []).append(pair)
-        self._exchanges: dict[int, Iterator[tuple[int, int]]] = {}
-        self._next: dict[int, tuple[int, int] | None] = {}
-
-    def push(self) -> None:
-        """Move as many partitions as paths of this depth can."""
-        for subscription_class in range(len(self.excess)):
-            while self.excess[subscription_class] > 0 and self._descend(subscription_class):
-                pass
-
-    def _descend(self, source: int) -> bool:
-        """Find one path from the source to a subscription class with capacity, and push along it."""
-        path: list[tuple[int, int]] = []
-        at = source
-        while self.excess[at] >= 0:
-            exchange = self._current(at)
-            if exchange is not None:
-                path.append(exchange)
-                at = self._subscription_class[exchange[1]]
-            elif path:
-                # A dead end: never visit it again.
-                at = self._subscription_class[path.pop()[0]]
-                self._advance(at)
-            else:
-                return False
-        amount = min(self.excess[source], -self.excess[at], *(self._possible(exchange) for exchange in path))
-        for pair, to in path:
-            self.flow[pair] -= amount
-            self.flow[to] += amount
-        self.excess[source] -= amount
-        self.excess[at] += amount
-        return True
-
-    def _current(self, subscription_class: int) -> tuple[int, int] | None:
-        """Return the exchange to try next; skip those for which nothing is left."""
-        if subscription_class not in self._exchanges:
-            self._exchanges[subscription_class] = self._out_of(subscription_class)
-            self._advance(subscription_class)
-        while (exchange := self._next[subscription_class]) is not None and not self._possible(exchange):
-            self._advance(subscription_class)
-        return exchange
-
-    def _possible(self, exchange: tuple[int, int]) -> int:
-        """Return how many partitions an exchange can move."""
-        pair, to = exchange
-        return min(self.flow[pair], self._limit[to] - self.flow[to])
-
-    def _advance(self, subscription_class: int) -> None:
-        self._next[subscription_class] = next(self._exchanges[subscription_class], None)
-
-    def _out_of(self, subscription_class: int) -> Iterator[tuple[int, int]]:
-        deeper = self._depth[subscription_class] + 1
-        for pair in self._givers.get(subscription_class, ()):
-            for to in self._pairs[self._topic_class[pair]]:
-                if self._depth[self._subscription_class[to]] == deeper:
-                    yield pair, to
+                return np.zeros(classes, bool)
+            give = np.flatnonzero(self.flow)
+            take = takers[self.flow[takers] < self._limit[takers]]
+            tail = np.concatenate([self._subscription_class[give], classes + self._topic_class[take]])
+            head = np.concatenate([classes + self._topic_class[give], self._subscription_class[take]])
+            over = np.concatenate([excess, passed_on])
+            depth = depths(tail, head, over > 0)
+            if not (excess[depth[:classes] >= 0] < 0).any():
+                return depth[:classes] >= 0
+            room = np.concatenate([self.flow[give], self._limit[take] - self.flow[take]])
+            moved, left = blocking_flow((tail, head), arcs_on_paths((tail, head), depth, over < 0), room, over)
+            self.flow[give] -= moved[: len(give)]
+            self.flow[take] += moved[len(give) :]
+            self.load += left[:classes] - excess
 
 
 def _fill_limited(amount: int, base: Ints, sizes: Ints, limit: Ints) -> Ints:

@@ -29,7 +29,7 @@ from rackassign.solver.min_cost_flow import (
 from rackassign.solver.problem import CompressedProblem, factorize
 from rackassign.solver.types import Ints
 
-TIE_STEPS = 8_000
+TIE_STEPS = 20_000
 """Limit of the steps for ties. It is a part of the budget, because a plan without them is hardly worse."""
 
 _PASSES = 15

@@ -12,8 +12,6 @@ remain optimal, so as much as possible is moved along them (Dinic), until no def
 The number of phases is limited by the number of different lengths of shortest paths. Costs of a few different sizes
 have few. The work is small where the beginning is nearly a solution: owners that keep what they have. The simplex
 method spends its time on ties there, of which these networks consist.
-
-Distances and depths are computed on arrays; only the paths of a blocking flow are followed one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +20,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.blocking_flow import arcs_on_paths, blocking_flow, depths
+from rackassign.solver.types import Ints
+
+_ARC_OF_A_PATH = 8
+"""How many arcs on arrays take as long as one that is followed by itself."""
+
+_ARCS_TESTED = 16
+"""How many arcs can be passed over, because their row has not changed, in the time that one that is used takes."""
 
 _FAR = np.iinfo(np.int64).max // 4
 
@@ -80,9 +85,10 @@ class PrimalDual:
         length = np.concatenate([reduced[more], -reduced[less]])
         distance = np.where(self._excess > 0, 0, _FAR)
         changed = self._excess > 0
+        charge(len(tail))
         while changed.any():
-            charge(len(tail))
             used = np.flatnonzero(changed[tail])
+            charge(len(used) + len(tail) // _ARCS_TESTED)
             nearer = distance.copy()
             np.minimum.at(nearer, head[used], distance[tail[used]] + length[used])
             changed = nearer < distance
@@ -96,93 +102,17 @@ class PrimalDual:
     def _push(self, charge: Callable[[int], None]) -> None:
         """Move excesses to deficits along arcs of reduced cost 0, until no path is left."""
         free = np.flatnonzero(self._reduced_costs() == 0)
-        tail, head = self._tail[free], self._head[free]
         while True:
-            charge(len(free))
-            forward, backward = self.flow[free] < self._upper[free], self.flow[free] > self._lower[free]
-            depth = _depths(
-                np.concatenate([tail[forward], head[backward]]),
-                np.concatenate([head[forward], tail[backward]]),
-                self._excess > 0,
-            )
+            ahead, back = free[self.flow[free] < self._upper[free]], free[self.flow[free] > self._lower[free]]
+            tail = np.concatenate([self._tail[ahead], self._head[back]])
+            head = np.concatenate([self._head[ahead], self._tail[back]])
+            depth = depths(tail, head, self._excess > 0)
+            charge(len(free) + int(depth.max(initial=0)) * (len(tail) // _ARCS_TESTED))
             if not ((depth >= 0) & (self._excess < 0)).any():
                 return
-            ahead = free[forward & (depth[tail] >= 0) & (depth[head] == depth[tail] + 1)]
-            back = free[backward & (depth[head] >= 0) & (depth[tail] == depth[head] + 1)]
-            self._push_along(ahead, back)
-
-    def _push_along(self, ahead: Ints, back: Ints) -> None:
-        """Push a blocking flow along these arcs, forward or back."""
-        leave = np.concatenate([self._tail[ahead], self._head[back]])
-        enter = np.concatenate([self._head[ahead], self._tail[back]])
-        room = np.concatenate([self._upper[ahead] - self.flow[ahead], self.flow[back] - self._lower[back]])
-        order = np.argsort(leave, kind="stable")
-        first = np.searchsorted(leave[order], np.arange(len(self._excess) + 1))
-        moved, self._excess = _blocking_flow(first, enter[order], room[order], self._excess)
-        by_arc = np.empty(len(order), np.int64)
-        by_arc[order] = moved
-        self.flow[ahead] += by_arc[: len(ahead)]
-        self.flow[back] -= by_arc[len(ahead) :]
-
-
-def _depths(tail: Ints, head: Ints, sources: Bools) -> Ints:
-    """Return the number of arcs from the sources to each row, -1 if it cannot be reached."""
-    depth = np.where(sources, 0, -1)
-    frontier, step = sources, 0
-    while frontier.any():
-        step += 1
-        reached = np.zeros(len(depth), bool)
-        reached[head[frontier[tail]]] = True
-        frontier = reached & (depth < 0)
-        depth[frontier] = step
-    return depth
-
-
-def _blocking_flow(first: Ints, enter: Ints, room: Ints, excess: Ints) -> tuple[Ints, Ints]:
-    """Move excesses along arcs that lead one step deeper each, until every path is blocked.
-
-    Args:
-        first: For each row its first arc, and at the end the number of arcs. Arcs are ordered by the row they leave.
-        enter: Row that each arc enters.
-        room: How much more each arc can carry.
-        excess: Excess of each row; below 0 a deficit.
-
-    Returns:
-        What each arc carries, and the excesses that are left.
-    """
-    at, end = first[:-1].tolist(), first[1:].tolist()
-    target, left, over = enter.tolist(), room.tolist(), excess.tolist()
-    for source in np.flatnonzero(excess > 0).tolist():
-        path: list[int] = []
-        row = source
-        while over[source] > 0:
-            if over[row] < 0:
-                amount = min(over[source], -over[row], *[left[arc] for arc in path])
-                over[source] -= amount
-                over[row] += amount
-                again = len(path)
-                for i in range(len(path) - 1, -1, -1):
-                    left[path[i]] -= amount
-                    if not left[path[i]]:
-                        again = i
-                # Continue from the first arc that is full now.
-                if again < len(path):
-                    row = source if again == 0 else target[path[again - 1]]
-                    del path[again:]
-                continue
-            here, last = at[row], end[row]
-            while here < last and not left[here]:
-                here += 1
-            at[row] = here
-            if here < last:
-                path.append(here)
-                row = target[here]
-            elif path:
-                # A dead end: the arc that led here is not tried again.
-                arc = path.pop()
-                row = source if not path else target[path[-1]]
-                at[row] = arc + 1
-            else:
-                break
-    moved = room - np.asarray(left, np.int64)
-    return moved, np.asarray(over, np.int64)
+            room = np.concatenate([self._upper[ahead] - self.flow[ahead], self.flow[back] - self._lower[back]])
+            arcs = arcs_on_paths((tail, head), depth, self._excess < 0)
+            charge(_ARC_OF_A_PATH * len(arcs))
+            moved, self._excess = blocking_flow((tail, head), arcs, room, self._excess)
+            self.flow[ahead] += moved[: len(ahead)]
+            self.flow[back] -= moved[len(ahead) :]

@@ -73,7 +73,7 @@ class IndexedGroup:
         for member in self.members:
             if member.topics not in of_subscription:
                 # Subscriptions that differ only in topics without metadata are one class.
-                read = tuple(sorted(topic_index[topic] for topic in member.topics if topic in topic_index))
+                read = tuple(sorted([topic_index[topic] for topic in member.topics if topic in topic_index]))
                 of_subscription[member.topics] = numbers.setdefault(read, len(numbers))
         subscription_class = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
         return subscription_class, [list(read) for read in numbers]
@@ -108,13 +108,14 @@ class IndexedGroup:
         for i, topics in enumerate(read):
             for topic in topics:
                 readers[topic].append(i)
-        topic_classes: dict[tuple[int, ...], int] = {}
         if per_topic:
-            class_of_topic = [*range(len(self.topics))]
-            pairs = [(topic, i) for topic, classes in enumerate(readers) for i in classes]
+            classes: Sequence[Sequence[int]] = readers
+            class_of_topic = list(range(len(self.topics)))
         else:
-            class_of_topic = [topic_classes.setdefault(tuple(classes), len(topic_classes)) for classes in readers]
-            pairs = [(topic_class, i) for classes, topic_class in topic_classes.items() for i in classes]
+            numbers: dict[tuple[int, ...], int] = {}
+            class_of_topic = [numbers.setdefault(tuple(each), len(numbers)) for each in readers]
+            classes = list(numbers)
+        lengths = list(map(len, classes))
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
         tables = _CostTables(self._units(), homes, self.group)
@@ -127,8 +128,8 @@ class IndexedGroup:
             owner=self.claims.owner,
             subscription_class=subscription_class,
             rack=np.asarray([column[member.rack] for member in self.members], np.int64),
-            edge_topic_class=np.asarray([topic_class for topic_class, _ in pairs], np.int64),
-            edge_subscription_class=np.asarray([i for _, i in pairs], np.int64),
+            edge_topic_class=np.repeat(np.arange(len(classes)), lengths),
+            edge_subscription_class=np.fromiter(chain.from_iterable(classes), np.int64, sum(lengths)),
             cost=cost,
             ties=ties,
         )

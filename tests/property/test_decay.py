@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.group_churn import Churn
 from benchmarks.leaders import KafkaPython, Ours
 from benchmarks.long_run import STEPS, lived_through, summed_up
+from benchmarks.quality import Quality
 from rackassign.locality import Locality
+from rackassign.model import BALANCE_MODES, BalanceMode, Group, Partitions
 from rackassign.strategies import Options, plan_cooperative
+from tests.helpers.copartition_checks import check_units, unit_numbers
 from tests.helpers.reference_solver import MILLION, Puzzle, by_flow
 
 SEED = 11
@@ -19,11 +25,13 @@ MIXED = pytest.mark.parametrize("mixed", [False, True], ids=["equal", "mixed"])
 
 @pytest.mark.long
 @MIXED
-def test_nothing_is_lost_in_500_changes(*, mixed: bool) -> None:
-    options = Options()
-    steps = list(Churn(SEED, mixed=mixed).steps(STEPS))
-    done = lived_through(Ours(), steps)
-    assert len(done) == STEPS + 1
+@pytest.mark.parametrize("balance", BALANCE_MODES)
+def test_nothing_is_lost_in_hundreds_of_changes(balance: BalanceMode, *, mixed: bool) -> None:
+    options = Options(balance=balance)
+    # The reference of topics takes five times as long.
+    steps = list(Churn(SEED, mixed=mixed).steps(STEPS if balance == "total" else STEPS // 4))
+    done = lived_through(Ours(options), steps)
+    assert len(done) == len(steps)
     for step, settled in zip(steps, done, strict=True):
         puzzle = Puzzle.of(settled.before, options)
         best = by_flow(puzzle)
@@ -36,6 +44,39 @@ def test_nothing_is_lost_in_500_changes(*, mixed: bool) -> None:
         assert settled.settled
         assert settled.rebalances <= 2
         assert settled.unowned == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("balance", BALANCE_MODES)
+def test_co_partitioned_topics_lose_nothing_either(balance: BalanceMode) -> None:
+    options = Options(balance=balance)
+    # Topics grow one after the other, so that their numbers of partitions differ nearly always.
+    steps = [
+        replace(step, group=replace(step.group, copartition=(("topic0", "topic1", "topic3"),)))
+        for step in Churn(SEED, mixed=False).steps(STEPS)
+    ]
+    done = lived_through(Ours(options), steps)
+    for step, settled in zip(steps, done, strict=True):
+        plan = plan_cooperative(settled.before, options)
+        check_units(settled.before, plan)
+        # Nothing leaves an owner in the second rebalance that did not have to in the first.
+        assert settled.quality.moves == Quality.of(settled.before, plan.target).moves
+        assert settled.settled
+        assert settled.rebalances <= 2
+        assert settled.unowned == 0
+        # To have a history costs neither balance nor locality.
+        fresh = plan_cooperative(step.group, options)
+        assert loads(settled.before, settled.after) == loads(step.group, fresh.target)
+        assert settled.quality.cross == Locality.of(step.group, fresh).cross
+
+
+def loads(group: Group, target: Mapping[str, Partitions]) -> list[int]:
+    """Return the members' numbers of units, where a partition of another topic is a unit too."""
+    together = set(group.copartition[0])
+    return sorted(
+        len(unit_numbers(group, owned)) + sum(len(ids) for topic, ids in owned.items() if topic not in together)
+        for owned in target.values()
+    )
 
 
 @MIXED

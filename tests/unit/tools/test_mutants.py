@@ -114,6 +114,7 @@ def test_the_same_change_twice_in_a_function_has_two_names() -> None:
     assert changes("a in b\nb in c").count("a in b -> a not in b") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_each_part_has_tests_and_mutants_that_compile(part: Part) -> None:
     assert all((ROOT / tests).exists() for tests in part.tests)

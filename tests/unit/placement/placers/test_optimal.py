@@ -471,6 +471,7 @@ def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.M
     assert LayoutMetrics.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0
 
 
+@pytest.mark.long
 def test_leaders_are_proven_only_where_no_replicas_let_them_be_more_even() -> None:
     said = 0
     for seed in range(60):

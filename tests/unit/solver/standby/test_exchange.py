@@ -236,6 +236,7 @@ def test_two_exchanges_of_an_item_are_not_sound_if_they_only_are_one_by_one() ->
     assert graph.sets == [{1, 2}]
 
 
+@pytest.mark.long
 def test_a_search_that_is_cut_off_is_told() -> None:
     sizes, nodes = (2, 3, 4, 5), 60
     values = [tuple((node * 7919 + node**2 * size) % 101 % size for node in range(nodes)) for size in sizes]
