@@ -179,7 +179,8 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
 ) -> None:
     topic = make_topic(replicas=SPREAD)
     fill(rack_cluster, topic, {0: 4, 1: 700})
-    frame = loaded(spark, rack_cluster, topic, includeHeaders="true", minPartitions="5").load()
+    frame = loaded(spark, rack_cluster, topic, includeHeaders="true", minPartitions="5", tasks="2").load()
+    assert frame.rdd.getNumPartitions() == 2
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
         "timestampType:int,headers:array<struct<key:string,value:binary>>>"
@@ -277,7 +278,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     fill(rack_cluster, topic, {0: 10}, first=100)
     (piece,) = lenient.partitions(now, lenient.latestOffset())
     assert isinstance(piece, SplitPartition)
-    assert (piece.split.range.start, piece.split.range.end) == (100, 110)
+    assert [(split.range.start, split.range.end) for split in piece.splits] == [(100, 110)]
 
 
 def remade(cluster: Cluster, topic: str) -> None:

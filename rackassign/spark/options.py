@@ -92,8 +92,7 @@ class Options:
         batch_rows: The highest number of rows in an Arrow batch.
         batch_bytes: The approximate highest number of bytes of values in an Arrow batch.
         max_fetch_bytes: The highest number of bytes in a fetch.
-        tasks: The number of tasks if splits are pulled, each of which reads one split after the other; 0 for one task
-            per split.
+        tasks: The highest number of tasks, each of which reads one split after the other; 0 for one task per split.
         steal_after_s: Seconds that a task without a local split waits before it steals one.
         coordinator_host: The address by which executors reach the driver; empty for the address from which the driver
             connects to Kafka.

@@ -1,9 +1,13 @@
-"""Splits, and the division of offset ranges into splits. This module uses neither Spark nor a Kafka client."""
+"""Splits, the division of offset ranges into splits, and the distribution of splits over tasks.
+
+This module uses neither Spark nor a Kafka client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from rackassign.errors import InputError
@@ -66,6 +70,28 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
     if sum(pieces) < min_splits:
         pieces = _proportional_counts(by_start, pieces, min_splits)
     return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+
+
+def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
+    """Distribute splits over tasks, evenly by size: each split, the largest first, to the task with the least.
+
+    Args:
+        splits: The splits.
+        tasks: The highest number of tasks; 0 for one per split.
+
+    Returns:
+        The splits of each task, in order of partition and offset. No task is empty.
+    """
+    if tasks <= 0 or tasks >= len(splits):
+        return [(split,) for split in splits]
+    given: list[list[Split]] = [[] for _ in range(tasks)]
+    # With the number of splits, so that splits without bytes are distributed too.
+    least = [(0, 0, task) for task in range(tasks)]
+    for split in sorted(splits, key=lambda each: (-each.size, each.range.tp, each.range.start)):
+        size, count, task = heappop(least)
+        given[task].append(split)
+        heappush(least, (size + split.size, count + 1, task))
+    return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in given]
 
 
 def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:

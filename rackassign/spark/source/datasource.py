@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
-from rackassign.spark.source.partitions import PullPartition, SplitPartition, make_planner, read_partition
+from rackassign.spark.source.partitions import PullPartition, make_planner, read_partition, split_partitions
 from rackassign.spark.source.schema import columns, full_schema
 from rackassign.spark.splits import Split
 
@@ -78,7 +78,7 @@ class BatchReader(DataSourceReader):
         """Return the input partitions, one for each task; runs on the driver."""
         splits = make_planner(self._options).batch()
         if self._options.rack_binding != "pull" or not splits:
-            return [SplitPartition(split) for split in splits]
+            return split_partitions(self._options, splits)
         return _submitted(self._options, splits)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -89,8 +89,8 @@ class BatchReader(DataSourceReader):
 def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
     """Submit the splits to the coordinator of the user, and return input partitions that request them there.
 
-    If the coordinator does not respond, no split has been assigned yet. Each split then becomes an input partition, as
-    with `rackBinding=executor`.
+    If the coordinator does not respond, no split has been assigned yet. The splits are then distributed over the tasks
+    here, as with `rackBinding=executor`.
     """
     from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - most queries do not need it
     from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
@@ -108,5 +108,5 @@ def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputParti
         )
     except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with rackBinding=executor", error)
-        return [SplitPartition(split) for split in splits]
+        return split_partitions(options, splits)
     return [PullPartition(endpoint, task) for task in range(tasks)]

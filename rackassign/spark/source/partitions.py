@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
-from rackassign.spark.splits import Split
+from rackassign.spark.splits import Split, distribute
 from rackassign.spark.task import batches, executor_rack
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """An input partition that consists of one split.
+    """An input partition whose splits are known when the query is planned.
 
     Args:
-        split: The split to read.
+        splits: The splits to read, one after the other.
     """
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, splits: Sequence[Split]) -> None:
         super().__init__(None)
-        self.split = split
+        self.splits = tuple(splits)
 
 
 class PullPartition(InputPartition):
@@ -44,10 +44,16 @@ class PullPartition(InputPartition):
         self.task = task
 
 
+def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
+    """Return the input partitions of these splits, as many as the option `tasks` allows."""
+    return [SplitPartition(each) for each in distribute(splits, options.tasks)]
+
+
 def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
     if isinstance(partition, SplitPartition):
-        yield from batches(options, partition.split, names)
+        for split in partition.splits:
+            yield from batches(options, split, names)
     elif isinstance(partition, PullPartition):
         from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 

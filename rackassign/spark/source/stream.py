@@ -14,7 +14,7 @@ from rackassign.model import TopicPartition
 from rackassign.spark.offsets import from_json, to_json
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
-from rackassign.spark.source.partitions import PullPartition, SplitPartition, make_planner, read_partition
+from rackassign.spark.source.partitions import PullPartition, make_planner, read_partition, split_partitions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader):
         self._reached = from_json(end)
         splits = self._planner().stream(from_json(start), self._reached)
         if self._options.rack_binding != "pull" or not splits:
-            return [SplitPartition(split) for split in splits]
+            return split_partitions(self._options, splits)
         tasks = min(self._options.tasks or len(splits), len(splits))
         # Spark requests the partitions of a batch once for each part of the query that reads it.
         key = json.dumps([start, end], sort_keys=True)

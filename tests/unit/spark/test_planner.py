@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
-from rackassign.spark.splits import OffsetRange, Split, split_ranges
+from rackassign.spark.splits import OffsetRange, Split, distribute, split_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -273,6 +274,22 @@ def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
         assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
     assert all(not most_records or len(piece) <= most_records for piece in pieces)
     assert len(pieces) >= min(least, sum(map(len, whole)))
+
+
+@given(st.lists(st.integers(0, 100), max_size=40), st.integers(0, 50), st.randoms(use_true_random=False))
+def test_splits_are_spread_evenly_over_no_more_tasks_than_wanted(sizes: list[int], tasks: int, chance: Random) -> None:
+    splits = [Split(OffsetRange(TopicPartition("t", i), 0, 1), ("a",), size, 1) for i, size in enumerate(sizes)]
+    given = distribute(splits, tasks)
+    assert sorted(split.range.tp for each in given for split in each) == [split.range.tp for split in splits]
+    assert len(given) == (min(tasks, len(splits)) if tasks else len(splits))
+    assert all(given)
+    for each in given:
+        assert [split.range.tp for split in each] == sorted(split.range.tp for split in each)
+    loads = [sum(split.size for split in each) for each in given]
+    assert max(loads, default=0) - min(loads, default=0) <= max(sizes, default=0)
+    if 0 < tasks < len(splits):
+        # A batch that is planned again has the same tasks.
+        assert distribute(chance.sample(splits, len(splits)), tasks) == given
 
 
 def test_a_range_that_runs_backwards_is_refused() -> None:

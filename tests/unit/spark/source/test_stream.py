@@ -17,6 +17,7 @@ from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.source import partitions
 from rackassign.spark.source import stream as room
 from rackassign.spark.source.datasource import RackassignDataSource
 from rackassign.spark.source.partitions import SplitPartition
@@ -62,7 +63,25 @@ def at(offset: int) -> dict[str, Any]:
 
 
 def spans(pieces: Iterable[object]) -> list[tuple[int, int]]:
-    return [(piece.split.range.start, piece.split.range.end) for piece in pieces if isinstance(piece, SplitPartition)]
+    read = [split.range for piece in pieces if isinstance(piece, SplitPartition) for split in piece.splits]
+    return [(each.start, each.end) for each in read]
+
+
+@pytest.mark.parametrize("binding", ["none", "executor"])
+def test_tasks_bounds_the_tasks_of_splits_that_are_not_pulled_too(log: Log, binding: str) -> None:
+    stream = reader(tasks="2", minPartitions="5", rackBinding=binding)
+    pieces = stream.partitions(at(0), at(log.end))
+    assert len(pieces) == 2
+    assert sorted(spans(pieces)) == [(0, 180), (180, 360), (360, 540), (540, 720), (720, 900)]
+    sizes = [len(piece.splits) for piece in pieces if isinstance(piece, SplitPartition)]
+    assert sorted(sizes) == [2, 3]
+
+
+def test_a_task_reads_its_splits_one_after_the_other(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "batches", lambda _options, split, _names: iter([split.range.start]))
+    stream = reader(tasks="1", minPartitions="3")
+    (piece,) = stream.partitions(at(0), at(log.end))
+    assert list(stream.read(piece)) == [0, 300, 600]
 
 
 def test_without_being_told_of_starts_a_log_that_went_back_is_seen_before_it_is_in_the_checkpoint(log: Log) -> None:
@@ -137,7 +156,7 @@ def test_what_cannot_work_is_said_where_spark_shows_it(options: dict[str, str], 
         reader.initialOffset,
         reader.latestOffset,
         lambda: reader.partitions({}, {}),
-        lambda: reader.read(SplitPartition(None)),  # type: ignore[arg-type]
+        lambda: reader.read(SplitPartition(())),
     ):
         with pytest.raises(ConfigError, match=told):
             ask()
