@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         StandbyAwareAssignor,
         attach,
     )
+    from rackassign.monitoring.byte_rates import ByteRates
     from rackassign.racks import detect_rack
 
 __version__ = "0.1.0"
 
 __all__ = (
+    "ByteRates",
     "FetchMeter",
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
@@ -36,10 +38,12 @@ __all__ = (
     "detect_rack",
 )
 
+_OTHER_PACKAGES = {"ByteRates": "monitoring.byte_rates", "detect_rack": "racks"}
+
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        package = "racks" if name == "detect_rack" else "clients.kafka_python"
+        package = _OTHER_PACKAGES.get(name, "clients.kafka_python")
         return getattr(import_module(f"rackassign.{package}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -16,8 +16,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import describe_log_dirs, list_offsets
-from rackassign.model import TopicPartition
-from rackassign.monitoring.cluster import ObservedCluster
+from rackassign.model import Partition, TopicPartition
 from rackassign.util.text import name_error
 
 
@@ -70,16 +69,17 @@ class Throughput:
 
 
 def sample_logs(
-    admin: KafkaAdminClient, cluster: ObservedCluster, clock: Callable[[], float] = time.monotonic
+    admin: KafkaAdminClient,
+    topics: Mapping[str, Sequence[Partition]],
+    clock: Callable[[], float] = time.monotonic,
 ) -> LogSamples:
     """Read sizes and offsets from each leader; one that does not respond affects only its own partitions.
 
     Args:
         admin: Admin client.
-        cluster: Cluster with the topics.
+        topics: Topics with all their partitions.
         clock: Seconds of a monotonic clock.
     """
-    topics = cluster.topology.topics
     led: dict[int, list[TopicPartition]] = {}
     for topic, row in topics.items():
         for i, partition in enumerate(row):

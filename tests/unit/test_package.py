@@ -31,6 +31,7 @@ NEEDED_BY_PLANS = {"numpy", "highspy", "scipy", "pyarrow", "jinja2", "rich", "pr
         "import rackassign; from rackassign import RackAwareConsumer, attach",
         "import rackassign; rackassign.RackAwareRangeAssignor(); rackassign.RackAwareCooperativeStickyAssignor('a')",
         "import rackassign as r; r.RackAwareStickyAssignor(rack='a', weights={'t': [1, 2]}, costs={'a': {'b': 2}})",
+        "from rackassign import ByteRates; ByteRates(bootstrap_servers='localhost:9092')",
         "import rackassign.stateful; from rackassign import StandbyAwareAssignor; StandbyAwareAssignor(rack='a')",
         "from rackassign.strategies import Options, strategy; Options(max_skew=1); strategy('sticky')",
         "from rackassign.strategies.standby import StandbyOptions; StandbyOptions()",

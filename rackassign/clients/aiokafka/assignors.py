@@ -19,10 +19,11 @@ from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
-from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.planner import OptimalPlanner, RangePlanner
 from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.subscriptions import JoinMember, accepts_join_context, is_join_context_accepted
+from rackassign.clients.common.weights import WeightsOption
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
@@ -218,7 +219,7 @@ class OptimalAssignor(RackAwareAssignor):
         balance: `total`, or `topic` to balance each topic first.
         copartition: Sets of topics whose partitions of one number go to one member.
         costs: Cost of reading across racks, by the reader's rack and the replica's.
-        weights: A weight of each partition by topic, or a function that returns such a mapping.
+        weights: A weight of each partition by topic, a function that returns such a mapping, or a weigher.
         weight_tolerance: Share by which the heaviest member may be above the best bound before partitions move.
         name: As for `RackAwareRangeAssignor`.
         rack_monitor: As for `RackAwareRangeAssignor`.
@@ -239,7 +240,7 @@ class OptimalAssignor(RackAwareAssignor):
         balance: str = "total",
         copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
-        weights: Weights | Callable[[], Weights] | None = None,
+        weights: WeightsOption | None = None,
         weight_tolerance: float | None = None,
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,

@@ -211,6 +211,7 @@ class Assignor:
         """Record this member's own assignment; as the leader, that of the group."""
         before, self._given = self._given, given
         self._history.commit(generation)
+        self._planner.on_assigned(leads=self._history.last is not None)
         self._codec.on_assigned(given, generation)
         if self._codec.cooperative:
             self._request_next_round()

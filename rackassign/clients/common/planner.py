@@ -6,26 +6,22 @@ It uses nothing of the client library, so that a client may run the plan on anot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from rackassign.clients.common.adapter import AnyCluster
 from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.fallback import fallback_balanced, fallback_range
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.clients.common.weights import WeightsOption, WeightSource
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
 from rackassign.strategies.loading import copartition_exceptions, load, load_on_thread
 from rackassign.strategies.options import validate_balance_mode
 from rackassign.util.text import short_repr
-
-Weights: TypeAlias = Mapping[str, Sequence[float]]
-"""A weight of each partition, by topic."""
 
 Planning: TypeAlias = Callable[[float], LeaderAssignment]
 """Computes the assignment of a group within so many seconds; may run on any thread."""
@@ -56,6 +52,9 @@ class Planner(Protocol):
     def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
         """Return an assignment that cannot fail."""
 
+    def on_assigned(self, *, leads: bool) -> None:
+        """Record that a rebalance is complete, and whether this member leads its group; raises nothing."""
+
 
 class RangePlanner:
     """The range assignment of KIP-881.
@@ -85,6 +84,9 @@ class RangePlanner:
         """Return contiguous ranges of each topic."""
         return fallback_range(cluster, members)
 
+    def on_assigned(self, *, leads: bool) -> None:
+        """Do nothing: a range assignment measures nothing."""
+
 
 class OptimalPlanner:
     """Balance, then locality, then as few moves as possible, all exact.
@@ -100,9 +102,10 @@ class OptimalPlanner:
             and moves are those of these units.
         costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
             Without costs every pair does.
-        weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
-            mapping. Loads are then sums of weights, and locality counts weight. The function is called where the
-            client handles its group (its IO thread, its event loop) whenever this member assigns: it must not block.
+        weights: A weight of each partition by topic (bytes per second, lag), a function that returns such a mapping,
+            or a weigher (`ByteRates`). Loads are then sums of weights, and locality counts weight. The function is
+            called where the client handles its group (its IO thread, its event loop) whenever this member assigns: it
+            must not block. If it returns None, members keep what they have, and only other partitions are distributed.
             If it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the
             session timeout once, it is not called again. Not together with `max_skew`.
         weight_tolerance: With weights: members keep their partitions while the heaviest member is above the best bound
@@ -121,7 +124,7 @@ class OptimalPlanner:
         balance: str = "total",
         copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
-        weights: Weights | Callable[[], Weights] | None = None,
+        weights: WeightsOption | None = None,
         weight_tolerance: float | None = None,
     ) -> None:
         self._member = member
@@ -136,12 +139,11 @@ class OptimalPlanner:
             self.options.check_weights()
         elif weight_tolerance is not None:
             raise ConfigError("weight_tolerance is a tolerance of sums of weights: it cannot be used without weights")
-        self._weights = weights
-        self._slow = False
+        self._weights = WeightSource(member, weights)
         self._costs = {} if costs is None else costs
         try:
             self.copartition = _sets(copartition)
-            self._with(_EMPTY_GROUP, {} if weights is None or callable(weights) else weights)
+            self._with(_EMPTY_GROUP, self._weights.constant())
         except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this option is not valid: {error}") from None
 
@@ -179,14 +181,17 @@ class OptimalPlanner:
         per_topic = self.options.balance == "topic" or self.copartition
         return (fallback_range if per_topic else fallback_balanced)(cluster, members)
 
+    def on_assigned(self, *, leads: bool) -> None:
+        """Let a weigher measure only while this member leads."""
+        try:
+            self._weights.on_assigned(leads=leads)
+        except Exception:  # noqa: BLE001 - a weigher of the user, whatever it raises
+            self._member.once.warn("weigher", "%s: the weigher failed", self._member.name, exc_info=True)
+
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""
-        if self._weights is None:
-            return self._with(group, {})
         try:
-            weights = self._timed_weights() if callable(self._weights) else self._weights
-            known = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
-            return self._with(group, known)
+            return self._with(group, self._weights.of_group(group))
         except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
             self._member.once.warn(
                 "weights",
@@ -196,28 +201,10 @@ class OptimalPlanner:
             )
             return self._with(group, {})
 
-    def _with(self, group: Group, weights: Mapping[str, Any]) -> Group:
+    def _with(self, group: Group, weights: Mapping[str, tuple[float, ...]]) -> Group:
         """Return a group with costs, weights and co-partitioned topics, validated."""
         costs = {rack: dict(row) for rack, row in self._costs.items()}
-        return replace(group, costs=costs, weights=_rows(weights), copartition=self.copartition)
-
-    def _timed_weights(self) -> Weights:
-        """Return the result of the user's function, unless it has taken longer than a whole plan may."""
-        if self._slow or not callable(self._weights):
-            return {}
-        begun = time.monotonic()
-        weights = self._weights()
-        took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
-        if took_s > limit_s:
-            # This leader may have been removed from the group by now, and would be again, each time it leads.
-            self._slow = True
-            self._member.once.warn(
-                "slow weights",
-                "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
-                " the function is not called any more, and partitions are counted instead",
-                *(self._member.name, took_s, limit_s),
-            )
-        return weights
+        return replace(group, costs=costs, weights=weights, copartition=self.copartition)
 
 
 def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) -> LeaderAssignment:
@@ -234,14 +221,3 @@ def _sets(copartition: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     if isinstance(copartition, str) or any(isinstance(topics, str) for topics in copartition):
         raise ConfigError(f"copartition: expected lists of topics, got {short_repr(copartition)}")
     return tuple(tuple(sorted(topics, key=str)) for topics in copartition)
-
-
-def _rows(weights: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Return weights as a group has them."""
-    rows: dict[str, tuple[float, ...]] = {}
-    for topic, row in weights.items():
-        if isinstance(row, (Mapping, str)):
-            raise InputError(f"weights.{topic}", "expected a list, got a mapping")
-        # All numeric types are accepted, numpy's too; the group rejects everything else.
-        rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
-    return rows

@@ -6,7 +6,7 @@ module adapts it to the interface of kafka-python. No exception leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -17,10 +17,11 @@ from rackassign.clients.common.adapter import ClientAdapter
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
-from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.planner import OptimalPlanner, RangePlanner
 from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.subscriptions import accepts_join_context
+from rackassign.clients.common.weights import WeightsOption
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, join_members, join_members_minimal
 from rackassign.model import Partitions
@@ -123,7 +124,7 @@ class OptimalAssignor(RackAwareAssignor):
         balance: `total`, or `topic` to balance each topic first.
         copartition: Sets of topics whose partitions of one number go to one member.
         costs: Cost of reading across racks, by the reader's rack and the replica's.
-        weights: A weight of each partition by topic, or a function that returns such a mapping.
+        weights: A weight of each partition by topic, a function that returns such a mapping, or a weigher.
         weight_tolerance: Share by which the heaviest member may be above the best bound before partitions move.
         name: As for `RackAwareRangeAssignor`.
         rack_monitor: As for `RackAwareRangeAssignor`.
@@ -144,7 +145,7 @@ class OptimalAssignor(RackAwareAssignor):
         balance: str = "total",
         copartition: Sequence[Sequence[str]] = (),
         costs: Mapping[str, Mapping[str, float]] | None = None,
-        weights: Weights | Callable[[], Weights] | None = None,
+        weights: WeightsOption | None = None,
         weight_tolerance: float | None = None,
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,

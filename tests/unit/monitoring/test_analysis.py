@@ -354,7 +354,7 @@ def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr("rackassign.monitoring.throughput.list_offsets", offsets)
     monkeypatch.setattr("rackassign.monitoring.throughput.describe_log_dirs", sizes)
     there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
-    seen = sample_logs(object(), there, clock=lambda: 1.0)
+    seen = sample_logs(object(), there.topology.topics, clock=lambda: 1.0)
     assert seen == LogSamples({TopicPartition(topic, 0): LogSample(1.0, 5, 0, 7) for topic in ("t", "u")})
 
 

@@ -1,0 +1,140 @@
+"""The option `weights`: a weight of each partition, from a mapping, a function or a weigher.
+
+* Whatever the user's code does, the group is assigned. If it raises, partitions are counted, with one warning.
+* Unknown is not equal. A leader that has just taken over has measured nothing yet. If it counted partitions instead,
+  they would move now and move back once weights are known. So unknown weights are presumed to be those with which the
+  group is balanced as it is (`presumed_weights`): members keep their partitions, and only the others are distributed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from rackassign.clients.common.member_context import MemberContext
+from rackassign.errors import InputError
+from rackassign.model import Group
+
+Weights: TypeAlias = Mapping[str, Sequence[float]]
+"""A weight of each partition, by topic."""
+
+
+@runtime_checkable
+class Weigher(Protocol):
+    """Measures weights while a member leads its group. It is called where the client handles its group."""
+
+    def weigh(self, partition_counts: Mapping[str, int]) -> Weights | None:
+        """Return the weight of each partition; must not block.
+
+        Args:
+            partition_counts: Number of partitions of each topic of the group.
+
+        Returns:
+            Weights by topic, None if they are not known yet.
+        """
+
+    def pause(self) -> None:
+        """Stop measuring, because another member leads now; must not block."""
+
+
+WeightsOption: TypeAlias = Weights | Weigher | Callable[[], Weights | None]
+"""What the option `weights` accepts."""
+
+
+class WeightSource:
+    """Returns the weights of a group, whatever the option `weights` is.
+
+    Args:
+        member: The member that leads.
+        option: The option; None for none.
+    """
+
+    def __init__(self, member: MemberContext, option: WeightsOption | None) -> None:
+        self._member = member
+        self._option = option
+        self._slow = False
+
+    def constant(self) -> dict[str, tuple[float, ...]]:
+        """Return weights that do not change; none of a function or a weigher.
+
+        Raises:
+            InputError, AttributeError, TypeError: They are no weights.
+        """
+        option = self._option
+        if isinstance(option, type):
+            raise TypeError(f"weights: {option.__name__} is a class, pass an instance of it")
+        return {} if option is None or callable(option) or isinstance(option, Weigher) else _rows(option)
+
+    def of_group(self, group: Group) -> dict[str, tuple[float, ...]]:
+        """Return the weights of a group's topics; topics without weights are missing.
+
+        Raises:
+            Exception: Whatever the user's code raises.
+        """
+        weights = self._current(group)
+        if weights is None:
+            self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
+            return presumed_weights(group)
+        return _rows({topic: row for topic, row in weights.items() if topic in group.topology.topics})
+
+    def on_assigned(self, *, leads: bool) -> None:
+        """Pause the weigher of a member that does not lead its group any more; raises what the weigher raises."""
+        if not leads and isinstance(self._option, Weigher):
+            self._option.pause()
+
+    def _current(self, group: Group) -> Weights | None:
+        option = self._option
+        if option is None or self._slow:
+            return {}
+        if not isinstance(option, Weigher) and not callable(option):
+            return option
+        begun = time.monotonic()
+        if isinstance(option, Weigher):
+            weights = option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
+        else:
+            weights = option()
+        took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
+        if took_s > limit_s:
+            # This leader may have been removed from the group by now, and would be again, each time it leads.
+            self._slow = True
+            self._member.once.warn(
+                "slow weights",
+                "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
+                " the function is not called any more, and partitions are counted instead",
+                *(self._member.name, took_s, limit_s),
+            )
+        return weights
+
+
+def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
+    """Return the weights with which the members' loads are equal now; none if no partition is owned.
+
+    The partitions of a member share its load equally. A partition without owner weighs as much as the average one.
+    """
+    sizes = {member.id: sum(map(len, member.owned.values())) for member in group.members}
+    owners = [member for member in group.members if sizes[member.id]]
+    if not owners:
+        return {}
+    mean = sum(sizes.values()) / len(owners)
+    weights = {topic: [1.0] * len(row) for topic, row in group.topology.topics.items()}
+    # Of two members that claim a partition one has it, so that the order of the members does not matter here.
+    for member in sorted(owners, key=lambda member: member.id):
+        for topic, partitions in member.owned.items():
+            row = weights.get(topic, [])
+            for partition in partitions:
+                if partition < len(row):
+                    row[partition] = mean / sizes[member.id]
+    return {topic: tuple(row) for topic, row in weights.items()}
+
+
+def _rows(weights: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return weights as a group has them."""
+    rows: dict[str, tuple[float, ...]] = {}
+    for topic, row in weights.items():
+        if isinstance(row, (Mapping, str)):
+            raise InputError(f"weights.{topic}", "expected a list, got a mapping")
+        # All numeric types are accepted, numpy's too; the group rejects everything else.
+        rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
+    return rows

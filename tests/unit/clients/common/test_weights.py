@@ -1,0 +1,108 @@
+"""Weights of the user, and what a leader presumes that does not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rackassign import ByteRates, RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
+from rackassign.clients.common.weights import presumed_weights
+from rackassign.errors import ConfigError
+from rackassign.model import Broker, Group, Member, Partition, Partitions, Topology
+from rackassign.wire import StickyData, encode_sticky
+from tests.helpers.fakes.kafka_python import FakeCluster, FakeMembership, given_out, member
+
+CLUSTER = FakeCluster({1: "a", 2: "b", 3: "c"}, {"t": [[1, 2, 3]] * 13})
+
+
+class Weigher:
+    """Returns what it is given, and counts."""
+
+    def __init__(self, *answers: Mapping[str, list[float]] | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, int]] = []
+        self.paused = 0
+
+    def weigh(self, partition_counts: Mapping[str, int]) -> Mapping[str, list[float]] | None:
+        self.asked.append(dict(partition_counts))
+        return self.answers.pop(0)
+
+    def pause(self) -> None:
+        self.paused += 1
+
+
+def group(*owned: Partitions, partitions: int = 6) -> Group:
+    members = tuple(Member(f"m{i}", frozenset({"t"}), owned=some, generation=1) for i, some in enumerate(owned))
+    return Group(Topology((Broker(1),), {"t": (Partition((1,), leader=1),) * partitions}), members)
+
+
+def owning(*partitions: int) -> bytes:
+    return encode_sticky(StickyData({"t": partitions}, 3))
+
+
+def test_loads_are_presumed_to_be_equal_and_other_partitions_to_be_average() -> None:
+    weights = presumed_weights(group({"t": (0,)}, {"t": (1, 2, 3)}, {}))
+    assert weights == {"t": (2.0, 2 / 3, 2 / 3, 2 / 3, 1.0, 1.0)}
+    assert presumed_weights(group({}, {})) == {}
+
+
+def test_claims_that_cannot_be_true_presume_nothing() -> None:
+    weights = presumed_weights(group({"t": (0, 77), "gone": (1,)}, {"t": (1,)}, {"t": (0,)}))
+    assert weights["t"][2:] == (1.0,) * 4
+    # Two claim partition 0: which of them counts does not depend on the order of the members.
+    there = group({"t": (0, 1)}, {"t": (0,)})
+    assert presumed_weights(there) == presumed_weights(Group(there.topology, there.members[::-1]))
+
+
+@pytest.mark.parametrize("weights", [lambda: None, Weigher(None, None)])
+def test_members_keep_what_they_have_while_weights_are_not_known(weights: Any) -> None:
+    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
+    members = [
+        member("m1", ["t"], user_data=owning(0)),
+        member("m2", ["t"], user_data=owning(*range(1, 9))),
+        member("m3", ["t"]),
+    ]
+    given = given_out(assignor.assign(CLUSTER, members[:2]))
+    # Nothing but what nobody has is distributed, in equal parts although one has eight times as many partitions.
+    assert given["m1"][0] == ("t", 0)
+    assert given["m2"][:8] == [("t", partition) for partition in range(1, 9)]
+    assert (len(given["m1"]) - 1, len(given["m2"]) - 8) == (2, 2)
+    # One that has nothing gets its part.
+    given = given_out(assignor.assign(CLUSTER, members))
+    assert ("t", 0) in given["m1"]
+    assert len(given["m3"]) >= 3
+
+
+def test_a_weigher_is_asked_for_the_topics_of_the_group_and_pauses_once_another_leads() -> None:
+    weigher = Weigher({"t": [12.0] + [1.0] * 12})
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", weights=weigher)
+    assignor.bind(FakeMembership())  # type: ignore[arg-type] # looks the same
+    members = [member("m1", ["t"]), member("m2", ["t"])]
+    given = assignor.assign(CLUSTER, members)
+    assert sorted(map(len, given_out(given).values())) == [1, 12]
+    assert weigher.asked == [{"t": 13}]
+    assignor.on_assignment(given["m1"], 1)
+    assert weigher.paused == 0
+    # The next generation is that of another leader.
+    assignor.metadata({"t"})
+    assignor.on_assignment(given["m1"], 2)
+    assert weigher.paused == 1
+
+
+def test_a_weigher_that_cannot_pause_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Weigher):
+        def pause(self) -> None:
+            raise OSError("it goes on")
+
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", weights=Broken())
+    given = RackAwareStickyAssignor(rack="a").assign(CLUSTER, [member("m1", ["t"])])["m1"]
+    for generation in (1, 2):
+        assignor.on_assignment(given, generation)
+    assert [each for each in caplog.messages if "weigher" in each] == ["cooperative-sticky: the weigher failed"]
+
+
+def test_a_class_is_no_weigher() -> None:
+    with pytest.raises(ConfigError, match="ByteRates is a class, pass an instance of it"):
+        RackAwareStickyAssignor(rack="a", weights=ByteRates)  # type: ignore[arg-type] # that is the mistake
