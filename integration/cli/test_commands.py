@@ -28,11 +28,15 @@ RACKASSIGN = [sys.executable, "-m", "rackassign"]
 
 @pytest.fixture
 def cache(rack_cluster_session: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, so that what is left behind can be seen; the jars are those fetched before."""
+    """A cache of its own, so that what is left behind can be seen; the jars are those fetched before.
+
+    Ports are reserved beside the clusters of other tests, one of whose brokers may be down for a moment.
+    """
     del rack_cluster_session  # it has seen to the jars, or skipped
     ours = tmp_path / "cache"
     ours.mkdir()
-    (ours / "jars").symlink_to(cache_dir() / "jars")
+    for shared in ("jars", "ports"):
+        (ours / shared).symlink_to(cache_dir() / shared)
     monkeypatch.setenv("RACKASSIGN_CACHE", str(ours))
     return ours
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +57,38 @@ def test_brokers_are_in_their_racks(cluster: LocalCluster) -> None:
     found = sorted((b["broker_id"], b["rack"], b["host"], b["port"], b["is_fenced"]) for b in described)
     assert found == [(b.id, b.rack, b.host, b.port, False) for b in cluster.brokers]
     assert [b.rack for b in cluster.brokers] == ["a", "b", "c"]
+
+
+def test_a_broker_whose_port_was_taken_is_started_again_with_a_warning_that_names_who_had_it(
+    cluster: LocalCluster,
+) -> None:
+    port = next(broker.port for broker in cluster.brokers if broker.id == 2)
+    warnings: list[str] = []
+    cluster.stop(2)
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", port))
+        stranger.listen()
+
+        class Leaves(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                warnings.append(record.getMessage())
+                stranger.close()
+
+        handler = Leaves()
+        log = logging.getLogger("rackassign.testing")
+        log.addHandler(handler)
+        try:
+            cluster.start(2)
+            cluster.wait_ready()
+        finally:
+            log.removeHandler(handler)
+    (warning,) = warnings
+    assert warning.startswith("broker 2 has ended with 1; a port of it was taken: ")
+    assert f"{port}: process {os.getpid()} (" in warning
+    assert "listens on it" in warning
+    assert warning.endswith("; it is started again")
+    assert 2 in seen_by(cluster, 1)
 
 
 def test_a_topic_is_led_and_kept_where_it_was_put(cluster: LocalCluster) -> None:

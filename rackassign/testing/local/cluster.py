@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from rackassign.testing.local.format import bootstrap_checkpoint, is_formatted
 from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
 from rackassign.testing.local.versions import KAFKA_VERSION, broker_versions, resolve_version, sort_key
+from rackassign.testing.port_users import port_users
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
@@ -36,6 +39,11 @@ _LARGEST_PORT = 65_535
 _STOP_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.1
+_PORT_TAKEN = "Address already in use"
+_MOST_PORT_CLASHES = 3
+"""So often a broker is started again because another program had its port; a program that keeps it is an error."""
+
+_log = logging.getLogger(__name__)
 
 
 class LocalCluster(Cluster):
@@ -91,6 +99,7 @@ class LocalCluster(Cluster):
         self._on_progress = progress or ignore_progress
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}
+        self._port_clashes: Counter[int] = Counter()
         self._java = Path()
         self._jars: dict[str, tuple[Path, ...]] = {}
 
@@ -276,9 +285,22 @@ class LocalCluster(Cluster):
         for broker in expected:
             if str(broker.id) not in running:
                 code = self._require_supervisor().exit_code(str(broker.id))
-                raise ClusterError(
-                    f"broker {broker.id} has ended with {code}; the end of its log:\n{self.log_tail(broker.id)}"
-                )
+                problem = f"broker {broker.id} has ended with {code}"
+                log = self.log_tail(broker.id)
+                if code == 1 and _PORT_TAKEN in log:
+                    problem += f"; a port of it was taken: {self._users_of_ports(broker)}"
+                    self._port_clashes[broker.id] += 1
+                    if self._port_clashes[broker.id] <= _MOST_PORT_CLASHES:
+                        # A reservation keeps out other test clusters, and no program that knows nothing of it.
+                        _log.warning("%s; it is started again", problem)
+                        self._start([broker])
+                        continue
+                raise ClusterError(f"{problem}; the end of its log:\n{log}")
+
+    def _users_of_ports(self, broker: Broker) -> str:
+        spec = self._specs[broker.id]
+        ports = [spec.port, spec.controller_port, *spec.listeners.values()]
+        return "; ".join(f"{port}: {port_users(port)}" for port in ports if port is not None)
 
     def _wait_between_polls(self) -> None:
         self._require_supervisor().wait_change(_POLL_INTERVAL_S)

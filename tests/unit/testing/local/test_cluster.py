@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+from typing import Any, cast
+
 import pytest
 
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing import Broker, LocalCluster
+from rackassign.testing.local.broker_config import BrokerSpec
 
 
 def test_unknown_brokers_and_racks_are_named_with_those_that_exist() -> None:
@@ -32,3 +37,37 @@ def test_a_cluster_that_was_never_started_says_so_and_closes() -> None:
 def test_ports_that_do_not_exist_are_refused(port: int) -> None:
     with pytest.raises(ConfigError, match=f"first_port: expected 1 to 65533, got {port}"):
         LocalCluster(["a", "b", None], first_port=port)
+
+
+class EndedBrokers:
+    """A supervisor whose processes have all ended."""
+
+    def running(self) -> dict[str, int]:
+        return {}
+
+    def exit_code(self, _: str) -> int:
+        return 1
+
+
+def test_a_port_that_stays_taken_ends_the_wait_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, started = LocalCluster(["a"]), list[Broker]()
+    spec = BrokerSpec(1, "a", 9092, None, {}, tmp_path)
+    spec.log.parent.mkdir(parents=True, exist_ok=True)
+    spec.log.write_text("Caused by: java.net.BindException: Address already in use\n", "ascii")
+    cluster._brokers, cluster._specs = (Broker(1, "a", "127.0.0.1", 9092),), {1: spec}
+    cluster._supervisor, cluster._should_run = cast("Any", EndedBrokers()), {1}
+    monkeypatch.setattr("rackassign.testing.local.cluster.port_users", lambda port: f"process 7 (nc {port})")
+    monkeypatch.setattr(cluster, "_start", started.extend)
+    monkeypatch.setattr(cluster, "_wait_between_polls", lambda: None)
+    monkeypatch.setattr("rackassign.testing.cluster.unready_brokers", lambda *_: {1: "does not respond"})
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(
+            ClusterError, match=r"ended with 1; a port of it was taken: 9092: process 7 \(nc 9092\); the end"
+        ),
+    ):
+        cluster.wait_ready()
+    assert len(started) == len(caplog.records) == 3
+    assert caplog.messages[0].endswith("process 7 (nc 9092); it is started again")
