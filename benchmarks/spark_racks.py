@@ -47,13 +47,17 @@ _COUNTED_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Seconds of processor time, of executors and of the Python workers they have."""
+    """Seconds of processor time: of executors, of their Python workers, and of the driver with its Python planners."""
 
     jvm: float
     python: float
+    driver: float
 
     def since(self, before: Cpu) -> Cpu:
-        return Cpu(self.jvm - before.jvm, self.python - before.python)
+        return Cpu(self.jvm - before.jvm, self.python - before.python, self.driver - before.driver)
+
+    def total(self) -> float:
+        return self.jvm + self.python + self.driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,19 @@ class Stage:
         cluster: The brokers.
         folder: For what is counted.
         held: Deals out splits.
+        more: Further options of our source.
     """
 
     def __init__(
-        self, spark: Any, workers: SparkCluster, cluster: LocalCluster, folder: Path, held: Coordinator
+        self,
+        spark: Any,
+        workers: SparkCluster,
+        cluster: LocalCluster,
+        folder: Path,
+        held: Coordinator,
+        more: Mapping[str, str],
     ) -> None:
+        self._more = more
         self._spark = spark
         self._workers = workers
         self._folder = folder
@@ -98,13 +110,15 @@ class Stage:
         shift = number % len(ways)
         for way in (*ways[shift:], *ways[:shift]):
             of = found[way]
-            before = self._jvm_bytes()
             self._timed(way, of)
+            # Counting takes time: another read, whose time does not count.
             if way in JVM:
+                before = self._jvm_bytes()
+                counted = {"kafka.metric.reporters": _COUNTER.stem, "kafka.node.bytes.folder": str(self._jvm_folder())}
+                _drain(self._frame(way, counted))
                 after = self._jvm_bytes()
                 of.bytes.append(Bytes(after.near - before.near, after.total - before.total))
             else:
-                # Counting takes time at the end of each range: another read, whose time does not count.
                 told = self._folder / f"{way}-{number}"
                 _drain(self._frame(way, {"metricsPath": str(told)}))
                 of.bytes.append(_reported(told))
@@ -121,10 +135,9 @@ class Stage:
         if way == "barrier":
             return read_barrier(self._spark, options)
         if way in JVM:
-            counted = {"kafka.metric.reporters": _COUNTER.stem, "kafka.node.bytes.folder": str(self._jvm_folder())}
             racks = kafka_options() if way == "jvm-racks" else {}
-            return self._spark.read.format("kafka").options(**options, **counted, **racks).load()
-        told = self._held.options if way == "pull" else {"rackBinding": way}
+            return self._spark.read.format("kafka").options(**options, **racks).load()
+        told = {**self._more, **(self._held.options if way == "pull" else {"rackBinding": way})}
         return self._spark.read.format("rackassign").options(**options, **told).load()
 
     def _jvm_folder(self) -> Path:
@@ -143,7 +156,8 @@ class Stage:
         return Bytes(near, total)
 
     def _cpu(self) -> Cpu:
-        jvm = python = 0.0
+        jvm = python = driver = 0.0
+        ours = self._spark.sparkContext._gateway.proc.pid
         running = list(processes())
         parents = {process.id: process.parent for process in running}
         executors = {process for rack in RACKS.values() for process in self._workers.executors(rack)}
@@ -152,7 +166,9 @@ class Stage:
                 jvm += process.cpu_s
             elif executors.intersection(_ancestors(process.id, parents)):
                 python += process.cpu_s
-        return Cpu(jvm, python)
+            elif process.id == ours or ours in _ancestors(process.id, parents):
+                driver += process.cpu_s
+        return Cpu(jvm, python, driver)
 
 
 def _ancestors(process: int, parents: Mapping[int, int]) -> Iterator[int]:
@@ -205,7 +221,7 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Found], int]:
         spark = stage.enter_context(session(workers.master, config))
         wait_until(lambda: total_slots(spark) == len(RACKS), "an executor in each rack", timeout_s=_TIMEOUT_S)
         held = stage.enter_context(Coordinator(spark))
-        reading = Stage(spark, workers, cluster, folder, held)
+        reading = Stage(spark, workers, cluster, folder, held, dict(each.split("=", 1) for each in options.option))
         # The first round warms executors, and does not count.
         reading.round(0, ways, {way: Found() for way in ways})
         found = {way: Found() for way in ways}
@@ -224,15 +240,25 @@ def sheet(options: argparse.Namespace, found: Mapping[str, Found], wire: int) ->
             way,
             f"{shares[0]:.3f} to {shares[-1]:.3f}",
             f"{median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})",
-            f"{median(each.jvm for each in of.cpu):.1f} + {median(each.python for each in of.cpu):.1f}",
+            " + ".join(
+                f"{median(getattr(each, part) for each in of.cpu):.1f}" for part in ("jvm", "python", "driver")
+            ),
+            f"{median(one.total() / other.total() for one, other in zip(of.cpu, found[base].cpu, strict=True)):.2f}",
             f"{max(each.total for each in of.bytes) / wire:.2f}",
         ))  # fmt: skip
     seconds = median(found[base].seconds)
     title = (
         f"{options.runs} batch reads of {PARTITIONS} partitions with {options.records:,} records of {options.record:,} "
-        f"bytes each, RF 2 in 3 racks; {base}: {seconds:.1f} s"
+        f"bytes each, RF 2 in 3 racks{''.join(f', {each}' for each in options.option)}; {base}: {seconds:.1f} s"
     )
-    headings = ("read", "local, of bytes", f"time, {base} = 1", "CPU s, JVM + Python", "received / wire, at most")
+    headings = (
+        "read",
+        "local, of bytes",
+        f"time, {base} = 1",
+        "CPU s, JVM + Python + driver",
+        f"CPU, {base} = 1",
+        "received / wire, at most",
+    )
     return Sheet(title, headings, rows)
 
 
@@ -243,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000, help="in each partition")
     parser.add_argument("--record", type=int, default=1000, help="bytes of a record")
     parser.add_argument("--batch", type=int, default=65_536, help="bytes of a record batch")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of our source")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(arguments)
     result = sheet(options, *measured(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -26,7 +27,7 @@ _MAX_SAMPLING_S = 3.0
 """Seconds for which a plan samples topics. It assumes defaults for the others, which a stream samples later."""
 
 _MIN_SAMPLED_RECORDS = 100
-"""Records that make sampling worthwhile. A smaller range is fetched one record batch at a time in any case."""
+"""Records of a topic that make sampling worthwhile. Fewer are read by one task, one record batch at a time."""
 
 
 class MetadataSource(Protocol):
@@ -239,7 +240,9 @@ class Planner:
     def _stats_of_topics(self, ranges: Iterable[OffsetRange]) -> dict[str, RecordStats]:
         """Return the record sizes of each topic, sampling topics that have no recent sample."""
         largest: dict[str, OffsetRange] = {}
+        records: Counter[str] = Counter()
         for each in ranges:
+            records[each.tp.topic] += len(each)
             if each.tp.topic not in largest or len(each) > len(largest[each.tp.topic]):
                 largest[each.tp.topic] = each
         now = time.monotonic()
@@ -247,7 +250,7 @@ class Planner:
         for topic, offsets in sorted(largest.items(), key=lambda item: (-len(item[1]), item[0])):
             known_stats, since = self._record_stats.get(topic, (UNKNOWN, -_SAMPLE_TTL_S))
             due = now - since >= _SAMPLE_TTL_S and time.monotonic() - now < _MAX_SAMPLING_S
-            if due and len(offsets) >= _MIN_SAMPLED_RECORDS:
+            if due and records[topic] >= _MIN_SAMPLED_RECORDS:
                 self._record_stats[topic] = (self._try_sample(offsets, known_stats), now)
         return {topic: self._record_stats.get(topic, (UNKNOWN, now))[0] for topic in largest}
 

@@ -13,6 +13,14 @@ from itertools import pairwise
 from rackassign.errors import InputError
 from rackassign.model import TopicPartition
 
+TASK_RECORDS = 50_000
+TASK_BYTES = 16 * 2**20
+"""What a task reads at least, on average, unless options determine the number of tasks.
+
+Spark itself needs 0.16 s of CPU for a Python task that reads nothing. A task needs about as long for this many records
+of 100 bytes, or for this many bytes in large records.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
@@ -70,6 +78,17 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
     if sum(pieces) < min_splits:
         pieces = _proportional_counts(by_start, pieces, min_splits)
     return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+
+
+def worthwhile_tasks(splits: Sequence[Split], minimum: int = 1) -> int:
+    """Return the number of tasks of which each reads enough to be worth its own cost.
+
+    Args:
+        splits: The splits.
+        minimum: The lowest number, if there are as many splits.
+    """
+    records, size = sum(len(split.range) for split in splits), sum(split.size for split in splits)
+    return min(len(splits), max(minimum, records // TASK_RECORDS, size // TASK_BYTES))
 
 
 def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:

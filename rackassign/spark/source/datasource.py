@@ -11,7 +11,14 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
-from rackassign.spark.source.partitions import PullPartition, make_planner, read_partition, split_partitions
+from rackassign.spark.source.partitions import (
+    PullPartition,
+    make_planner,
+    max_splits_per_task,
+    read_partition,
+    split_partitions,
+    task_count,
+)
 from rackassign.spark.source.schema import columns, full_schema
 from rackassign.spark.splits import Split
 
@@ -95,14 +102,14 @@ def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputParti
     from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - most queries do not need it
     from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
-    tasks = min(options.tasks or len(splits), len(splits))
+    tasks = task_count(options, splits)
     endpoint = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
     try:
         endpoint = submit_batch(
             endpoint,
             splits,
             tasks,
-            max_splits_per_task=0 if options.tasks else 1,
+            max_splits_per_task=max_splits_per_task(options, tasks, splits),
             steal_after_s=options.steal_after_s,
             timeout_s=options.coordinator_timeout_s,
         )

@@ -9,13 +9,16 @@ from pyspark.sql.datasource import InputPartition
 
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
-from rackassign.spark.splits import Split, distribute
+from rackassign.spark.splits import Split, distribute, worthwhile_tasks
 from rackassign.spark.task import batches, executor_rack
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from rackassign.spark.pull.protocol import CoordinatorEndpoint
+
+_TASKS_PER_RACK = 2
+"""With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot."""
 
 
 class SplitPartition(InputPartition):
@@ -44,9 +47,29 @@ class PullPartition(InputPartition):
         self.task = task
 
 
+def task_count(options: Options, splits: Sequence[Split]) -> int:
+    """Return the number of tasks that read these splits.
+
+    It is what the option `tasks` allows. Without the option there is one task for each split if the user has determined
+    the number of splits, and otherwise as few as are worth their cost.
+    """
+    if options.tasks:
+        return min(options.tasks, len(splits))
+    if options.min_splits or options.max_records:
+        return len(splits)
+    # Splits are only requested where tasks run, so there has to be a task in each rack.
+    racks = {rack for split in splits for rack in split.racks} if options.rack_binding == "pull" else ()
+    return worthwhile_tasks(splits, max(1, _TASKS_PER_RACK * len(racks)))
+
+
+def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -> int:
+    """Return how many splits a task of `pull` may request: one if there are as many tasks as splits; 0 for no limit."""
+    return 1 if tasks == len(splits) and not options.tasks else 0
+
+
 def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
-    """Return the input partitions of these splits, as many as the option `tasks` allows."""
-    return [SplitPartition(each) for each in distribute(splits, options.tasks)]
+    """Return the input partitions of these splits, each with the splits of one task."""
+    return [SplitPartition(each) for each in distribute(splits, task_count(options, splits))]
 
 
 def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:

@@ -14,7 +14,14 @@ from rackassign.model import TopicPartition
 from rackassign.spark.offsets import from_json, to_json
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
-from rackassign.spark.source.partitions import PullPartition, make_planner, read_partition, split_partitions
+from rackassign.spark.source.partitions import (
+    PullPartition,
+    make_planner,
+    max_splits_per_task,
+    read_partition,
+    split_partitions,
+    task_count,
+)
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -89,10 +96,10 @@ class StreamReader(DataSourceStreamReader):
         splits = self._planner().stream(from_json(start), self._reached)
         if self._options.rack_binding != "pull" or not splits:
             return split_partitions(self._options, splits)
-        tasks = min(self._options.tasks or len(splits), len(splits))
+        tasks = task_count(self._options, splits)
         # Spark requests the partitions of a batch once for each part of the query that reads it.
         key = json.dumps([start, end], sort_keys=True)
-        limit = 0 if self._options.tasks else 1
+        limit = max_splits_per_task(self._options, tasks, splits)
         endpoint = self._coordinator().begin(splits, tasks, max_splits_per_task=limit, key=key)
         return [PullPartition(endpoint, task) for task in range(tasks)]
 

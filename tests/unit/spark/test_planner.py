@@ -17,7 +17,7 @@ from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
-from rackassign.spark.splits import OffsetRange, Split, distribute, split_ranges
+from rackassign.spark.splits import OffsetRange, Split, distribute, split_ranges, worthwhile_tasks
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -290,6 +290,31 @@ def test_splits_are_spread_evenly_over_no_more_tasks_than_wanted(sizes: list[int
     if 0 < tasks < len(splits):
         # A batch that is planned again has the same tasks.
         assert distribute(chance.sample(splits, len(splits)), tasks) == given
+
+
+def split(number: int, records: int, size: int) -> Split:
+    return Split(OffsetRange(TopicPartition("t", number), 0, records), ("a",), size, 1)
+
+
+@pytest.mark.parametrize(
+    ("splits", "minimum", "tasks"),
+    [
+        ([], 1, 0),
+        ([(1, 100)] * 60, 1, 1),
+        # So many records, however small they are.
+        ([(50_000, 100)] * 12, 1, 12),
+        ([(25_000, 100)] * 12, 1, 6),
+        # Or so many bytes, however few records they are in.
+        ([(10, 2**24)] * 12, 1, 12),
+        ([(10, 2**22)] * 12, 1, 3),
+        ([(10**7, 2**34)] * 3, 1, 3),
+        ([(1, 100)] * 60, 6, 6),
+        ([(1, 100)] * 4, 6, 4),
+        ([(50_000, 100)] * 12, 6, 12),
+    ],
+)
+def test_a_task_reads_enough_to_be_worth_its_cost(splits: list[tuple[int, int]], minimum: int, tasks: int) -> None:
+    assert worthwhile_tasks([split(number, *each) for number, each in enumerate(splits)], minimum) == tasks
 
 
 def test_a_range_that_runs_backwards_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from rackassign.spark.range_reader import DataLossError
 from rackassign.spark.source import partitions
 from rackassign.spark.source import stream as room
 from rackassign.spark.source.datasource import RackassignDataSource
-from rackassign.spark.source.partitions import SplitPartition
+from rackassign.spark.source.partitions import SplitPartition, max_splits_per_task, task_count
 from rackassign.spark.source.stream import StreamReader
+from rackassign.spark.splits import OffsetRange, Split
 
 P0 = TopicPartition("t", 0)
 
@@ -82,6 +84,40 @@ def test_a_task_reads_its_splits_one_after_the_other(log: Log, monkeypatch: pyte
     stream = reader(tasks="1", minPartitions="3")
     (piece,) = stream.partitions(at(0), at(log.end))
     assert list(stream.read(piece)) == [0, 300, 600]
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks", "per_task"),
+    [
+        ({}, 1, 0),
+        ({"minPartitions": "2"}, 60, 1),
+        ({"maxRecordsPerPartition": "1000"}, 60, 1),
+        ({"tasks": "7"}, 7, 0),
+        ({"tasks": "70"}, 60, 0),
+        # Two for each of three racks.
+        ({"rackBinding": "pull"}, 6, 0),
+        ({"rackBinding": "pull", "minPartitions": "2"}, 60, 1),
+        ({"rackBinding": "pull", "tasks": "7"}, 7, 0),
+    ],
+)
+def test_small_splits_share_tasks_unless_options_say_how_many(
+    options: dict[str, str], tasks: int, per_task: int
+) -> None:
+    splits = [
+        Split(OffsetRange(TopicPartition("t", number), 0, 100), ("abc"[number % 3],), 100, 1) for number in range(60)
+    ]
+    chosen = reader(**options)._options
+    assert task_count(chosen, splits) == tasks
+    assert max_splits_per_task(chosen, tasks, splits) == per_task
+    without_racks = [replace(split, racks=()) for split in splits]
+    assert task_count(reader(rackBinding="pull")._options, without_racks) == 1
+
+
+def test_with_as_many_tasks_as_splits_each_pulls_one() -> None:
+    large = [Split(OffsetRange(TopicPartition("t", number), 0, 50_000), ("a",), 100, 1) for number in range(12)]
+    options = reader(rackBinding="pull")._options
+    assert task_count(options, large) == 12
+    assert max_splits_per_task(options, 12, large) == 1
 
 
 def test_without_being_told_of_starts_a_log_that_went_back_is_seen_before_it_is_in_the_checkpoint(log: Log) -> None:
