@@ -15,6 +15,12 @@ from rackassign.errors import ConfigError
 from rackassign.spark.option_values import one_of, parse_bool, parse_int, parse_text
 from rackassign.util.client_properties import jaas_credentials
 from rackassign.util.redaction import shown_setting
+from rackassign.util.text import short_repr
+
+TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - the name of confluent-kafka's property
+"""The property with the name of the function, in the place where confluent-kafka expects the function itself."""
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[:.][A-Za-z_]\w*", re.ASCII)
 
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -36,8 +42,9 @@ _UNSUPPORTED = {
     "metric.reporters": "librdkafka has no metric reporters",
     "queued.max.messages.kbytes": "the source sets it for each range",
     "queued.min.messages": "the source sets it for each range",
-    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes",
-    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes",
+    "oauth_cb": "use tokenProvider",
+    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
+    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
     "ssl.engine.factory.class": "librdkafka cannot run Java classes",
     "value.deserializer": "values are bytes; cast them in the query",
 }
@@ -76,11 +83,12 @@ _STORE_TYPES = ("PEM", "PKCS12", "JKS")
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
-def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
     """Return the properties under librdkafka's names.
 
     Args:
         java: The properties under their names in Java or in librdkafka, without `kafka.`.
+        token_provider: The option `tokenProvider`, the name of the function that returns tokens; None if it is not set.
 
     Raises:
         ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
@@ -103,7 +111,37 @@ def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
             translated[name] = value.lower() or "none"
         else:
             translated[_RENAMED.get(name, name)] = value
-    return translated | _stores(java)
+    return translated | _stores(java) | _tokens(java, token_provider)
+
+
+def _tokens(java: Mapping[str, str], provider: str | None) -> dict[str, str]:
+    """Return the property of librdkafka for the function that returns tokens."""
+    mechanism = java.get("sasl.mechanism", java.get("sasl.mechanisms", "")).strip()
+    if mechanism == "AWS_MSK_IAM":
+        raise ConfigError(
+            "kafka.sasl.mechanism: AWS_MSK_IAM is the mechanism of a Java class; "
+            "use OAUTHBEARER with tokenProvider=rackassign.spark.msk:token"
+        )
+    if provider is not None and mechanism != "OAUTHBEARER":
+        set_to = short_repr(mechanism) if mechanism else "not set"
+        raise ConfigError(f"tokenProvider: only for kafka.sasl.mechanism=OAUTHBEARER, but that is {set_to}")
+    by_itself = (
+        java.get("sasl.oauthbearer.method", "").lower() == "oidc" or "enable.sasl.oauthbearer.unsecure.jwt" in java
+    )
+    if mechanism == "OAUTHBEARER" and provider is None and not by_itself:
+        raise ConfigError(
+            "kafka.sasl.mechanism: OAUTHBEARER needs tokens: set tokenProvider to a function that returns them "
+            "(for MSK rackassign.spark.msk:token), or kafka.sasl.oauthbearer.method=oidc"
+        )
+    return {} if provider is None else {TOKEN_CALLBACK: _function_name(provider)}
+
+
+def _function_name(value: str) -> str:
+    if not _FUNCTION.fullmatch(value):
+        raise ConfigError(
+            f"tokenProvider: expected the name of a function, as in company.tokens:get, got {short_repr(value)}"
+        )
+    return value
 
 
 def _login(jaas: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rackassign.spark.kafka_clients import new_consumer
+
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
@@ -55,7 +57,7 @@ class ConsumerPool:
             settings: Properties for librdkafka.
         """
         key = tuple(sorted(settings.items()))
-        consumer = self._take(key) or _new(settings)
+        consumer = self._take(key) or new_consumer(settings)
         try:
             yield consumer
             consumer.unassign()
@@ -107,12 +109,6 @@ class ConsumerPool:
         for each in removed:
             # Closing takes as long as the connections need, so it is not done under the lock.
             each.consumer.close()
-
-
-def _new(settings: Mapping[str, Any]) -> Consumer:
-    from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
-
-    return Consumer(dict(settings))
 
 
 @functools.cache

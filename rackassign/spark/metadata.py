@@ -12,6 +12,7 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.spark.java_regex import compile_java_regex
+from rackassign.spark.kafka_clients import new_admin_client, try_token_provider
 from rackassign.spark.offsets import EARLIEST, LATEST, format_partitions
 from rackassign.spark.options import Topics
 from rackassign.util.redaction import without_secrets
@@ -63,12 +64,11 @@ class KafkaMetadata:
         client: Properties for librdkafka.
 
     Raises:
-        ConfigError: librdkafka rejects a property.
+        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
         self._bootstrap = client["bootstrap.servers"]
         self._timeout_s = int(client.get("socket.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
@@ -78,8 +78,10 @@ class KafkaMetadata:
         self._client: dict[str, str | int | float | bool] = {
             name: value for name, value in client.items() if name not in _CONSUMER_PROPERTIES
         }
+        self._login_error = _LoginError(client)
         try:
-            self._admin: AdminClient = AdminClient(self._client)
+            try_token_provider(self._client)
+            self._admin = self._new_client()
         except KafkaException as error:
             reason = without_secrets(error.args[0].str().strip(), self._client)
             raise ConfigError(
@@ -253,25 +255,56 @@ class KafkaMetadata:
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
         deadline = time.monotonic() + self._timeout_s
         limit_s = min(_FIRST_TIMEOUT_S, self._timeout_s)
         while True:
             try:
-                return ask(self._admin, limit_s)
+                response = ask(self._admin, limit_s)
             except (KafkaException, FutureTimeoutError) as error:
                 if not _is_transient(error) or time.monotonic() >= deadline:
                     raise self._unavailable(error) from None
-            self._admin = AdminClient(self._client)
+            else:
+                self._login_error.last = ""
+                return response
+            self._admin = self._new_client()
             limit_s = max(_GRACE_S, min(2 * limit_s, deadline - time.monotonic()))
             time.sleep(_RETRY_S)
 
+    def _new_client(self) -> AdminClient:
+        return new_admin_client({**self._client, "error_cb": self._login_error})
+
     def _unavailable(self, error: Exception) -> KafkaUnavailableError:
+        # librdkafka retries a login and reports a timeout of the request; the cause is in an event of its own.
+        self._admin.poll(0)
+        if self._login_error.last:
+            return KafkaUnavailableError(
+                f"Kafka at {truncate(self._bootstrap)} cannot be logged in to: {self._login_error.last}"
+            )
         reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
         return KafkaUnavailableError(
             f"Kafka at {truncate(self._bootstrap)} does not respond: {reason or 'the request timed out'}"
         )
+
+
+class _LoginError:
+    """Keeps the last error of a login; a callback that does not keep the client from being closed.
+
+    Args:
+        client: Properties, whose secrets do not appear in the error.
+    """
+
+    __slots__ = ("_client", "last")
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+        self.last = ""
+
+    def __call__(self, error: Any) -> None:  # noqa: ANN401 - the error of an untyped client
+        from confluent_kafka import KafkaError  # noqa: PLC0415 - loaded on first use
+
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001 - their public names
+            self.last = strip_control_chars(without_secrets(error.str(), self._client))
 
 
 def _description(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client

@@ -162,7 +162,7 @@ class Options:
             kafka.setdefault("group.id", own["groupidprefix"])
         return cls(
             # The default of Kafka's Java client; librdkafka's is read_committed.
-            client=Settings({"isolation.level": "read_uncommitted", **to_librdkafka(kafka)}),
+            client=Settings({"isolation.level": "read_uncommitted", **to_librdkafka(kafka, own.get("tokenprovider"))}),
             topics=_topics(own),
             start=_start(own, mode),
             end=_end(own, mode),
@@ -221,7 +221,7 @@ _DISPLAY_NAMES = {
         *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
         *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *("coordinatorTimeoutMs", "fetchOffset.retryIntervalMs", "path", "rack"),
+        *("coordinatorTimeoutMs", "tokenProvider", "fetchOffset.retryIntervalMs", "path", "rack"),
         *("minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
+from rackassign.spark.kafka_clients import new_consumer
 from rackassign.spark.splits import OffsetRange
 
 if TYPE_CHECKING:
@@ -113,10 +114,10 @@ def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:
     Raises:
         KafkaUnavailableError: Kafka does not respond with an offset.
     """
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - loaded on first use
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
     from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
 
-    consumer = Consumer({"group.id": GROUP, **client, "isolation.level": "read_uncommitted"})
+    consumer = new_consumer({"group.id": GROUP, **client, "isolation.level": "read_uncommitted"})
     try:
         return int(consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=_REQUEST_TIMEOUT_S, cached=False)[1])
     except KafkaException as error:

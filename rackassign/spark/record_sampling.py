@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
+from rackassign.spark.kafka_clients import new_consumer
 from rackassign.spark.range_reader import consumer_properties
 from rackassign.spark.splits import OffsetRange
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
@@ -30,10 +31,10 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
         client: Properties for librdkafka.
         offsets: A range that is about to be read.
     """
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - loaded on first use
+    from confluent_kafka import TopicPartition  # noqa: PLC0415 - loaded on first use
 
     seen = _Statistics()
-    consumer = Consumer({
+    consumer = new_consumer({
         **consumer_properties(client, None, ONE_BATCH),
         "statistics.interval.ms": _STATISTICS_MS,
         "stats_cb": seen,

@@ -1,0 +1,133 @@
+"""Creates the librdkafka clients of the driver and of executors, with the function of the user that returns tokens.
+
+With the mechanism OAUTHBEARER a client needs a token at the start and a new one before each runs out. librdkafka
+requests them with a callback. A callback cannot be sent to executors and is therefore an option by name
+(`tokenProvider`), which each process imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError
+from rackassign.spark.client_config import TOKEN_CALLBACK
+from rackassign.util.text import describe_error, short_repr
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+Token = tuple[Any, ...]
+"""The token, the time at which it runs out in seconds since 1970, and optionally a principal and extensions."""
+
+_MOST_S = 1e11
+"""Later times, in the year 5138, are meant as milliseconds."""
+
+_LENGTHS = (2, 3, 4)
+
+
+def try_token_provider(properties: Mapping[str, Any]) -> None:
+    """Call the function that returns tokens once, if there is one: librdkafka retries errors of it until a timeout.
+
+    Raises:
+        ConfigError: The function cannot be imported, fails, or returns something else. The message names it.
+    """
+    name = properties.get(TOKEN_CALLBACK)
+    if name is not None:
+        try:
+            _provide(name, _imported(name), str(properties.get("sasl.oauthbearer.config", "")))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"tokenProvider: {name} failed: {describe_error(error)}") from error
+
+
+def new_consumer(properties: Mapping[str, Any]) -> Consumer:
+    """Return a consumer with these properties.
+
+    Raises:
+        ConfigError: The function that returns tokens cannot be imported.
+    """
+    from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
+
+    return Consumer(_with_function(properties))
+
+
+def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
+    """Return an admin client with these properties.
+
+    Raises:
+        ConfigError: The function that returns tokens cannot be imported.
+    """
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
+
+    return AdminClient(_with_function(properties))
+
+
+def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties with the function in place of its name."""
+    found = dict(properties)
+    if TOKEN_CALLBACK in found:
+        found[TOKEN_CALLBACK] = _checked(found[TOKEN_CALLBACK])
+    return found
+
+
+def _checked(name: str) -> Callable[[str], Token]:
+    """Import a function, and return it with a check of what it returns.
+
+    librdkafka reports an error in a callback as a failed login, and a wrong expiry time not at all: the connection then
+    fails when the broker rejects the token, or no new one is ever requested.
+    """
+    provide = _imported(name)
+
+    def token(config: str) -> Token:
+        try:
+            return _provide(name, provide, config)
+        except Exception as error:
+            # librdkafka's message about it names no function.
+            log.warning("tokenProvider: %s failed: %s", name, describe_error(error))
+            raise
+
+    return token
+
+
+def _provide(name: str, provide: Callable[[str], Any], config: str) -> Token:
+    answer = provide(config)
+    problem = _problem_of(answer)
+    if problem:
+        raise ConfigError(f"tokenProvider: {name}: {problem}")
+    return tuple(answer)
+
+
+def _imported(name: str) -> Callable[[str], Any]:
+    module, _, function = name.replace(":", ".").rpartition(".")
+    try:
+        provide = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        raise ConfigError(
+            f"tokenProvider: {name} cannot be imported: {describe_error(error)}; the driver and all executors need it"
+        ) from error
+    if not callable(provide):
+        raise ConfigError(f"tokenProvider: {name} is not a function")
+    return provide  # type: ignore[no-any-return]
+
+
+def _problem_of(answer: object) -> str:
+    """Return what is wrong with an answer, without the token; empty if nothing is."""
+    if not isinstance(answer, (tuple, list)) or len(answer) not in _LENGTHS:
+        return "expected (token, expiry time in seconds), and optionally a principal and extensions"
+    token, expires = answer[:2]
+    if not isinstance(token, str) or not token:
+        return f"expected a token as a string, got a value of type {type(token).__name__}"
+    if isinstance(expires, bool) or not isinstance(expires, (int, float)) or not math.isfinite(expires):
+        return f"expected the expiry time in seconds since 1970, got {short_repr(expires)}"
+    if expires >= _MOST_S:
+        return f"expected the expiry time in seconds since 1970, got {expires:.0f}: these are milliseconds"
+    return f"the token ran out {time.time() - expires:.0f} s ago" if expires <= time.time() else ""
