@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
+_SIZED = ("key", "value", HEADERS)
+"""The columns whose bytes depend on the records."""
 
 
 def check_columns(names: Sequence[str], *, headers: bool) -> None:
@@ -31,21 +34,87 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
             raise ConfigError(f"unknown column {truncate(name)}: expected one of {', '.join(known)}")
 
 
-def to_batch(messages: Sequence[Message], tp: TopicPartition, names: Sequence[str]) -> RecordBatch:
-    """Return records as an Arrow batch.
+def to_batches(
+    chunks: Iterable[Sequence[Message]], tp: TopicPartition, names: Sequence[str], *, max_rows: int, max_bytes: int
+) -> Iterator[RecordBatch]:
+    """Yield records as Arrow batches.
+
+    Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
+    the same time, which takes half of the time of keeping them until a batch is full.
 
     Args:
-        messages: Records of one partition.
+        chunks: Records of one partition, in parts of which each fits into a batch.
         tp: The partition.
         names: The columns, in order.
+        max_rows: The highest number of rows in a batch.
+        max_bytes: The highest number of bytes of keys, values and headers in a batch, unless a single part has more.
     """
+    parts: list[dict[str, Any]] = []
+    rows = size = 0
+    for messages in chunks:
+        arrays = _arrays(messages, names)
+        more = sum(arrays[name].nbytes for name in _SIZED if name in arrays)
+        if parts and (rows + len(messages) > max_rows or size + more > max_bytes):
+            yield _joined(parts, rows, tp, names)
+            parts, rows, size = [], 0, 0
+        parts.append(arrays)
+        rows += len(messages)
+        size += more
+    if parts:
+        yield _joined(parts, rows, tp, names)
+
+
+def _joined(parts: Sequence[Mapping[str, Any]], rows: int, tp: TopicPartition, names: Sequence[str]) -> RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     types = _types()
-    columns = [_BUILDERS[name](messages, tp, types[name]) for name in names]
+    same = {"topic": tp.topic, "partition": tp.partition}
+    columns = [
+        pa.repeat(pa.scalar(same[name], types[name]), rows)
+        if name in same
+        else pa.concat_arrays([part[name] for part in parts])
+        for name in names
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([(name, types[name]) for name in names]))
 
 
+def _arrays(messages: Sequence[Message], names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of some records, without those that are the same for a partition."""
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
+
+    types = _types()
+    found: dict[str, Any] = {}
+    if "key" in names:
+        found["key"] = pa.array([message.key() for message in messages], types["key"])
+    if "value" in names:
+        found["value"] = pa.array([message.value() for message in messages], types["value"])
+    if "offset" in names:
+        found["offset"] = _offsets(messages)
+    if "timestamp" in names or "timestampType" in names:
+        stamps = [message.timestamp() for message in messages]
+        # Kafka's timestamps are in milliseconds, Spark's in microseconds.
+        found["timestamp"] = pa.array([stamp for _, stamp in stamps], pa.timestamp("ms", "UTC")).cast(
+            types["timestamp"]
+        )
+        # The type for "no timestamp" is 0 in librdkafka, and -1 in Java.
+        found["timestampType"] = pa.array([kind - 1 for kind, _ in stamps], types["timestampType"])
+    if HEADERS in names:
+        found[HEADERS] = pa.array([_headers(message) for message in messages], types[HEADERS])
+    return found
+
+
+def _offsets(messages: Sequence[Message]) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    import numpy as np  # noqa: PLC0415 - loaded on first use
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
+
+    first, last = messages[0].offset(), messages[-1].offset()
+    if first is not None and last is not None and last - first == len(messages) - 1:
+        # None is missing between them, because offsets increase.
+        return pa.array(np.arange(first, last + 1, dtype=np.int64))
+    return pa.array([message.offset() for message in messages], pa.int64())
+
+
+@functools.cache
 def _types() -> dict[str, Any]:
     """Return the Arrow types of columns, which have to match Spark's exactly."""
     import pyarrow as pa  # noqa: PLC0415 - loaded on first use
@@ -63,18 +132,6 @@ def _types() -> dict[str, Any]:
     }
 
 
-def _repeated(value: object, messages: Sequence[Message], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no annotations
-    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
-
-    return pa.repeat(pa.scalar(value, kind), len(messages))
-
-
-def _array(values: list[Any], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no annotations
-    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
-
-    return pa.array(values, kind)
-
-
 def _headers(message: Message) -> list[dict[str, Any]] | None:
     try:
         found = message.headers()
@@ -84,19 +141,3 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
         raise RackassignError(f"{at}: a header key is not valid UTF-8; read the topic without includeHeaders") from None
     # A list in practice, although the client's type annotations allow other types.
     return [{"key": key, "value": value} for key, value in list(found)] if found else None
-
-
-_Builder = Callable[[Sequence["Message"], TopicPartition, Any], Any]
-
-_BUILDERS: Mapping[str, _Builder] = {
-    "key": lambda messages, _, kind: _array([message.key() for message in messages], kind),
-    "value": lambda messages, _, kind: _array([message.value() for message in messages], kind),
-    "topic": lambda messages, tp, kind: _repeated(tp.topic, messages, kind),
-    "partition": lambda messages, tp, kind: _repeated(tp.partition, messages, kind),
-    "offset": lambda messages, _, kind: _array([message.offset() for message in messages], kind),
-    # Kafka's timestamps are in milliseconds, Spark's in microseconds.
-    "timestamp": lambda messages, _, kind: _array([message.timestamp()[1] * 1000 for message in messages], kind),
-    # The type for "no timestamp" is 0 in librdkafka, and -1 in Java.
-    "timestampType": lambda messages, _, kind: _array([message.timestamp()[0] - 1 for message in messages], kind),
-    HEADERS: lambda messages, _, kind: _array([_headers(message) for message in messages], kind),
-}

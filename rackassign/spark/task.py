@@ -16,6 +16,7 @@ from rackassign.spark.splits import Split
 from rackassign.spark.task_metrics import metered_properties, process_meter, write_report
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
     from pyarrow import RecordBatch
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     Raises:
         RackassignError: The records cannot be read.
     """
-    from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - loaded on first use
+    from rackassign.spark.arrow import HEADERS, to_batches  # noqa: PLC0415 - loaded on first use
 
     read_options = ReadOptions(
         options.poll_timeout_s,
@@ -65,10 +66,17 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     with consumers_of_this_process().borrow(properties) as consumer:
         before = process_meter().start(consumer, split.range.tp.topic) if options.metrics_path else None
         useful = 0
-        for records in read(consumer, split.range, read_options, split.size // max(1, len(split.range))):
-            if before is not None:
-                useful += sum(map(len, records))
-            yield to_batch(records, split.range.tp, names)
+
+        def records() -> Iterator[list[Message]]:
+            nonlocal useful
+            for chunk in read(consumer, split.range, read_options, split.size // max(1, len(split.range))):
+                if before is not None:
+                    useful += sum(map(len, chunk))
+                yield chunk
+
+        yield from to_batches(
+            records(), split.range.tp, names, max_rows=options.batch_rows, max_bytes=options.batch_bytes
+        )
         if before is not None:
             consumer.unassign()
             process_meter().settle(consumer)

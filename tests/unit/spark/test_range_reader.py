@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark.arrow import check_columns, to_batch
+from rackassign.spark.arrow import check_columns, to_batches
 from rackassign.spark.consumer_pool import ConsumerPool
 from rackassign.spark.options import Options
 from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
@@ -95,6 +95,40 @@ def played(log: Any, start: int, end: int, terms: ReadOptions = IMPATIENT) -> li
     return [record.at for chunk in chunks for record in chunk]
 
 
+def converted(chunks: list[list[Any]], names: tuple[str, ...], rows: int = 100, size: int = 10_000) -> list[Any]:
+    return list(to_batches(iter(chunks), PLACE, names, max_rows=rows, max_bytes=size))
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 300)), min_size=1, max_size=8)),
+    st.integers(8, 30),
+    st.integers(300, 3000),
+)
+def test_batches_have_all_records_in_order_and_no_more_than_fits(
+    chunks: list[list[tuple[int, int]]], most_rows: int, most_bytes: int
+) -> None:
+    at, given_chunks = 0, list[list[Any]]()
+    for sizes in chunks:
+        given_chunks.append([])
+        for step, size in sizes:
+            # Sometimes offsets are missing: of records that were compacted, and of transactions.
+            at += step
+            given_chunks[-1].append(Record(at, size))
+    batches = converted(given_chunks, ("value", "offset", "partition"), most_rows, most_bytes)
+    expected = [(record.at, record.size, 0) for chunk in given_chunks for record in chunk]
+    assert [
+        (row["offset"], len(row["value"]), row["partition"]) for batch in batches for row in batch.to_pylist()
+    ] == expected
+    largest = max((sum(map(len, chunk)) for chunk in given_chunks), default=0)
+    for batch in batches:
+        assert batch.num_rows <= most_rows
+        # Lengths take four bytes each.
+        assert batch.column("value").nbytes <= max(most_bytes, largest + 4 * 9)
+    for batch in batches[:-1]:
+        # As full as the next part, of up to eight records, allows.
+        assert batch.num_rows + 8 > most_rows or batch.nbytes + largest + 12 * 9 > most_bytes
+
+
 @given(st.sets(st.integers(0, 400)), st.integers(0, 400), st.integers(0, 400), st.integers(1, 50))
 def test_a_range_is_read_whole_wherever_records_are_missing(there: set[int], a: int, b: int, rows: int) -> None:
     start, end = min(a, b), max(a, b)
@@ -158,8 +192,8 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
     with pytest.raises(
         RackassignError, match="t-0, offset 7: a header key is not valid UTF-8; read the topic without include"
     ):
-        to_batch([odd], PLACE, ("headers",))
-    assert to_batch([odd], PLACE, ("offset",)).num_rows == 1
+        converted([[odd]], ("headers",))
+    assert [batch.num_rows for batch in converted([[odd]], ("offset",))] == [1]
     log: Any = Log([odd], 0, 8)
     assert len(list(read(log, OffsetRange(PLACE, 7, 8), ReadOptions(headers=True)))) == 1
 
@@ -201,7 +235,10 @@ def test_passing_trouble_is_passed_and_named_where_it_does_not() -> None:
 
 def test_rows_have_the_columns_that_are_wanted() -> None:
     records: list[Any] = [Record(4), Record(5)]
-    rows = to_batch(records, PLACE, ("offset", "key", "topic", "timestampType", "headers", "timestamp")).to_pylist()
+    (batch,) = converted(
+        [records[:1], records[1:]], ("offset", "key", "topic", "timestampType", "headers", "timestamp")
+    )
+    rows = batch.to_pylist()
     assert [(row["offset"], row["key"], row["topic"], row["timestampType"]) for row in rows] == [
         (4, None, "t", 0),
         (5, b"k", "t", 0),
