@@ -3,8 +3,8 @@
 Invariants of this package:
 
 * Modules use Spark only where it is necessary. `offsets`, `options`, `option_values`, `client_config`, `java_regex`,
-  `splits`, `fetch_size`, `expected_locality`, `pull/protocol` and `pull/scheduler` use neither Spark nor a Kafka
-  client. `kafka_clients`, `metadata`, `record_sampling`, `range_reader`, `consumer_pool` and `task_metrics` use
+  `splits`, `row_bounds`, `fetch_size`, `expected_locality`, `pull/protocol` and `pull/scheduler` use neither Spark nor
+  a Kafka client. `kafka_clients`, `metadata`, `record_sampling`, `range_reader`, `consumer_pool` and `task_metrics` use
   confluent-kafka and not Spark. `source`, `barrier` and `diagnosis` use Spark.
 * Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
   them, because the Python process of a streaming query has ten seconds to connect to the JVM.

@@ -64,8 +64,8 @@ def read_barrier(
         options: The options of `format("rackassign")` for a batch query. `rackBinding` none reads from leaders; its
             other values make no difference.
         tasks: The number of tasks. If None, the option `tasks`, or the number of all slots if that is not set either.
-        columns: The columns of the rows; all if empty. Spark also reads columns that the query does not use, so
-            selecting them here saves work.
+        columns: The columns of the rows; if empty, those of the option `columns`, or all. Spark also reads columns
+            that the query does not use, so selecting them here saves work.
 
     Raises:
         ConfigError: An option is invalid, or there are too few slots.
@@ -75,7 +75,9 @@ def read_barrier(
     from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - imports Spark
 
     read = Options.of(_without_pull(options), "batch")
-    names = tuple(columns) or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
+    if read.push_filters:
+        raise ConfigError("pushFilters: Spark passes no filters to read_barrier; use startingOffsets and endingOffsets")
+    names = tuple(columns) or read.columns or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
     check_columns(names, headers=read.headers)
     requested = read.tasks if tasks is None else tasks
     if requested < 0 or tasks == 0:

@@ -83,6 +83,8 @@ class Options:
         limit: The highest number of offsets in a batch of a stream; None for no limit.
         fail_on_loss: Whether lost records fail the query.
         headers: Whether rows contain headers.
+        columns: The columns of the rows, in order; empty for all.
+        push_filters: Whether filters of a batch query on topic, partition, offset and timestamp limit what is read.
         min_splits: The lowest number of splits; 0 for one per partition.
         max_records: The highest number of offsets in a split; 0 for no limit.
         rack_binding: When the rack is bound.
@@ -110,6 +112,8 @@ class Options:
     limit: int | None = None
     fail_on_loss: bool = True
     headers: bool = False
+    columns: tuple[str, ...] = ()
+    push_filters: bool = False
     min_splits: int = 0
     max_records: int = 0
     rack_binding: RackBinding = "executor"
@@ -143,6 +147,7 @@ class Options:
         own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}
         _check_known(own)
         _check_coordinator(own, mode)
+        _check_filters(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
         max_fetch_bytes = parse_int(
@@ -185,6 +190,13 @@ def _variable(name: str, value: str) -> str:
     return value
 
 
+def _column_names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(word for word in (part.strip() for part in value.split(",")) if word)
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"{name}: expected different names of columns, separated by commas, got {short_repr(value)}")
+    return names
+
+
 def _required(name: str, value: str) -> bool:
     return one_of("warn", "fail")(name, value) == "fail"
 
@@ -194,6 +206,8 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "maxoffsetspertrigger": ("limit", partial(parse_int, maximum=MAX_OFFSET)),
     "failondataloss": ("fail_on_loss", parse_bool),
     "includeheaders": ("headers", parse_bool),
+    "columns": ("columns", _column_names),
+    "pushfilters": ("push_filters", parse_bool),
     "minpartitions": ("min_splits", parse_int),
     "maxrecordsperpartition": ("max_records", partial(parse_int, maximum=MAX_OFFSET)),
     "rackbinding": ("rack_binding", one_of(*get_args(RackBinding))),
@@ -221,7 +235,15 @@ _DISPLAY_NAMES = {
         *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
         *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *("coordinatorTimeoutMs", "tokenProvider", "fetchOffset.retryIntervalMs", "path", "rack"),
+        *(
+            "coordinatorTimeoutMs",
+            "tokenProvider",
+            "columns",
+            "pushFilters",
+            "fetchOffset.retryIntervalMs",
+            "path",
+            "rack",
+        ),
         *("minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 }
@@ -247,6 +269,12 @@ def _check_known(own: Mapping[str, str]) -> None:
                 display_name for known, display_name in _DISPLAY_NAMES.items() if known not in _UNSUPPORTED
             )
             raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
+
+
+def _check_filters(own: Mapping[str, str], mode: Mode) -> None:
+    """Reject filters of a stream, which Spark does not pass to sources."""
+    if mode == "stream" and own.get("pushfilters", "").lower() == "true":
+        raise ConfigError("pushFilters: only for batch queries; Spark passes no filters of a stream")
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:

@@ -16,11 +16,13 @@ from rackassign.spark.metadata import NO_LATER, TopicLayout
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, format_partitions, limit_offsets
 from rackassign.spark.options import Options, StartingOffsets, Topics
 from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
+_ALL_ROWS = RowBounds()
 _SAMPLE_TTL_S = 600.0
 _PROPAGATION_S, _RETRY_S = 2.0, 0.2
 _MAX_SAMPLING_S = 3.0
@@ -63,8 +65,11 @@ class Planner:
         self._start: Offsets = {}
         self._warned: set[str] = set()
 
-    def batch(self) -> list[Split]:
+    def batch(self, bounds: RowBounds = _ALL_ROWS) -> list[Split]:
         """Return the splits of a batch query.
+
+        Args:
+            bounds: Bounds of the rows that the query asks for.
 
         Raises:
             RackassignError: An option does not match the topics, or Kafka does not respond.
@@ -77,7 +82,19 @@ class Planner:
                 raise ConfigError(
                     f"endingOffsets: {_format(tp)} ends at offset {ends[tp]}, before its start at {starts[tp]}"
                 )
-        return self._splits(layout, {tp: (starts[tp], ends[tp]) for tp in ends})
+        ranges = {tp: (starts[tp], ends[tp]) for tp in ends}
+        return self._splits(layout, ranges if bounds == _ALL_ROWS else self._narrowed(ranges, bounds))
+
+    def _narrowed(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], bounds: RowBounds
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the parts of ranges within bounds, requesting the offsets of a timestamp if there is one."""
+        since: dict[TopicPartition, int] = {}
+        if bounds.since_ms is not None:
+            asked = dict.fromkeys(filter(bounds.includes, ranges), bounds.since_ms)
+            found = self._brokers.offsets_at(asked) if asked else {}
+            since = {tp: offset for tp, offset in found.items() if offset != NO_LATER}
+        return bounds.narrow(ranges, since)
 
     def initial(self) -> dict[TopicPartition, int]:
         """Return the offsets at which a stream without a checkpoint starts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
+from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.source.partitions import (
     PullPartition,
     make_planner,
@@ -19,11 +20,13 @@ from rackassign.spark.source.partitions import (
     split_partitions,
     task_count,
 )
-from rackassign.spark.source.schema import columns, full_schema
+from rackassign.spark.source.pushdown import bounds_of, check_pushdown
+from rackassign.spark.source.schema import columns, schema_of
 from rackassign.spark.splits import Split
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+    from pyspark.sql.datasource import Filter
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +42,17 @@ class RackassignDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return the columns of the JVM source."""
-        return full_schema(headers=self._options("batch", only_headers=True).headers)
+        """Return the columns of the JVM source, or those of the option `columns`."""
+        return schema_of(self._options("batch", only_columns=True))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         options = self._options("batch")
-        return BatchReader(options, columns(options, schema))
+        names = columns(options, schema)
+        if not options.push_filters:
+            return BatchReader(options, names)
+        check_pushdown()
+        return FilteredBatchReader(options, names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
         """Return the reader of a stream. If the options are invalid, the reader raises the error at the first call."""
@@ -59,11 +66,11 @@ class RackassignDataSource(DataSource):
             # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
             return FailingStreamReader(str(error))
 
-    def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
+    def _options(self, mode: Mode, *, only_columns: bool = False) -> Options:
         options = {str(name): str(value) for name, value in self.options.items()}
-        if only_headers:
+        if only_columns:
             # It is not known yet whether this is a batch or a stream, and their valid options differ.
-            retained = {"includeheaders", "kafka.bootstrap.servers"}
+            retained = {"includeheaders", "columns", "kafka.bootstrap.servers"}
             options = {name: value for name, value in options.items() if name.lower() in retained}
             options = {"subscribe": "any", "kafka.bootstrap.servers": "any", **options}
         return Options.of(options, mode)
@@ -80,10 +87,11 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
+        self._bounds = RowBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input partitions, one for each task; runs on the driver."""
-        splits = make_planner(self._options).batch()
+        splits = make_planner(self._options).batch(self._bounds)
         if self._options.rack_binding != "pull" or not splits:
             return split_partitions(self._options, splits)
         return _submitted(self._options, splits)
@@ -91,6 +99,18 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
+
+
+class FilteredBatchReader(BatchReader):
+    """The reader of a batch query that gets the filters of the query.
+
+    Spark rejects a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - as Spark calls it
+        """Keep the bounds that follow from filters; Spark applies all of them to the rows as well."""
+        self._bounds = bounds_of(filters)
+        return filters
 
 
 def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:

@@ -9,6 +9,17 @@ from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
 from rackassign.spark.options import Options
 
 
+def schema_of(options: Options) -> StructType:
+    """Return the columns of a query without a schema of the user.
+
+    Raises:
+        ConfigError: The option `columns` names a column that does not exist.
+    """
+    known = full_schema(headers=options.headers)
+    check_columns(options.columns, headers=options.headers)
+    return StructType([known[name] for name in options.columns or known.names])
+
+
 def full_schema(*, headers: bool) -> StructType:
     """Return all columns of the source."""
     from pyspark.sql.types import (  # noqa: PLC0415 - only needed here
@@ -33,8 +44,12 @@ def columns(options: Options, schema: StructType) -> tuple[str, ...]:
     """Return the columns of a query: all, or those of the schema that the user has set.
 
     Raises:
-        ConfigError: A column does not exist, has another type or is not nullable.
+        ConfigError: A column does not exist, has another type or is not nullable, or `columns` names others.
     """
+    if options.columns and options.columns != tuple(schema.names):
+        raise ConfigError(
+            f"columns: the schema of the query has other columns: {', '.join(schema.names)}; use one of both"
+        )
     check_columns(schema.names, headers=options.headers)
     ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}
     for field in schema:
