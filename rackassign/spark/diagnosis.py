@@ -25,6 +25,11 @@ HOLD_S = 0.5
 _TASKS_PER_SLOT = 3
 _BACKLOG = 1024
 """Connections in the backlog. Each task opens one, and none is accepted."""
+_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
+_ANY_PLATFORM = "python-with-rack.sh"
+_RECIPES = {"spark://": "spark-env.sh", "yarn": "yarn-site.xml", "k8s://": "kubernetes-executor-pod.yaml"}
+"""The file for a master whose URL begins with these characters."""
+
 _SELECTOR = "replica.selector.class"
 
 
@@ -99,6 +104,7 @@ def doctor(
         {broker.id: broker.rack for broker in cluster.brokers()} | dict(known.racks),
         followers=cluster.follower_reads(),
         rack_env=rack_env,
+        recipe=recipe(spark),
     )
 
 
@@ -110,6 +116,7 @@ def diagnose(
     *,
     followers: bool | None,
     rack_env: str = RACK_VARIABLE,
+    recipe: str = _ANY_PLATFORM,
 ) -> Diagnosis:
     """Compute a diagnosis from executors and metadata, without sending requests.
 
@@ -120,6 +127,7 @@ def diagnose(
         racks: The rack of each broker; None for a broker without one.
         followers: Whether brokers allow follower fetching; None if they do not report it.
         rack_env: The environment variable that findings name.
+        recipe: The file of `examples/spark/` that sets it on the platform of the application.
     """
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
@@ -134,7 +142,15 @@ def diagnose(
         (min(spreads), max(spreads)),
         followers,
         found,
-        (*_findings(executors, racks, followers, rack_env), *_shortage(spreads, len(set(with_rack.values())), found)),
+        (
+            *_findings(
+                executors,
+                racks,
+                followers,
+                f"set {rack_env} in the environment of each executor, as examples/spark/{recipe} does",
+            ),
+            *_shortage(spreads, len(set(with_rack.values())), found),
+        ),
     )
 
 
@@ -147,7 +163,7 @@ def _findings(
     executors: Sequence[Executor],
     racks: Mapping[int, str | None],
     followers: bool | None,  # noqa: FBT001 - a value, not a switch
-    rack_env: str,
+    advice: str,
 ) -> Iterator[str]:
     theirs = {rack for rack in racks.values() if rack is not None}
     without_rack = sorted(broker for broker, rack in racks.items() if rack is None)
@@ -163,10 +179,7 @@ def _findings(
         )
     if unknown:
         hosts = ", ".join(sorted({executor.host for executor in unknown}))
-        yield (
-            f"{len(unknown)} of {len(executors)} executors have no rack (on {hosts}): "
-            f"set {rack_env} in the environment of each executor"
-        )
+        yield f"{len(unknown)} of {len(executors)} executors have no rack (on {hosts}): {advice}"
     for rack in sorted({executor.rack for executor in executors if executor.rack is not None} - theirs):
         known = ", ".join(sorted(theirs))
         yield f"executors are in rack {rack}, which has no brokers; the racks of brokers are {known}"
@@ -192,6 +205,14 @@ def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> It
             f"pulled splits can reach {found.pull:.0%}" if found.pull > found.executor else "pulled splits do not help"
         )
         yield f"{few} of {len(spreads)} partitions have no replica in some of the {racks} racks: {helps}"
+
+
+def recipe(spark: SparkSession) -> str:
+    """Return the file of `examples/spark/` that sets the rack of executors on the platform of an application."""
+    if spark.conf.get(_DATABRICKS, ""):
+        return "databricks-init.sh"
+    master = spark.conf.get("spark.master", "") or ""
+    return next((file for prefix, file in _RECIPES.items() if master.startswith(prefix)), _ANY_PLATFORM)
 
 
 @contextmanager

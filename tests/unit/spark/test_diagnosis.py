@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition
-from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening
+from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening, recipe
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -80,6 +81,32 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
     assert "3 of 3 partitions have no replica in some of the 3 racks" in few
     assert "do not report" in diagnose("t", THREE, RF3, RACKS, followers=None).findings[0]
     assert "no task ran" in diagnose("t", [], RF3, RACKS, followers=True).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        ({"spark.master": "spark://h:7077"}, "spark-env.sh"),
+        ({"spark.master": "yarn"}, "yarn-site.xml"),
+        ({"spark.master": "k8s://https://h"}, "kubernetes-executor-pod.yaml"),
+        (
+            {"spark.master": "spark://h:7077", "spark.databricks.clusterUsageTags.clusterId": "1"},
+            "databricks-init.sh",
+        ),
+        ({"spark.master": "local[2]"}, "python-with-rack.sh"),
+        ({}, "python-with-rack.sh"),
+    ],
+)
+def test_the_recipe_of_the_platform_is_named(settings: dict[str, str], file: str) -> None:
+    class Session:
+        conf = settings
+
+    chosen = recipe(cast("Any", Session))
+    assert chosen == file
+    assert (Path(__file__).parents[3] / "examples" / "spark" / file).is_file()
+    executors = [Executor("h1", 1, None, 1)]
+    (finding,) = diagnose("t", executors, RF3, RACKS, followers=True, rack_env="ZONE", recipe=chosen).findings
+    assert finding.endswith(f": set ZONE in the environment of each executor, as examples/spark/{file} does")
 
 
 def test_slots_are_the_workers_that_were_met() -> None:

@@ -1,0 +1,14 @@
+#!/bin/bash
+# A cluster-scoped init script of Databricks: it runs on each node before Spark starts. The library rackassign must be
+# installed before, as here; DATABRICKS_ROOT is empty there and a folder in tests.
+set -eu
+root=${DATABRICKS_ROOT:-}
+python=$root/databricks/python/bin/python
+"$python" -m pip install --quiet "rackassign[spark]"
+rack=$("$python" -c 'import rackassign; print(rackassign.detect_rack(network=True) or "")')
+if [ -n "$rack" ]; then
+  echo "export RACKASSIGN_RACK=$rack" >> "$root/databricks/spark/conf/spark-env.sh"
+else
+  # A cluster without racks reads from leaders, as before: no reason not to start.
+  echo "databricks-init.sh: the zone of this machine is not known" >&2
+fi
