@@ -62,12 +62,19 @@ def test_a_busy_partition_is_weighed_and_a_new_leader_that_knows_no_rates_keeps_
             return {(tp.topic, tp.partition) for tp in members[name].assignment()}
 
         def settled() -> bool:
-            """Write and poll once; return whether each partition has an owner, and each member a partition."""
+            """Write and poll once; return whether each partition has an owner, each member one, and none joins again.
+
+            A member that is about to join again may have to give up partitions.
+            """
             for topic, partition in every:
                 producer.send(topic, BUSY if topic == busy else OTHER, partition=partition)
             producer.flush()
             for member in members.values():
                 member.poll(timeout_ms=50)
+            coordinators = [member._coordinator for member in members.values()]
+            generations = {coordinator._generation.generation_id for coordinator in coordinators}
+            if len(generations) > 1 or any(coordinator.need_rejoin() for coordinator in coordinators):
+                return False
             each = [owned(name) for name in members]
             return all(each) and sorted(tp for some in each for tp in some) == sorted(every)
 
