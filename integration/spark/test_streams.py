@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.errors import KafkaError
 from pyspark.sql.functions import col, udf
 
 from rackassign.spark.source.stream import supports_read_limits
@@ -112,6 +114,51 @@ def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
     run_out(stream(spark, rack_cluster, f"{topic},{other}", **limited), tmp_path)
     expected = {0: 1000, 1: 1000, 2: 1000, 3: 30, 4: 1}
     assert rows_of(spark, tmp_path) == sorted(all_of(topic, expected) + all_of(other, {0: 7}))
+
+
+@pytest.mark.spark
+def test_the_ends_of_batches_are_committed_to_a_group_for_monitors(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    group = f"lag-of-{topic}"
+    admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
+
+    def committed() -> list[int]:
+        try:
+            found = admin.list_group_offsets({group: None})[group]
+        except KafkaError as error:
+            # The first commit of a cluster creates the topic of groups.
+            if not error.retriable:
+                raise
+            return []
+        return [found[place].offset for place in sorted(found)]
+
+    fill(rack_cluster, topic, {0: 100, 1: 50, 2: 7})
+    writer = stream(spark, rack_cluster, topic, commitGroup=group).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="1 second").start()
+
+    def rows() -> int:
+        assert query.isActive, query.exception()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    try:
+        if supports_read_limits():
+            wait_until(lambda: committed() == [100, 50, 7], "the end of the only batch")
+        wait_until(lambda: rows() == 157, "the first batch")
+        fill(rack_cluster, topic, {0: 20}, first=100)
+        # Before Spark 4.2 the end of a batch is known when the next one begins.
+        wait_until(lambda: committed() in ([100, 50, 7], [120, 50, 7]), "the end of the first batch")
+        wait_until(lambda: rows() == 177, "the second batch")
+        # A consumer that has joined the group keeps others from committing: the stream goes on without.
+        with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, group_id=group)) as member:
+            member.subscribe([topic])
+            wait_until(lambda: not member.poll(100) and bool(member.assignment()), "a member of the group")
+            fill(rack_cluster, topic, {1: 5}, first=50)
+            wait_until(lambda: rows() == 182, "a batch that is not committed")
+    finally:
+        query.stop()
+        admin.close()
 
 
 @pytest.mark.spark

@@ -177,6 +177,30 @@ class KafkaMetadata:
             committed=self._read_committed,
         )
 
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets to a consumer group without joining it.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not respond, or refuses an offset: the group has members, or a permission
+                is missing.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
+
+        request = ConsumerGroupTopicPartitions(group, [KafkaPartition(*tp, offset) for tp, offset in offsets.items()])
+
+        def ask(admin: AdminClient, limit_s: float) -> list[Any]:
+            answers = admin.alter_consumer_group_offsets([request], request_timeout=limit_s)
+            found = list(answers[group].result(limit_s + _GRACE_S).topic_partitions)
+            for answer in found:
+                if answer.error is not None and _is_transient(KafkaException(answer.error)):
+                    raise KafkaException(answer.error)
+            return found
+
+        for answer in self._request(ask) if offsets else ():
+            if answer.error is not None:
+                raise KafkaUnavailableError(f"{answer.topic}-{answer.partition}: {answer.error.str()}")
+
     def _list_offsets(self, specs: Mapping[TopicPartition, Any], *, committed: bool) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel  # noqa: PLC0415 - loaded on first use
         from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
@@ -339,6 +363,9 @@ def _is_transient(error: Exception) -> bool:
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,

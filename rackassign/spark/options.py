@@ -101,6 +101,7 @@ class Options:
         coordinator_port: The port by which executors reach the driver; 0 for any free port.
         coordinator_token: The token of the `Coordinator` that the user created, for a batch query.
         coordinator_timeout_s: Seconds for which an executor retries a request to the coordinator.
+        commit_group: The consumer group to which a stream commits the ends of its batches; empty for none.
         metrics_path: The directory on each executor to which tasks write what they received; empty for none.
     """
 
@@ -129,6 +130,7 @@ class Options:
     coordinator_port: int = 0
     coordinator_token: str = field(default="", repr=False)
     coordinator_timeout_s: float = 10.0
+    commit_group: str = ""
     metrics_path: str = ""
 
     @classmethod
@@ -147,7 +149,7 @@ class Options:
         own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}
         _check_known(own)
         _check_coordinator(own, mode)
-        _check_filters(own, mode)
+        _check_mode(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
         max_fetch_bytes = parse_int(
@@ -217,6 +219,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "batchrows": ("batch_rows", partial(parse_int, maximum=_MAX_BATCH_ROWS)),
     "batchbytes": ("batch_bytes", parse_int),
     "metricspath": ("metrics_path", parse_text),
+    "commitgroup": ("commit_group", parse_text),
     "tasks": ("tasks", parse_int),
     "stealafterms": ("steal_after_s", partial(_milliseconds, minimum=0)),
     "coordinatorhost": ("coordinator_host", parse_text),
@@ -235,16 +238,8 @@ _DISPLAY_NAMES = {
         *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
         *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *(
-            "coordinatorTimeoutMs",
-            "tokenProvider",
-            "columns",
-            "pushFilters",
-            "fetchOffset.retryIntervalMs",
-            "path",
-            "rack",
-        ),
-        *("minOffsetsPerTrigger", "maxTriggerDelay"),
+        *("coordinatorTimeoutMs", "tokenProvider", "commitGroup", "columns", "pushFilters"),
+        *("fetchOffset.retryIntervalMs", "path", "rack", "minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 }
 """The names of options in the case in which errors show them."""
@@ -271,10 +266,12 @@ def _check_known(own: Mapping[str, str]) -> None:
             raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
 
 
-def _check_filters(own: Mapping[str, str], mode: Mode) -> None:
-    """Reject filters of a stream, which Spark does not pass to sources."""
+def _check_mode(own: Mapping[str, str], mode: Mode) -> None:
+    """Reject filters of a stream, which Spark does not pass to sources, and a group for a batch query."""
     if mode == "stream" and own.get("pushfilters", "").lower() == "true":
         raise ConfigError("pushFilters: only for batch queries; Spark passes no filters of a stream")
+    if mode == "batch" and "commitgroup" in own:
+        raise ConfigError("commitGroup: only for streams; a batch query has no progress to show")
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:

@@ -11,9 +11,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.offsets import from_json, to_json
+from rackassign.spark.offsets import Offsets, from_json, to_json
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
+from rackassign.spark.source.offset_publisher import OffsetPublisher
 from rackassign.spark.source.partitions import (
     PullPartition,
     make_planner,
@@ -26,7 +27,12 @@ from rackassign.spark.source.partitions import (
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from rackassign.spark.metadata import KafkaMetadata
     from rackassign.spark.pull.coordinator import Coordinator
+
+
+_LAST_COMMIT_S = 5.0
+"""Seconds that the end of a query waits for offsets that are being published."""
 
 
 def supports_read_limits() -> bool:
@@ -62,6 +68,8 @@ class StreamReader(DataSourceStreamReader):
         self._names = names
         self._made_planner: Planner | None = None
         self._pull_coordinator: Coordinator | None = None
+        self._publisher: OffsetPublisher | None = None
+        self._committer: KafkaMetadata | None = None
         self._captured: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] = {}
         self._reached: dict[TopicPartition, int] | None = None
@@ -84,6 +92,9 @@ class StreamReader(DataSourceStreamReader):
         """
         self._newest = self._planner().latest() if self._captured is None else self._captured
         begins = self._reached if start is None else from_json(start)
+        if start is not None:
+            # All batches before it are complete. Spark asks for this also while there are no new records.
+            self._publish(from_json(start))
         if begins is None:
             # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
             return to_json(self._newest)
@@ -107,8 +118,31 @@ class StreamReader(DataSourceStreamReader):
         """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
 
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish the end of a completed batch. Spark calls this when it begins the next one."""
+        self._publish(from_json(end))
+
+    def _publish(self, offsets: Offsets) -> None:
+        """Publish offsets up to which all records were processed, if the user has asked for it."""
+        if self._options.commit_group:
+            if self._publisher is None:
+                self._publisher = OffsetPublisher(self._options.commit_group, self._send_offsets)
+            self._publisher.publish(offsets)
+
+    def _send_offsets(self, offsets: Offsets) -> None:
+        """Commit offsets to the group of the user; runs on the thread of the publisher."""
+        if self._committer is None:
+            from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
+
+            # A client of its own: that of the planner is used by another thread.
+            self._committer = KafkaMetadata(self._options.client)
+        self._committer.commit(self._options.commit_group, offsets)
+
     def stop(self) -> None:
-        """Close the coordinator of the query."""
+        """Close the coordinator of the query, and wait a moment for offsets that are published."""
+        if self._publisher is not None:
+            self._publisher.close(_LAST_COMMIT_S)
+            self._publisher = None
         if self._pull_coordinator is not None:
             self._pull_coordinator.close()
             self._pull_coordinator = None
@@ -143,7 +177,7 @@ class StreamReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         # Clients and servers cannot be pickled, and a worker does not need them.
-        return {**self.__dict__, "_made_planner": None, "_pull_coordinator": None}
+        return {**self.__dict__, **dict.fromkeys(("_made_planner", "_pull_coordinator", "_publisher", "_committer"))}
 
 
 class FailingStreamReader(DataSourceStreamReader):
