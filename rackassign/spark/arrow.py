@@ -40,7 +40,7 @@ def to_batches(
     """Yield records as Arrow batches.
 
     Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
-    the same time, which takes half of the time of keeping them until a batch is full.
+    the same time, and their memory stays in the processor's cache.
 
     Args:
         chunks: Records of one partition, in parts of which each fits into a batch.

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark.arrow import check_columns
 from rackassign.spark.options import Options
 from rackassign.spark.pull.scheduler import plan
 from rackassign.spark.splits import Split
@@ -72,12 +72,12 @@ def read_barrier(
         KafkaUnavailableError: Kafka does not respond.
     """
     from rackassign.spark.source.partitions import make_planner  # noqa: PLC0415 - imports Spark
-    from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - imports Spark
+    from rackassign.spark.source.schema import full_schema, schema_of  # noqa: PLC0415 - imports Spark
 
     read = Options.of(_without_pull(options), "batch")
     if read.push_filters:
         raise ConfigError("pushFilters: Spark passes no filters to read_barrier; use startingOffsets and endingOffsets")
-    names = tuple(columns) or read.columns or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
+    names = tuple(columns or schema_of(read).names)
     check_columns(names, headers=read.headers)
     requested = read.tasks if tasks is None else tasks
     if requested < 0 or tasks == 0:

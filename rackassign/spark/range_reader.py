@@ -91,8 +91,8 @@ def read(
 ) -> Iterator[list[Message]]:
     """Yield the records of a range, in order, as they arrive: some hundred at a time.
 
-    A caller that keeps what it needs of them, and not the records themselves, takes half of the time for each: memory
-    that is in use again at once is in the processor's cache.
+    A caller should keep what it needs of them and not the records themselves: memory that is in use again at once is in
+    the processor's cache.
 
     Args:
         consumer: A consumer with `consumer_properties`. The partition stays assigned to it afterwards.

@@ -20,7 +20,7 @@ def port_users(port: int, proc: Path = Path("/proc")) -> str:
         proc: Where the system has its processes.
 
     Returns:
-        "process 4711 (python -m http.server) listens", for example, or why there is nothing to name.
+        "process 4711 (python -m http.server) listens on it", for example, or why there is nothing to name.
     """
     sockets = {inode: listens for inode, listens in _sockets(port, proc) if inode != "0"}
     if not sockets:

@@ -12,14 +12,7 @@ from pyspark.sql.types import StructType
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
 from rackassign.spark.row_bounds import RowBounds
-from rackassign.spark.source.partitions import (
-    PullPartition,
-    make_planner,
-    max_splits_per_task,
-    read_partition,
-    split_partitions,
-    task_count,
-)
+from rackassign.spark.source.partitions import make_planner, pull_partitions, read_partition, split_partitions
 from rackassign.spark.source.pushdown import bounds_of, check_pushdown
 from rackassign.spark.source.schema import columns, schema_of
 from rackassign.spark.splits import Split
@@ -122,18 +115,20 @@ def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputParti
     from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - most queries do not need it
     from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
-    tasks = task_count(options, splits)
     endpoint = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
-    try:
-        endpoint = submit_batch(
+
+    def begin(tasks: int, max_splits_per_task: int) -> CoordinatorEndpoint:
+        return submit_batch(
             endpoint,
             splits,
             tasks,
-            max_splits_per_task=max_splits_per_task(options, tasks, splits),
+            max_splits_per_task=max_splits_per_task,
             steal_after_s=options.steal_after_s,
             timeout_s=options.coordinator_timeout_s,
         )
+
+    try:
+        return pull_partitions(options, splits, begin)
     except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with rackBinding=executor", error)
         return split_partitions(options, splits)
-    return [PullPartition(endpoint, task) for task in range(tasks)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -70,6 +70,21 @@ def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -
 def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
     """Return the input partitions of these splits, each with the splits of one task."""
     return [SplitPartition(each) for each in distribute(splits, task_count(options, splits))]
+
+
+def pull_partitions(
+    options: Options, splits: Sequence[Split], begin: Callable[[int, int], CoordinatorEndpoint]
+) -> list[InputPartition]:
+    """Return the input partitions of tasks that request these splits.
+
+    Args:
+        options: The options of the query.
+        splits: The splits.
+        begin: Passes the splits to a coordinator, with the number of tasks and the highest number of splits of a task.
+    """
+    tasks = task_count(options, splits)
+    endpoint = begin(tasks, max_splits_per_task(options, tasks, splits))
+    return [PullPartition(endpoint, task) for task in range(tasks)]
 
 
 def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:

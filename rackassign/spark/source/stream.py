@@ -15,14 +15,7 @@ from rackassign.spark.offsets import Offsets, from_json, to_json
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
 from rackassign.spark.source.offset_publisher import OffsetPublisher
-from rackassign.spark.source.partitions import (
-    PullPartition,
-    make_planner,
-    max_splits_per_task,
-    read_partition,
-    split_partitions,
-    task_count,
-)
+from rackassign.spark.source.partitions import make_planner, pull_partitions, read_partition, split_partitions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -92,12 +85,12 @@ class StreamReader(DataSourceStreamReader):
         """
         self._newest = self._planner().latest() if self._captured is None else self._captured
         begins = self._reached if start is None else from_json(start)
-        if start is not None:
-            # All batches before it are complete. Spark asks for this also while there are no new records.
-            self._publish(from_json(start))
         if begins is None:
             # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
             return to_json(self._newest)
+        if start is not None:
+            # All batches before it are complete. Spark asks for this also while there are no new records.
+            self._publish(begins)
         max_rows = getattr(limit, "max_rows", None)
         return to_json(self._planner().next(begins, self._newest, max_rows))
 
@@ -107,12 +100,14 @@ class StreamReader(DataSourceStreamReader):
         splits = self._planner().stream(from_json(start), self._reached)
         if self._options.rack_binding != "pull" or not splits:
             return split_partitions(self._options, splits)
-        tasks = task_count(self._options, splits)
         # Spark requests the partitions of a batch once for each part of the query that reads it.
         key = json.dumps([start, end], sort_keys=True)
-        limit = max_splits_per_task(self._options, tasks, splits)
-        endpoint = self._coordinator().begin(splits, tasks, max_splits_per_task=limit, key=key)
-        return [PullPartition(endpoint, task) for task in range(tasks)]
+        coordinator = self._coordinator()
+        return pull_partitions(
+            self._options,
+            splits,
+            lambda tasks, limit: coordinator.begin(splits, tasks, max_splits_per_task=limit, key=key),
+        )
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
