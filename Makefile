@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 INSTALL := -m pip --disable-pip-version-check --quiet install --no-compile
 SPARK40 := .venv-spark40
 QUIX := .venv-quix
+# Tests start some hundred processes of Python. Where the environment says so, each of them would compile all modules
+# that it imports: half of the time of such tests.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
