@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import warnings
 from collections.abc import Generator
@@ -14,6 +15,10 @@ from tests.helpers.kafka.failure_context import failure_context
 from tests.helpers.processes import heed_interrupts
 
 heed_interrupts()
+
+# On a busy machine kafka-python 3.0.12 warns hundreds of times in a test that one of its tasks ran for over 0.1 s. The
+# report of a failed test would be these lines.
+logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)
 
 HERE = Path(__file__).parent
 

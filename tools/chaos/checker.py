@@ -18,6 +18,10 @@ SETTLE_S = scaled_s(30.0)
 """After all faults are undone the group comes to rest within this: a session for those that are gone, 13 s for the last
 rebalance that moved replicas may ask for, two rounds of each; what is left is for a busy machine."""
 
+STARTED_S = 600.0
+"""The members have begun their work within this: a guard against hanging, since how long so many processes take to
+start is a matter of the machine."""
+
 QUIET_S = SESSION_S + scaled_s(2.0)
 """A group that has come to rest must be seen at rest for so long: whoever is still taken for a member would have been
 put out meanwhile."""
@@ -121,7 +125,7 @@ def unsettled(history: History) -> Iterator[str]:
     """
     starts = [each.began for each in history.of(Played) if each.event.kind is Kind.MEMBER_START]
     faults = [each.began for each in history.of(Played) if each.event.kind is not Kind.MEMBER_START]
-    if starts and faults and min(faults) - min(starts) > SETTLE_S:
+    if starts and faults and min(faults) - min(starts) > STARTED_S:
         yield f"the members took {min(faults) - min(starts):.1f} s to begin their work"
     calm = history.of(Calm)
     if not calm:

@@ -13,7 +13,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.docker.cluster import DockerCluster
 from tests.helpers.machine_speed import scaled_s
 
-from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettled
+from .checker import QUIET_S, SETTLE_S, STARTED_S, Violation, check, lost_records, unsettled
 from .fault_injector import FaultInjector
 from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
 from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
@@ -26,7 +26,6 @@ from .traffic import journaled_traffic
 
 GROUP = "chaos"
 
-_STARTED_S = 600.0
 _UNDONE_S = 600.0
 _DRAINED_S = SETTLE_S + QUIET_S + scaled_s(15.0)
 _LIFE_S = 1800.0
@@ -93,7 +92,7 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
         injector = FaultInjector(cluster, processes, operator, journal)
         with journaled_traffic(cluster.bootstrap, list(TOPICS), journal):
             injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
-            _wait(lambda: _all_have_something(directory), _STARTED_S)
+            _wait(lambda: _all_have_something(directory), STARTED_S)
             injector.play(events)
             cluster.wait_ready()
             _wait(lambda: operator.idle, _UNDONE_S)

@@ -15,7 +15,7 @@ from rackassign.model import TopicPartition
 from tests.helpers.machine_speed import machine_factor, scaled_s
 from tools.chaos.checker import QUIET_S as CHECKED_QUIET_S
 from tools.chaos.checker import SETTLE_S as CHECKED_SETTLE_S
-from tools.chaos.checker import Violation
+from tools.chaos.checker import STARTED_S, Violation
 from tools.chaos.checker import check as check_times
 from tools.chaos.history import (
     LOST,
@@ -275,7 +275,7 @@ def test_a_rebalance_that_changes_nothing_is_explained_by_a_broker_and_by_nothin
 
 def test_a_group_that_takes_too_long_to_begin_is_found() -> None:
     assert rules(with_notes(played(5, Kind.BROKER_KILL, "1"))) == []
-    assert rules(with_notes(played(2 + SETTLE_S, Kind.BROKER_KILL, "1"))) == ["unsettled"]
+    assert rules(with_notes(played(2 + STARTED_S, Kind.BROKER_KILL, "1"))) == ["unsettled"]
 
 
 def test_a_member_that_is_put_out_for_no_reason_is_found() -> None:
