@@ -248,7 +248,7 @@ def _check_sets(copartition: Sequence[Sequence[str]]) -> None:
         if len(topics) < _LEAST_TOPICS:
             raise InputError(f"copartition[{i}]", f"expected two topics or more, got {short_repr(topics)}")
         for j, topic in enumerate(topics):
-            if not isinstance(topic, str):
+            if topic == "" or not isinstance(topic, str):
                 raise InputError(f"copartition[{i}][{j}]", f"expected a topic, got {short_repr(topic)}")
             if topic in known:
                 raise InputError(f"copartition[{i}][{j}]", f"{short_repr(topic)} is listed twice")

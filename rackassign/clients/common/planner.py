@@ -6,7 +6,7 @@ It uses nothing of the client library, so that a client may run the plan on anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
@@ -140,12 +140,12 @@ class OptimalPlanner:
         elif weight_tolerance is not None:
             raise ConfigError("weight_tolerance is a tolerance of sums of weights: it cannot be used without weights")
         self._weights = WeightSource(member, weights)
-        self._costs = {} if costs is None else costs
         try:
+            self._costs = _cost_rows(costs)
             self.copartition = _sets(copartition)
             self._with(_EMPTY_GROUP, self._weights.constant())
-        except (InputError, AttributeError, TypeError, OverflowError) as error:
-            raise ConfigError(f"this option is not valid: {error}") from None
+        except InputError as error:
+            raise ConfigError(str(error)) from None
 
     def load(self) -> None:
         """Import the strategies."""
@@ -203,8 +203,7 @@ class OptimalPlanner:
 
     def _with(self, group: Group, weights: Mapping[str, tuple[float, ...]]) -> Group:
         """Return a group with costs, weights and co-partitioned topics, validated."""
-        costs = {rack: dict(row) for rack, row in self._costs.items()}
-        return replace(group, costs=costs, weights=weights, copartition=self.copartition)
+        return replace(group, costs=self._costs, weights=weights, copartition=self.copartition)
 
 
 def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) -> LeaderAssignment:
@@ -216,8 +215,35 @@ def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) 
 _EMPTY_GROUP = Group(Topology((), {}), ())
 
 
-def _sets(copartition: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return sets of co-partitioned topics, in alphabetical order; the group checks all but that they are lists."""
-    if isinstance(copartition, str) or any(isinstance(topics, str) for topics in copartition):
-        raise ConfigError(f"copartition: expected lists of topics, got {short_repr(copartition)}")
-    return tuple(tuple(sorted(topics, key=str)) for topics in copartition)
+def _cost_rows(costs: object) -> dict[str, dict[str, float]]:
+    """Return costs as a group has them; the group checks the numbers.
+
+    Raises:
+        InputError: They are not mappings from racks to mappings.
+    """
+    if costs is None:
+        return {}
+    if not isinstance(costs, Mapping):
+        raise InputError("costs", f"expected costs by rack, got {short_repr(costs)}")
+    for rack, row in costs.items():
+        if not isinstance(row, Mapping):
+            raise InputError(f"costs.{rack}", f"expected a cost for each rack, got {short_repr(row)}")
+        for name in (rack, *row):
+            if not isinstance(name, str):
+                raise InputError("costs", f"expected names of racks, got {short_repr(name)}")
+    return {rack: dict(row) for rack, row in costs.items()}
+
+
+def _sets(copartition: object) -> tuple[tuple[str, ...], ...]:
+    """Return sets of co-partitioned topics, in alphabetical order; the group checks the topics.
+
+    Raises:
+        InputError: They are not lists of lists.
+    """
+    if isinstance(copartition, (str, bytes, Mapping)) or not isinstance(copartition, Iterable):
+        raise InputError("copartition", f"expected lists of topics, got {short_repr(copartition)}")
+    sets = tuple(copartition)
+    for number, topics in enumerate(sets):
+        if isinstance(topics, (str, bytes, Mapping)) or not isinstance(topics, Iterable):
+            raise InputError(f"copartition[{number}]", f"expected a list of topics, got {short_repr(topics)}")
+    return tuple(tuple(sorted(topics, key=str)) for topics in sets)

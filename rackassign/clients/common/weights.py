@@ -8,14 +8,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.errors import InputError
 from rackassign.model import Group
+from rackassign.util.text import short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
@@ -60,11 +62,11 @@ class WeightSource:
         """Return weights that do not change; none of a function or a weigher.
 
         Raises:
-            InputError, AttributeError, TypeError: They are no weights.
+            InputError: They are no weights.
         """
         option = self._option
         if isinstance(option, type):
-            raise TypeError(f"weights: {option.__name__} is a class, pass an instance of it")
+            raise InputError("weights", f"{option.__name__} is a class, pass an instance of it")
         return {} if option is None or callable(option) or isinstance(option, Weigher) else _rows(option)
 
     def of_group(self, group: Group) -> dict[str, tuple[float, ...]]:
@@ -129,12 +131,30 @@ def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
     return {topic: tuple(row) for topic, row in weights.items()}
 
 
-def _rows(weights: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Return weights as a group has them."""
+def _rows(weights: object) -> dict[str, tuple[float, ...]]:
+    """Return weights as a group has them; the group checks the numbers.
+
+    Raises:
+        InputError: They are not lists by topic.
+    """
+    if not isinstance(weights, Mapping):
+        expected = "expected lists of numbers by topic, a function that returns them, or a weigher"
+        raise InputError("weights", f"{expected}, got {short_repr(weights)}")
     rows: dict[str, tuple[float, ...]] = {}
     for topic, row in weights.items():
-        if isinstance(row, (Mapping, str)):
-            raise InputError(f"weights.{topic}", "expected a list, got a mapping")
-        # All numeric types are accepted, numpy's too; the group rejects everything else.
-        rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
+        if not isinstance(topic, str):
+            raise InputError("weights", f"expected topics, got {short_repr(topic)}")
+        if isinstance(row, (Mapping, str, bytes)) or not isinstance(row, Iterable):
+            raise InputError(f"weights.{topic}", f"expected a list of numbers, got {short_repr(row)}")
+        rows[topic] = tuple(map(_number, row))
     return rows
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401 - whatever a user's list has
+    """Return a number of any type as a float, numpy's too, and anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -14,6 +14,7 @@ from kafka.util import WeakMethod
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
+from rackassign.monitoring.byte_rates import ByteRates
 from rackassign.solver.min_cost_flow import SolverError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 from tests.helpers.fakes.kafka_python import (
@@ -50,11 +51,18 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ({"max_skew": -1}, "max_skew must be an integer, 0 or more, got -1"),
         ({"max_skew": 1.5}, "max_skew must be an integer, 0 or more, got 1.5"),
         ({"costs": {"a": {"b": -1}}}, r"costs.a.b: expected a finite number, 0 or more, got -1"),
-        ({"costs": {"a": 7}}, "this option is not valid"),
+        ({"costs": 7}, "costs: expected costs by rack, got 7"),
+        ({"costs": {"a": 7}}, "costs.a: expected a cost for each rack, got 7"),
+        ({"costs": {1: {"b": 2}}}, "costs: expected names of racks, got 1"),
+        ({"costs": {"a": {2: 2}}}, "costs: expected names of racks, got 2"),
         ({"weights": {"t": [1, "x"]}}, r"weights.t\[1\]: expected a number"),
-        ({"weights": 7}, "this option is not valid"),
-        ({"weights": {"t": {0: 1.0}}}, "weights.t: expected a list, got a mapping"),
-        ({"weights": {"t": [10**400]}}, "this option is not valid"),
+        ({"weights": 7}, "weights: expected lists of numbers by topic, a function .*, or a weigher, got 7"),
+        ({"weights": ByteRates}, "weights: ByteRates is a class, pass an instance of it"),
+        ({"weights": {("t", 0): 1.0}}, "weights: expected topics, got"),
+        ({"weights": {"t": 1.0}}, "weights.t: expected a list of numbers, got 1.0"),
+        ({"weights": {"t": "12"}}, 'weights.t: expected a list of numbers, got "12"'),
+        ({"weights": {"t": {0: 1.0}}}, "weights.t: expected a list of numbers, got an object of 1"),
+        ({"weights": {"t": [10**400]}}, r"weights.t\[0\]: expected a finite number"),
         ({"costs": {"a": {"b": 10**400}}}, "costs.a.b: expected a finite number"),
         ({"weights": {"t": [1.0]}, "max_skew": 1}, "max_skew counts partitions"),
         ({"weights": {"t": [1.0]}, "balance": "topic"}, "counts partitions: it cannot be used together with weights"),
@@ -65,8 +73,11 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ),
         ({"balance": "topics"}, 'balance must be one of total, topic, got "topics"'),
         ({"balance": "topic", "max_skew": 1}, 'cannot be used together with balance="topic"'),
-        ({"copartition": ["orders"]}, "copartition: expected lists of topics"),
-        ({"copartition": 7}, "this option is not valid"),
+        ({"copartition": ["orders", "payments"]}, r'copartition\[0\]: expected a list of topics, got "orders"'),
+        ({"copartition": "orders"}, 'copartition: expected lists of topics, got "orders"'),
+        ({"copartition": 7}, "copartition: expected lists of topics, got 7"),
+        ({"copartition": None}, "copartition: expected lists of topics, got null"),
+        ({"copartition": [["orders", ""]]}, r'copartition\[0\]\[0\]: expected a topic, got ""'),
         ({"copartition": [["orders"]]}, r"copartition\[0\]: expected two topics or more"),
         ({"copartition": [["a", "b"], ["b", "c"]]}, r'copartition\[1\]\[0\]: "b" is listed twice'),
         ({"copartition": [["a", 7]]}, "expected a topic, got 7"),
