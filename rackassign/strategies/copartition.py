@@ -17,7 +17,7 @@ from itertools import zip_longest
 
 from rackassign.model import Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
-from rackassign.util.text import join_first
+from rackassign.util.text import counted, join_first
 
 _NAMED = 3
 
@@ -115,12 +115,18 @@ class MergedGroup:
 
 def exceptions(group: Group) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each set that is not kept together, or not as a whole, with the reason for users."""
+    subscribed = frozenset[str]().union(*(member.topics for member in group.members))
     for topics in group.copartition:
         part = _subscribers_of_a_part(group, frozenset(topics))
         sizes = {topic: len(group.topology.topics.get(topic, ())) for topic in topics}
-        if part:
-            who = f"{len(part)} members subscribe to a part of them: {join_first(part, _NAMED)}"
+        # First, since a name that is misspelled makes all members subscribers of a part.
+        missing = [topic for topic in topics if topic not in subscribed]
+        if missing and group.members:
+            who = f"no member subscribes to {', '.join(missing)}"
             yield topics, f"{', '.join(topics)} are not kept together, because {who}"
+        elif part:
+            who = f"{counted(len(part), 'member')} {'subscribes' if len(part) == 1 else 'subscribe'} to a part of them"
+            yield topics, f"{', '.join(topics)} are not kept together, because {who}: {join_first(part, _NAMED)}"
         elif len(set(sizes.values())) > 1:
             counts = ", ".join(f"{topic} {size}" for topic, size in sizes.items())
             rule = "partitions of one number are kept together where they exist"

@@ -106,7 +106,10 @@ def plan(
         (weight_tolerance is not None, "--weight-tolerance"),
     ):
         if used and strategy == "range":
-            raise ConfigError(f"range has no use for {option}: it follows Java's algorithm to the letter")
+            raise ConfigError(
+                f"--strategy range, the default, has no use for {option}: it follows Java's algorithm to the letter."
+                " Use --strategy sticky or --strategy cooperative-sticky"
+            )
 
     def decide(group: Group) -> Plan:
         if weight_tolerance is not None and not group.weights:

@@ -143,10 +143,20 @@ def test_a_unit_is_local_where_all_its_parts_are() -> None:
 def test_a_set_of_which_a_member_reads_a_part_is_not_merged(part: str) -> None:
     group = two_topics(3, Member("m", frozenset(PAIR[0])), Member("n", frozenset({part})))
     assert MergedGroup.of(group).group == replace(group, copartition=())
-    reason = "orders, payments are not kept together, because 1 members subscribe to a part of them: n"
+    reason = "orders, payments are not kept together, because 1 member subscribes to a part of them: n"
     assert list(exceptions(group)) == [(PAIR[0], reason)]
     plan = plan_cooperative(group)
     check_complete(group, plan)
+
+
+@pytest.mark.parametrize(
+    ("subscribed", "missing"), [({"orders"}, "payments"), (set[str](), "orders, payments")], ids=["one", "none"]
+)
+def test_a_topic_that_no_member_subscribes_to_is_named(subscribed: set[str], missing: str) -> None:
+    group = two_topics(3, Member("m", frozenset(subscribed)), Member("n", frozenset(subscribed)))
+    reason = f"orders, payments are not kept together, because no member subscribes to {missing}"
+    assert list(exceptions(group)) == [(PAIR[0], reason)]
+    assert list(exceptions(replace(group, members=()))) == []
 
 
 def check_complete(group: Group, plan: Plan) -> None:
