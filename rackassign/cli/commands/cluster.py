@@ -71,11 +71,11 @@ def up(
         typer.Option("--with-demo-group", help="Run a consumer group that reads across racks, and a producer for it."),
     ] = False,
     kafka_version: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Version of Kafka: 3.9.2, or 3.9 for its last patch release; separated by commas, one for each broker."
         ),
-    ] = "",
+    ] = None,
     name: Name = "default",
     output: Output = "table",
 ) -> int:
@@ -98,7 +98,7 @@ def up(
             config=config,
             progress=show.on_progress,
             first_port=port,
-            kafka_version=_versions(kafka_version),
+            kafka_version=None if kafka_version is None else _versions(kafka_version),
         )
         opened.enter_context(cluster)
         for refused, why in sorted(cluster.refused_ports.items()):
@@ -204,10 +204,10 @@ def _topic(text: str, brokers: int) -> _Topic:
     return _Topic(name, partitions, replicas)
 
 
-def _versions(text: str) -> str | list[str] | None:
-    """Return what `LocalCluster` takes: None for no text, one version, or a list with one for each broker."""
+def _versions(text: str) -> str | list[str]:
+    """Return what `LocalCluster` takes: one version, or a list with one for each broker."""
     versions = [version.strip() for version in text.split(",")]
-    return versions if len(versions) > 1 else versions[0] or None
+    return versions if len(versions) > 1 else versions[0]
 
 
 def _create(cluster: LocalCluster, topics: Sequence[_Topic]) -> None:

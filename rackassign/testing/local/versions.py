@@ -17,10 +17,13 @@ def resolve_version(version: str | None) -> str:
     """Return the full version of a version: "3.9" is its last patch release, and None the default.
 
     Raises:
-        ConfigError: There is no such version; the message names those that exist.
+        ConfigError: There is no such version, and the message names those that exist; or it is no string. The number
+            4.10 would be 4.1.
     """
     if version is None:
         return KAFKA_VERSION
+    if not isinstance(version, str):
+        raise ConfigError(f'kafka_version: expected a string, such as "3.9", got {version!r}')
     matching = [known for known in VERSIONS if version in {known, known.rpartition(".")[0]}]
     if not matching:
         names = ", ".join(VERSIONS)
@@ -43,7 +46,7 @@ def broker_versions(versions: str | Sequence[str] | None, brokers: int) -> tuple
     Raises:
         ConfigError: There is no such version, or the list has another length.
     """
-    if versions is None or isinstance(versions, str):
+    if versions is None or isinstance(versions, str) or not isinstance(versions, Sequence):
         return (resolve_version(versions),) * brokers
     if len(versions) != brokers:
         raise ConfigError(f"kafka_version: expected a version or a list of {brokers}, one a broker, got {versions!r}")

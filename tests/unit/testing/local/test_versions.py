@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rackassign.errors import ConfigError
@@ -23,6 +25,13 @@ def test_unknown_versions_are_refused_with_those_that_exist(version: str) -> Non
         LocalCluster(["a"], kafka_version=version)
     assert "\n" not in str(caught.value)
     assert repr(version) in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [3.9, 4, ["3.9", 4.1]])
+def test_a_number_is_no_version(version: Any) -> None:
+    # 4.10 and 4.1 would be the same.
+    with pytest.raises(ConfigError, match=r'expected a string, such as "3\.9", got [34]'):
+        LocalCluster(["a", "b"], kafka_version=version)
 
 
 def test_versions_are_in_order_and_contain_the_default() -> None:
