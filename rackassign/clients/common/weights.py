@@ -79,7 +79,9 @@ class WeightSource:
         if weights is None:
             self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
             return presumed_weights(group)
-        return _rows({topic: row for topic, row in weights.items() if topic in group.topology.topics})
+        if isinstance(weights, Mapping):
+            weights = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
+        return _rows(weights)
 
     def on_assigned(self, *, leads: bool) -> None:
         """Pause the weigher of a member that does not lead its group any more; raises what the weigher raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +273,27 @@ def test_weights_that_raise_cost_the_weights_and_one_warning(warnings: pytest.Lo
         assert sorted(map(len, answer.values())) == [1, 2]
     assert len(calls) == 2
     assert len([record for record in warnings.records if "weights are not available" in record.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ([1, 2, 3], "weights: expected lists of numbers by topic, .* got an array of 3"),
+        ({"t": 5}, "weights.t: expected a list of numbers, got 5"),
+        ({"t": [1, float("nan"), 1]}, r"weights.t\[1\]: expected a finite number, 0 or more, got NaN"),
+        ({"t": [1, -1, 1]}, r"weights.t\[1\]: expected a finite number, 0 or more, got -1"),
+    ],
+)
+def test_weights_of_a_function_that_are_no_weights_are_named_once(
+    answer: Any, reason: str, warnings: pytest.LogCaptureFixture
+) -> None:
+    assignor = RackAwareStickyAssignor(rack="a", weights=lambda: answer)
+    for _ in range(2):
+        given = given_out(assignor.assign(THREE_RACKS, [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="c")]))
+        assert sorted(map(len, given.values())) == [1, 2]
+    (record,) = [record for record in warnings.records if "weights are not available" in record.message]
+    assert record.exc_info is not None
+    assert re.search(reason, str(record.exc_info[1]))
 
 
 @pytest.mark.parametrize("weights", [{"t": [5.0, 1, 1], "u": [9]}, lambda: {"t": (5.0, 1.0, 1.0)}])
