@@ -16,6 +16,7 @@ from kafka import KafkaAdminClient
 
 from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.local import cluster as local_cluster
 from rackassign.testing.readiness import alive_brokers
 from tests.helpers.processes import DEADLINE_S, alive, eventually
 
@@ -112,6 +113,19 @@ def test_a_killed_broker_comes_back_as_it_was(cluster: LocalCluster) -> None:
     assert cluster.pids[1] != pid
     assert seen_by(cluster, 1) == {1, 2, 3}
     assert len(leaders(cluster, "kept")) == 1
+
+
+@pytest.mark.long
+def test_a_broker_that_does_not_shut_down_in_time_is_killed_with_a_warning(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(local_cluster, "_STOP_TIMEOUT_S", 0.0)
+    pid = cluster.pids[3]
+    cluster.stop(3)
+    assert not alive(pid)
+    assert [record.message for record in caplog.records if record.name == local_cluster.__name__] == [
+        "broker 3 has not shut down within 0 s, and is killed"
+    ]
 
 
 def test_a_stopped_rack_hands_over_and_comes_back(cluster: LocalCluster) -> None:

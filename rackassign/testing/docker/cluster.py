@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rackassign.errors import ClusterError
-from rackassign.testing.cluster import Broker, Cluster
+from rackassign.testing.cluster import READY_TIMEOUT_S, Broker, Cluster
 from rackassign.testing.docker.cleanup import sweep
 from rackassign.testing.docker.config import check_docker, environment
 from rackassign.testing.docker.engine import engine_errors, find_image
@@ -19,8 +19,6 @@ from rackassign.testing.local.broker_config import HOST, new_uuid
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 __all__ = ["DockerCluster", "find_image", "sweep"]
-
-START_TIMEOUT_S = 180.0
 
 _LOG_LINES = 30
 _STOP_TIMEOUT_S = 30
@@ -55,7 +53,7 @@ class DockerCluster(Cluster):
         config: Mapping[str, str | None] | None = None,
         listeners: Mapping[str, str] | None = None,
         image: str | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
+        start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {})

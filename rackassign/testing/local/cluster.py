@@ -256,6 +256,8 @@ class LocalCluster(Cluster):
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGTERM)
         if not self._require_supervisor().wait_exit([str(broker.id) for broker in brokers], _STOP_TIMEOUT_S):
+            late = ", ".join(str(broker.id) for broker in brokers if self._runs(broker))
+            _log.warning("broker %s has not shut down within %g s, and is killed", late, _STOP_TIMEOUT_S)
             self._kill(brokers)
 
     def _kill(self, brokers: Sequence[Broker]) -> None:
