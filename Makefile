@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 INSTALL := -m pip --disable-pip-version-check --quiet install --no-compile
 SPARK40 := .venv-spark40
 QUIX := .venv-quix
-# Tests start some hundred processes of Python. Where the environment says so, each of them would compile all modules
-# that it imports: half of the time of such tests.
+# Tests start hundreds of processes of Python. With this variable set, each of them would compile all modules that it
+# imports, which is half of the time of such tests.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
