@@ -11,12 +11,14 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.rack_group import RackGroup, at_rest
 from tests.helpers.kafka.scenarios import SOON, WATCHER, Naive
+from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -114,10 +116,13 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
     undone: bool,  # noqa: FBT001
 ) -> None:
     """The leader happens to refresh its metadata, which it keeps for five minutes, in the middle of a reassignment."""
+    default = RackChangePolicy()
+    # The second half must follow within that time, which on a busy machine it does not.
+    policy = RackChangePolicy(scaled_s(default.min_change_duration_s), scaled_s(default.min_interval_s))
     replicas = [[1], [2], [3]] * 4
     with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1", "c1"):
-            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0])]
+            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=policy)]
             group.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
         before = group.settle()
         assert group.local(before) == 12
