@@ -49,7 +49,7 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 	@exec $(BIN)/rackassign demo
 
 .PHONY: pipeline
-pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the saving that the audit predicts, compared with the one measured
+pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
 # Three at a time: part of it is waiting. Each has a cluster of its own.
