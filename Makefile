@@ -30,7 +30,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(BIN)/python $(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
-# Spark's own Kafka source works with no later Spark.
+# The oldest Spark that is supported, with which the figures beside Spark's own Kafka source were measured.
 $(SPARK40)/dev.stamp: pyproject.toml
 	@echo "Making a virtual environment with Spark 4.0 in $(SPARK40)"
 	@$(PYTHON) -m venv $(SPARK40)
