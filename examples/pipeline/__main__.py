@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -24,6 +25,7 @@ from examples.pipeline.savings import bad_records, savings
 from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
 from rackassign.errors import RackassignError
 from rackassign.monitoring import Price
+from rackassign.racks import RACK_VARIABLE
 from rackassign.spark import doctor
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.spark import SparkCluster, check_java, session
@@ -75,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _say(f"Two groups read, {options.seconds:.0f} s as they are and {options.seconds:.0f} s with rackassign")
         bad = traffic(names, options.seconds)
         _say(f"Published what they read, and {bad} bad messages; starting Spark")
+        if options.local:
+            os.environ[RACK_VARIABLE] = RACKS[0]
         master = "local[2]" if options.local else running.enter_context(SparkCluster(RACKS)).master
         spark = running.enter_context(session(master))
         seen = doctor(spark, cluster.bootstrap, names.counters)
