@@ -33,7 +33,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(BIN)/python $(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
-# Spark's own Kafka source works with no later Spark.
+# The oldest Spark that is supported, with which the figures beside Spark's own Kafka source were measured.
 $(SPARK40)/dev.stamp: pyproject.toml
 	@echo "Making a virtual environment with Spark 4.0 in $(SPARK40)"
 	@$(PYTHON) -m venv $(SPARK40)
@@ -52,7 +52,7 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 	@exec $(BIN)/rackassign demo
 
 .PHONY: pipeline
-pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the saving that the audit predicts, compared with the one measured
+pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
 # Three at a time: part of it is waiting. Each has a cluster of its own.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING
 from examples.pipeline import page
 from examples.pipeline.groups import RACKS
 from examples.pipeline.page import Saving
-from examples.pipeline.readings import read_all
+from examples.pipeline.readings import WINDOW_SCHEMA, WINDOWS, read_all
+from examples.pipeline.results import CONFIG, ResultTopic
 from examples.pipeline.savings import bad_records, savings
 from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
 from rackassign.errors import RackassignError
 from rackassign.monitoring import Price
+from rackassign.racks import RACK_VARIABLE
 from rackassign.spark import doctor
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.spark import SparkCluster, check_java, session
@@ -36,15 +39,22 @@ _MARK = ".pipeline"
 
 def evaluate(spark: SparkSession, names: Names) -> tuple[Path, list[Saving]]:
     """Run both jobs and write the page; return where it is, and what is on it."""
-    read_all(spark, names.bootstrap, names.counters, names.folder)
+    read_all(spark, names.counters, ResultTopic(names.bootstrap, names.results), names.folder)
     found = savings(spark, names.folder, names.folder / FLEET, Price())
     file = names.folder / "page.html"
     file.write_text(page.page(found, bad_records(spark, names.folder)), "utf-8")
     return file, found
 
 
+def windows_kept(spark: SparkSession, names: Names) -> tuple[int, int]:
+    """Return how many windows are in Parquet, and how many of them are in the topic with the same figures."""
+    sent = ResultTopic(names.bootstrap, names.results).read(spark, WINDOW_SCHEMA)
+    kept = spark.read.parquet(str(names.folder / WINDOWS)).select(*sent.columns)
+    return kept.count(), kept.intersect(sent).count()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run all of it and print the page and the two figures."""
+    """Run all of it, and print the path of the page and its figures."""
     parser = argparse.ArgumentParser(prog="pipeline", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/pipeline"), help="folder for the results, made anew")
     parser.add_argument("--seconds", type=float, default=20, help="of traffic, before and after")
@@ -60,19 +70,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ExitStack() as running:
         _say("Starting three brokers in racks a, b and c")
         cluster = running.enter_context(LocalCluster(RACKS))
-        names = Names(cluster.bootstrap, "orders", "rackassign.locality", folder)
+        names = Names(cluster.bootstrap, "orders", "rackassign.locality", "rackassign.windows", folder)
         create_topic(cluster.bootstrap, names.topic, REPLICAS)
         create_topic(cluster.bootstrap, names.counters, REPLICAS[:3])
+        create_topic(cluster.bootstrap, names.results, REPLICAS[:3], config=CONFIG)
         _say(f"Two groups read, {options.seconds:.0f} s as they are and {options.seconds:.0f} s with rackassign")
         bad = traffic(names, options.seconds)
         _say(f"Published what they read, and {bad} bad messages; starting Spark")
+        if options.local:
+            os.environ[RACK_VARIABLE] = RACKS[0]
         master = "local[2]" if options.local else running.enter_context(SparkCluster(RACKS)).master
         spark = running.enter_context(session(master))
         seen = doctor(spark, cluster.bootstrap, names.counters)
         _say(f"Executors stand in racks {', '.join(sorted(str(each.rack) for each in seen.executors))}; two jobs")
         file, found = evaluate(spark, names)
+        kept, sent = windows_kept(spark, names)
+    before, after = page.costs(found)
     predicted, measured = page.headline(found)
-    print(f"{file}\nsaving in a month: predicted {predicted}, measured {measured}")
+    print(
+        f"{file}\n"
+        f"windows: {kept} in Parquet, {sent} of them equal in topic {names.results}\n"
+        f"across racks in a month, measured: {before} before, {after} with rackassign\n"
+        f"saving in a month: predicted {predicted}, measured {measured}"
+    )
 
 
 def make_anew(folder: Path) -> None:

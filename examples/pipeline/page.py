@@ -30,16 +30,18 @@ th:first-child, td:first-child {{ text-align: left; }}
 <body>
 <h1>What rackassign saves</h1>
 <div class="figures">
-<div><b class="figure">{predicted}</b>a month, predicted by the audit</div>
-<div><b class="figure">{measured}</b>a month, measured by the consumers</div>
+<div><b class="figure">{before}</b>a month across racks, measured before</div>
+<div><b class="figure">{after}</b>a month across racks, measured with rackassign</div>
 </div>
+<p>Saving in a month: <b>{predicted}</b> predicted by the audit, <b>{measured}</b> measured by the consumers.</p>
 <div class="wide"><table>
 <tr><th>group</th><th>best strategy</th><th>across racks, predicted</th><th>across racks, measured</th>
-<th>read locally</th><th>saving, predicted</th><th>saving, measured</th></tr>
+<th>read locally</th><th>cost, measured</th><th>saving, predicted</th><th>saving, measured</th></tr>
 {rows}
 </table></div>
-<p>Across racks: bytes a second before and with rackassign. A month has 730 hours;
-{price} USD/GB ({source}). {dead}</p>
+<p>Each arrow leads from the figure before to the one with rackassign. Across racks: bytes a second that came from a
+broker in another rack. Costs and savings are for a month of 730 hours at this rate; {price} USD/GB ({source}).
+{dead}</p>
 </body>
 </html>
 """
@@ -84,6 +86,11 @@ class Saving:
     price: Price
 
     @property
+    def cost(self) -> Sums:
+        """USD a month for what crosses racks, as measured."""
+        return Sums(self.price.monthly(self.measured.before), self.price.monthly(self.measured.after))
+
+    @property
     def predicted_usd(self) -> float:
         """USD a month."""
         return self.price.monthly(self.predicted.less)
@@ -100,6 +107,12 @@ def headline(savings: Sequence[Saving]) -> tuple[str, str]:
     return f"{format_usd(predicted)} USD", f"{format_usd(measured)} USD"
 
 
+def costs(savings: Sequence[Saving]) -> tuple[str, str]:
+    """Return the two figures: what all groups cost, before and after, as measured."""
+    before, after = sum(s.cost.before for s in savings), sum(s.cost.after for s in savings)
+    return f"{format_usd(before)} USD", f"{format_usd(after)} USD"
+
+
 def page(savings: Sequence[Saving], dead: int) -> str:
     """Return the page, as HTML.
 
@@ -108,7 +121,10 @@ def page(savings: Sequence[Saving], dead: int) -> str:
         dead: How many messages could not be used.
     """
     predicted, measured = headline(savings)
+    before, after = costs(savings)
     return _PAGE.format(
+        before=before,
+        after=after,
         predicted=predicted,
         measured=measured,
         rows="\n".join(map(_row, savings)),
@@ -124,6 +140,7 @@ def _row(saving: Saving) -> str:
         saving.strategy,
         *(f"{format_bytes(of.before)}/s → {format_bytes(of.after)}/s" for of in (saving.predicted, saving.measured)),
         f"{saving.local_share.before:.1%} → {saving.local_share.after:.1%}",
+        f"{format_usd(saving.cost.before)} → {format_usd(saving.cost.after)} USD",
         f"{format_bytes(saving.predicted.less)}/s, {format_usd(saving.predicted_usd)} USD",
         f"{format_bytes(saving.measured.less)}/s, {format_usd(saving.measured_usd)} USD",
     )

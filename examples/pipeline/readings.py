@@ -1,4 +1,7 @@
-"""The streaming job: messages of consumers in, windows of what they read and a table of bad records out."""
+"""The streaming job: messages of consumers in, windows of what they read and a table of bad records out.
+
+Windows are written to Parquet and sent to a topic.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.pipeline.counters import SCHEMA
+from examples.pipeline.results import BATCH, ResultTopic
 from rackassign.spark.source.stream import supports_read_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WINDOWS, DEAD = "windows", "dead-letters"
+
+WINDOW_KEY = ("start", "group", "run", "topic", "reader_rack", "source_rack")
+"""The columns that distinguish the windows of a batch."""
+
+WINDOW_SCHEMA = (
+    "start TIMESTAMP, group STRING, run STRING, topic STRING, reader_rack STRING, source_rack STRING, "
+    "bytes BIGINT, records BIGINT, since BIGINT, taken BIGINT"
+)
+"""Windows as Spark reads them; times in milliseconds since 1970, apart from the start."""
 
 _WINDOW = "10 seconds"
 _LATE = "10 minutes"
@@ -23,19 +36,19 @@ _GOOD = """
 """
 
 
-def read_all(spark: SparkSession, bootstrap: str, topic: str, folder: Path, *, per_batch: int = 100) -> None:
+def read_all(spark: SparkSession, topic: str, results: ResultTopic, folder: Path, *, per_batch: int = 100) -> None:
     """Take in all that there is now, and end; the next call goes on from there.
 
     Args:
         spark: The session.
-        bootstrap: Of the cluster.
         topic: Where the consumers publish.
+        results: Where the windows go, on the same cluster.
         folder: Of the tables and of the checkpoint.
         per_batch: At most so many messages in each, from Spark 4.2 on.
     """
     raw = (
         spark.readStream.format("rackassign")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.bootstrap.servers", results.bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .options(**({"maxOffsetsPerTrigger": per_batch} if supports_read_limits() else {}))
@@ -44,7 +57,7 @@ def read_all(spark: SparkSession, bootstrap: str, topic: str, folder: Path, *, p
     )
     query = (
         once(parsed(raw))
-        .writeStream.foreachBatch(partial(keep, folder))
+        .writeStream.foreachBatch(partial(keep, folder, results))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -72,12 +85,22 @@ def once(rows: DataFrame) -> DataFrame:
     return rows.withColumn("which", which).withWatermark("timestamp", _LATE).dropDuplicatesWithinWatermark(["which"])
 
 
-def keep(folder: Path, batch: DataFrame, number: int) -> None:
-    """Write a batch to both tables, to folders of its own, so that a batch that is done again replaces itself."""
+def keep(folder: Path, results: ResultTopic, batch: DataFrame, number: int) -> None:
+    """Write a batch to both tables and its windows to the topic.
+
+    Each table has a folder of its own for each batch, so that a batch that is done again replaces itself. In the topic
+    its records are recognised by their keys.
+    """
     batch.persist()
     try:
-        for table, rows in ((WINDOWS, windows(batch)), (DEAD, dead_letters(batch))):
-            rows.coalesce(1).write.mode("overwrite").parquet(str(folder / table / f"batch={number}"))
+        read = windows(batch).coalesce(1).persist()
+        try:
+            read.write.mode("overwrite").parquet(str(folder / WINDOWS / f"{BATCH}={number}"))
+            results.publish(read, number, WINDOW_KEY)
+        finally:
+            read.unpersist()
+        bad = dead_letters(batch).coalesce(1)
+        bad.write.mode("overwrite").parquet(str(folder / DEAD / f"{BATCH}={number}"))
     finally:
         batch.unpersist()
 

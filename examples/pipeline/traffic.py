@@ -36,6 +36,7 @@ class Names:
         bootstrap: Of the cluster.
         topic: What the groups read; nine partitions.
         counters: Where they publish what they have read.
+        results: Where the streaming job sends its windows.
         folder: For the snapshot, the tables and the page.
         teams: The groups.
     """
@@ -43,6 +44,7 @@ class Names:
     bootstrap: str
     topic: str
     counters: str
+    results: str
     folder: Path
     teams: Sequence[Team] = TEAMS
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
 
-from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.java_regex import compile_java_regex
@@ -27,12 +26,12 @@ from rackassign.spark.splits import OffsetRange, Split
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.testing.topics import create_topic
 from tests.helpers.kafka.spark_harness import (
     Received,
     all_of,
     create_coordinator,
     fill,
+    remade,
     session,
     stream,
     told_in,
@@ -260,7 +259,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
         (task,) = reader.partitions(begin, end)
         assert isinstance(task, SplitPartition)
         assert [split.range.end for split in task.splits] == [300, 300, 300]
-    remade(rack_cluster, topic)
+    remade(rack_cluster, topic, SPREAD)
     fill(rack_cluster, topic, {0: 100, 1: 100, 2: 100})
     wait_until(lambda: set(ends_of(rack_cluster, topic).values()) == {100}, "the new topic's records")
     lost = f"the log of {topic}-0 ends at offset 100, but was read up to 300: records may be lost"
@@ -281,23 +280,6 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     (piece,) = lenient.partitions(now, lenient.latestOffset())
     assert isinstance(piece, SplitPartition)
     assert [(split.range.start, split.range.end) for split in piece.splits] == [(100, 110)]
-
-
-def remade(cluster: Cluster, topic: str) -> None:
-    """Delete a topic and make it again, with nothing in it."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for deleted in admin.delete_topics([topic], operation_timeout=TIMEOUT_S).values():
-        deleted.result(60)
-
-    def made() -> bool:
-        try:
-            create_topic(cluster.bootstrap, topic, SPREAD)
-        except ClusterError:
-            # It is still being deleted.
-            return False
-        return True
-
-    wait_until(made, "the topic can be made again")
 
 
 def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:

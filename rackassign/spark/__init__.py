@@ -4,8 +4,8 @@ Invariants of this package:
 
 * Modules use Spark only where it is necessary. `offsets`, `options`, `option_values`, `client_config`, `java_regex`,
   `splits`, `row_bounds`, `fetch_size`, `expected_locality`, `pull/protocol` and `pull/scheduler` use neither Spark nor
-  a Kafka client. `kafka_clients`, `metadata`, `record_sampling`, `range_reader`, `consumer_pool` and `task_metrics` use
-  confluent-kafka and not Spark. `source`, `barrier` and `diagnosis` use Spark.
+  a Kafka client. `kafka_clients`, `metadata`, `record_sampling`, `range_reader`, `consumer_pool`, `task_metrics` and
+  `batch_reports` use confluent-kafka and not Spark. `source`, `barrier` and `diagnosis` use Spark.
 * Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
   them, because the Python process of a streaming query has ten seconds to connect to the JVM.
 * Options and the JSON of offsets have the names and meanings of the JVM source, so that a query and its checkpoint can
@@ -19,8 +19,9 @@ Invariants of this package:
 from __future__ import annotations
 
 from rackassign.spark.barrier import read_barrier
+from rackassign.spark.batch_reports import BatchTraffic, batch_traffic
 from rackassign.spark.diagnosis import Diagnosis, doctor
 from rackassign.spark.jvm_options import kafka_options
 from rackassign.spark.pull.coordinator import SplitCoordinator as Coordinator
 
-__all__ = ["Coordinator", "Diagnosis", "doctor", "kafka_options", "read_barrier"]
+__all__ = ["BatchTraffic", "Coordinator", "Diagnosis", "batch_traffic", "doctor", "kafka_options", "read_barrier"]

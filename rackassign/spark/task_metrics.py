@@ -11,15 +11,22 @@ import json
 import os
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackassign.spark.splits import Split
+from rackassign.model import TopicPartition
+from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+    from typing_extensions import Self
+
+REPORTS = "*.jsonl"
+"""The names of the files with reports, one for each worker process."""
 
 _INTERVAL_MS = 50
 _MAX_WAIT_S = 5.0
@@ -86,6 +93,57 @@ def metered_properties() -> dict[str, Any]:
     return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": process_meter()}
 
 
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What a task has read of one split.
+
+    Args:
+        range: The range of the split.
+        rack: The rack of the executor; None if it has none.
+        replica_racks: The racks with a replica of the partition.
+        useful: Bytes of the values in the range.
+        received: Received bytes by broker.
+    """
+
+    range: OffsetRange
+    rack: str | None
+    replica_racks: tuple[str, ...]
+    useful: int
+    received: Mapping[int, int]
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Parse a line that `to_json` has written.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+            ValueError: The line is not JSON, or a value is invalid.
+        """
+        found = json.loads(line)
+        return cls(
+            OffsetRange(TopicPartition(found["topic"], found["partition"]), found["start"], found["end"]),
+            found["rack"],
+            tuple(found["replica_racks"]),
+            found["useful"],
+            {int(broker): size for broker, size in found["received"].items()},
+        )
+
+    def to_json(self) -> str:
+        """Return the report as a line of JSON."""
+        line = {
+            "topic": self.range.tp.topic,
+            "partition": self.range.tp.partition,
+            "start": self.range.start,
+            "end": self.range.end,
+            "rack": self.rack,
+            "replica_racks": self.replica_racks,
+            "useful": self.useful,
+            "received": dict(sorted(self.received.items())),
+        }
+        return json.dumps(line)
+
+
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
     """Append a line to the file of this process.
 
@@ -96,17 +154,9 @@ def write_report(directory: str, split: Split, rack: str | None, useful: int, re
         useful: Bytes of the values in the range.
         received: Received bytes by broker.
     """
-    line = {
-        "topic": split.range.tp.topic,
-        "partition": split.range.tp.partition,
-        "start": split.range.start,
-        "end": split.range.end,
-        "rack": rack,
-        "replica_racks": split.racks,
-        "useful": useful,
-        "received": dict(sorted(received.items())),
-    }
+    report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{socket.gethostname()}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
+    with (folder / name).open("a", encoding="utf-8") as file:
+        file.write(report.to_json() + "\n")

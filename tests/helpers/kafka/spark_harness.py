@@ -7,7 +7,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
+from rackassign.testing.topics import create_topic
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 
@@ -176,6 +177,23 @@ def grow(cluster: Cluster, topic: str, partitions: int) -> None:
     finally:
         admin.close()
     known_everywhere(cluster, topic, partitions)
+
+
+def remade(cluster: Cluster, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+    """Delete a topic and make it again, with nothing in it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for deleted in admin.delete_topics([topic], operation_timeout=TIMEOUT_S).values():
+        deleted.result(60)
+
+    def made() -> bool:
+        try:
+            create_topic(cluster.bootstrap, topic, replicas)
+        except ClusterError:
+            # It is still being deleted.
+            return False
+        return True
+
+    wait_until(made, "the topic can be made again")
 
 
 def lose_last_commit(checkpoint: Path) -> int:

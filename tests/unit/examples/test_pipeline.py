@@ -10,7 +10,7 @@ import pytest
 
 from examples.pipeline.__main__ import make_anew
 from examples.pipeline.counters import Counter, Who, increments
-from examples.pipeline.page import Saving, Sums, headline, page
+from examples.pipeline.page import Saving, Sums, costs, headline, page
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
 from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.monitoring import Price
@@ -47,6 +47,16 @@ def test_savings_are_what_no_longer_crosses_racks() -> None:
     assert SAVING.predicted_usd == pytest.approx(2e6 * A_MONTH / 1e9 * 0.02)
     assert SAVING.measured_usd == pytest.approx(1e6 * A_MONTH / 1e9 * 0.02)
     assert headline([SAVING, SAVING]) == ("210 USD", "105 USD")
+
+
+def test_costs_are_of_what_crosses_racks_before_and_after() -> None:
+    assert SAVING.cost.before == pytest.approx(1.5e6 * A_MONTH / 1e9 * 0.02)
+    assert SAVING.cost.after == pytest.approx(0.5e6 * A_MONTH / 1e9 * 0.02)
+    assert costs([SAVING, SAVING]) == ("158 USD", "52.56 USD")
+    shown = page([SAVING, SAVING], 0)
+    assert '<b class="figure">158 USD</b>a month across racks, measured before' in shown
+    assert '<b class="figure">52.56 USD</b>a month across racks, measured with rackassign' in shown
+    assert shown.count("78.84 → 26.28 USD") == 2
 
 
 def test_a_name_stays_a_name_on_the_page() -> None:

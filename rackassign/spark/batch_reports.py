@@ -1,0 +1,200 @@
+"""The traffic of each batch of a stream: the lines of `metricsPath` by batch, joined with Spark's query progress.
+
+Spark passes no metrics of a Python source to its query progress. A progress has the offsets at which a batch starts and
+ends, and a line has the range that a task has read, so each line belongs to one batch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import TopicPartition
+from rackassign.spark.offsets import from_json
+from rackassign.spark.options import Options
+from rackassign.spark.splits import OffsetRange
+from rackassign.spark.task_metrics import REPORTS, SplitReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTraffic:
+    """What the tasks of a batch have read, in bytes. A range that was read again, by a retried task, counts again.
+
+    Args:
+        batch: The number of the batch, `batchId` in its progress.
+        useful: Bytes of the values in the ranges that were read, decompressed.
+        local: Received from brokers in the rack of the executor; as on the wire, with headers and compressed.
+        crossed: Received from brokers in other racks.
+        unknown: Received by an executor without a rack, or from a broker whose rack is not known.
+        stolen: The part of `crossed` of splits without a replica in the rack of the executor. The rest of `crossed` was
+            read from a leader although the rack has a replica.
+        unreported: Offsets of the batch that are in no report. Above 0 the other figures are too small: a task has
+            ended before its report, or reports of some executors are missing.
+    """
+
+    batch: int
+    useful: int = 0
+    local: int = 0
+    crossed: int = 0
+    unknown: int = 0
+    stolen: int = 0
+    unreported: int = 0
+
+    @property
+    def received(self) -> int:
+        """All bytes received, as on the wire."""
+        return self.local + self.crossed + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """The offsets of a batch, from its progress.
+
+    Args:
+        batch: The number of the batch.
+        start: The offset at which each partition starts; none for a partition that is new.
+        end: The offset at which each partition ends.
+    """
+
+    batch: int
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+    @classmethod
+    def of(cls, progress: Any, source: int) -> Self:  # noqa: ANN401 - a dictionary or a class of Spark
+        """Return the offsets in a query progress.
+
+        Args:
+            progress: One of `recentProgress`, `lastProgress`, or the progress of a listener's event.
+            source: The index of the source in its `sources`.
+
+        Raises:
+            ConfigError: The progress has no such source.
+            InputError: The source is not a source of Kafka.
+        """
+        sources = progress["sources"]
+        if not 0 <= source < len(sources):
+            raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
+        return cls(progress["batchId"], *(_offsets(sources[source][name]) for name in ("startOffset", "endOffset")))
+
+    def contains(self, read: OffsetRange) -> bool:
+        """Return whether a range is part of this batch."""
+        return self.start.get(read.tp, 0) <= read.start and read.end <= self.end.get(read.tp, -1)
+
+    def unreported(self, ranges: Iterable[OffsetRange]) -> int:
+        """Return how many offsets of the batch are in none of these ranges.
+
+        Args:
+            ranges: Ranges of this batch. A new partition starts at its first range, because its progress has no start.
+        """
+        by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+        for each in ranges:
+            by_partition.setdefault(each.tp, []).append(each)
+        missing = 0
+        for tp, end in self.end.items():
+            read = sorted(by_partition.get(tp, ()), key=lambda each: each.start)
+            reached = self.start.get(tp, read[0].start if read else end)
+            for each in read:
+                missing += max(0, each.start - reached)
+                reached = max(reached, each.end)
+            missing += max(0, end - reached)
+        return missing
+
+
+def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source: int = 0) -> list[BatchTraffic]:
+    """Return the traffic of each batch of a stream, from the reports in its `metricsPath`.
+
+    The folder must be the same for all executors and this process, and for this query only.
+
+    Args:
+        options: The options of the stream, with `metricsPath`.
+        progress: Progress of batches, as in `query.recentProgress`.
+        source: The index of the source in the progress, for a query with several.
+
+    Raises:
+        ConfigError: An option is invalid, or `metricsPath` is missing.
+        InputError: A progress is of another source, or a line in the folder is not a report.
+        KafkaUnavailableError: The racks of brokers cannot be requested.
+    """
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
+
+    parsed = Options.of(options, "stream")
+    if not parsed.metrics_path:
+        raise ConfigError("metricsPath is missing: expected the folder with the reports of the stream")
+    batches = [BatchOffsets.of(each, source) for each in progress]
+    racks = {broker.id: broker.rack for broker in KafkaMetadata(parsed.client).brokers()}
+    return traffic_of(batches, list(read_reports(Path(parsed.metrics_path))), racks)
+
+
+def read_reports(folder: Path) -> Iterator[SplitReport]:
+    """Yield the reports in a folder, which may not exist yet.
+
+    Raises:
+        InputError: A line is not a report.
+    """
+    for file in sorted(folder.glob(REPORTS)):
+        # The last line may be incomplete, while a task writes it.
+        lines = file.read_text("utf-8").split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            yield _parsed(f"{file}:{number}", line)
+
+
+def traffic_of(
+    batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
+) -> list[BatchTraffic]:
+    """Return the traffic of each batch, in the order of the batches.
+
+    Args:
+        batches: The offsets of the batches.
+        reports: Reports, also of other batches.
+        racks: The rack of each broker; None for a broker without one.
+    """
+    found = []
+    for batch in batches:
+        own = [report for report in reports if batch.contains(report.range)]
+        total: Counter[str] = Counter()
+        for report in own:
+            total["useful"] += report.useful
+            for broker, size in report.received.items():
+                kind = _kind(report.rack, racks.get(broker))
+                total[kind] += size
+                if kind == "crossed" and report.replica_racks and report.rack not in report.replica_racks:
+                    total["stolen"] += size
+        unreported = batch.unreported(report.range for report in own)
+        found.append(BatchTraffic(batch.batch, **total, unreported=unreported))
+    return found
+
+
+def _parsed(place: str, line: str) -> SplitReport:
+    try:
+        return SplitReport.from_json(line)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(place, f"expected a report of metricsPath: {error}") from None
+
+
+def _kind(reader: str | None, broker: str | None) -> str:
+    if reader is None or broker is None:
+        return "unknown"
+    return "local" if reader == broker else "crossed"
+
+
+def _offsets(written: object) -> dict[TopicPartition, int]:
+    """Return the offsets of a progress, which has none at the start of a new query.
+
+    The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed JSON,
+    which is a Python literal, and so is this JSON.
+    """
+    if str(written) in {"None", "null"}:
+        return {}
+    try:
+        return from_json(ast.literal_eval(written) if isinstance(written, str) else written)
+    except (ValueError, SyntaxError):
+        raise InputError("progress", "expected the offsets of a Kafka source; set source") from None
