@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOPBACK = "127.0.0.1"
-_READY_S, _STOP_S, _POLL_INTERVAL_S = 120.0, 20.0, 0.1
+_READY_S, _STOP_S, _POLL_INTERVAL_S = 300.0, 20.0, 0.1
 _CLASS = "org.apache.spark.deploy.{0}.{1}"
 _ADDRESS_ARGUMENTS = ("--host", _LOOPBACK, "--port", "0", "--webui-port", "0")
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
