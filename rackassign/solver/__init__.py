@@ -93,7 +93,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
     if per_topic:
         return _solve_per_topic(problem, order, work)
     balance = compute_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
     )
     try:
         if max_skew:
@@ -104,7 +104,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         return _solve_flow(CompressedProblem.of(problem, balance.allowed), bounds, order, work)
     except SolverError as error:
         # Balance is exact without a flow, but with a skew it is not what comes first.
-        return Solution(greedy(problem, balance), () if max_skew else order[:1], str(error))
+        return Solution(greedy(problem, balance, work.spend), () if max_skew else order[:1], str(error))
 
 
 def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:
@@ -117,7 +117,7 @@ def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Ob
 
 def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: SolveBudget) -> Solution:
     balance = compute_topic_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
     )
     allowed = balance.high > 0
     topics = TopicBounds(balance.low[allowed], balance.high[allowed])
@@ -125,13 +125,15 @@ def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: Solve
     try:
         return _solve_flow(CompressedProblem.of(problem, allowed), bounds, order, work)
     except SolverError as error:
-        return Solution(greedy_per_topic(problem, balance), order[:2], str(error))
+        return Solution(greedy_per_topic(problem, balance, work.spend), order[:2], str(error))
 
 
 def _solve_flow(
     grouped: CompressedProblem, bounds: LoadBounds, order: tuple[Objective, ...], work: SolveBudget
 ) -> Solution:
     result = solve_lexicographic(grouped, bounds, work)
+    if result.note:
+        return Solution(result.assignment(), order[: order.index("moves")], result.note)
     try:
         return Solution(break_ties(result, work).assignment(), order)
     except SolverError as error:

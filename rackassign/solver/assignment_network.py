@@ -10,6 +10,8 @@ If each topic class has bounds of its own, a *share* (topic class, node) takes t
     class ---- stay ----> share -> node -> levels -> sink
       \--> hub --------> /
 
+A share that no stay enters is a single arc from its hub to its node. These are nearly all of them.
+
 All cost is on the arcs out of classes. A hub joins all arcs that lead to the readers of a topic class in one rack. So
 costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs seconds for the
 former and minutes for the latter.
@@ -65,15 +67,19 @@ class _Middle:
     """The layer between hubs and nodes: kinds, or shares.
 
     Args:
+        rows: Number of its rows: all kinds, or the shares that stays enter.
         topic_class: Topic class of each share; None of kinds.
         node: Node of each share; each kind itself.
-        enter: Arcs from hubs.
+        row: Row of each share, or -1; each kind itself.
+        enter: Arcs from hubs. Nodes are the rows after this layer.
         leave: Arcs to nodes.
         stay_head: Row that each stay enters: a share, or else a node.
     """
 
+    rows: int
     topic_class: Ints | None
     node: Ints
+    row: Ints
     enter: Arcs
     leave: Arcs
     stay_head: Ints
@@ -87,13 +93,15 @@ class NetworkLayout:
         network: Network for the solver.
         sticky_arcs: Arcs from classes to nodes or shares.
         hub_arcs: Arcs from classes to hubs.
-        middle_arcs: Arcs from hubs to kinds or shares.
-        node_arcs: Arcs from kinds or shares to nodes.
+        middle_arcs: Arcs from hubs to kinds, or one for each share.
+        node_arcs: Arcs from kinds, or shares with a row, to nodes.
         to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
-        rows: Numbers of classes, hubs, kinds or shares, nodes and sinks.
+        rows: Numbers of classes, hubs, kinds or shares with a row, nodes and sinks.
+        hub_topic_class: Topic class of each hub.
         hub_rack: Rack of each hub.
         share_topic_class: Topic class of each share; None if there are kinds.
         share_node: Node of each share; ordered by topic class, then node.
+        share_row: Row of each share, -1 if it is a single arc.
     """
 
     network: Network
@@ -103,9 +111,11 @@ class NetworkLayout:
     node_arcs: Arcs
     to_sink: Arcs
     rows: tuple[int, ...]
+    hub_topic_class: Ints
     hub_rack: Ints
     share_topic_class: Ints | None
     share_node: Ints
+    share_row: Ints
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
@@ -193,7 +203,7 @@ def build_network(
             2 * (low[node_class][level_node] + step) + 1,
         ),
     )
-    rows = (len(grouped.class_supply), len(hubs), len(middle.node), len(node_class), int(levels))
+    rows = (len(grouped.class_supply), len(hubs), middle.rows, len(node_class), int(levels))
     at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
     at_stay = at_node if topics is None else at_middle
     starts = ((at_class, at_stay), (at_class, at_hub), (at_hub, at_middle), (at_middle, at_node), (at_node, at_sink))
@@ -209,14 +219,18 @@ def build_network(
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    return NetworkLayout(network, *layers, rows, hubs % racks, middle.topic_class, middle.node)
+    return NetworkLayout(
+        network, *layers, rows, hubs // racks, hubs % racks, middle.topic_class, middle.node, middle.row
+    )
 
 
 def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
-    nodes = np.arange(len(grouped.node_kind))
+    nodes, kinds = np.arange(len(grouped.node_kind)), np.arange(len(grouped.kind_rack))
     return _Middle(
+        len(kinds),
         None,
-        np.arange(len(grouped.kind_rack)),
+        kinds,
+        kinds,
         _unbounded_arcs(hub, kind, plenty, 0 * hub),
         _unbounded_arcs(grouped.node_kind, nodes, plenty, 0 * nodes),
         grouped.stay_node,
@@ -231,16 +245,29 @@ def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty:
     topic_class, size = grouped.edge_topic_class[pair], grouped.node_size[node]
     rack = grouped.kind_rack[grouped.node_kind[node]]
     hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + rack)
-    shares = np.arange(len(node))
     nodes = len(node_class)
+    stay = np.searchsorted(
+        topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+    )
+    entered = np.zeros(len(node), bool)
+    entered[stay] = True
+    shares = np.flatnonzero(entered)
+    row = np.where(entered, np.cumsum(entered) - 1, -1)
+    low, high = topics.low[pair] * size, topics.high[pair] * size
     return _Middle(
+        len(shares),
         topic_class,
         node,
-        _unbounded_arcs(hub, shares, plenty, 0 * hub),
-        Arcs(shares, node, topics.low[pair] * size, topics.high[pair] * size, 0 * size),
-        np.searchsorted(
-            topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+        row,
+        Arcs(
+            hub,
+            np.where(entered, row, len(shares) + node),
+            np.where(entered, 0, low),
+            np.where(entered, plenty, high),
+            0 * hub,
         ),
+        Arcs(row[shares], node[shares], low[shares], high[shares], 0 * shares),
+        row[stay],
     )
 
 
@@ -264,6 +291,42 @@ def _ranges(counts: Ints) -> tuple[Ints, Ints]:
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
 
 
+def flow_of(
+    grouped: CompressedProblem, layout: NetworkLayout, kept: Ints, others: tuple[Ints, Ints, Ints] | None = None
+) -> Ints:
+    """Return the flow that given amounts make. That on levels is left out.
+
+    Args:
+        grouped: Problem of the network.
+        layout: The network.
+        kept: Flow of each stay.
+        others: Class, node and size of other amounts.
+    """
+    class_, node, amount = others or (kept[:0], kept[:0], kept[:0])
+    kind, topic_class = grouped.node_kind[node], grouped.class_topic_class[class_]
+    racks, hubs, nodes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.node_kind)
+    key = layout.hub_topic_class * racks + layout.hub_rack
+    hub = np.searchsorted(key, topic_class * racks + grouped.kind_rack[kind])
+    arcs = layout.hub_arcs
+    to_hub = _sums(arcs.tail * hubs + arcs.head, class_ * hubs + hub, amount)
+    if layout.share_topic_class is None:
+        kinds = len(grouped.kind_rack)
+        # Like shares, these arcs are ordered by topic class first.
+        key = layout.hub_topic_class[layout.middle_arcs.tail] * kinds + layout.middle_arcs.head
+        to_middle = _sums(key, topic_class * kinds + kind, amount)
+        to_node = np.bincount(node, amount, nodes)
+    else:
+        to_middle = _sums(layout.share_topic_class * nodes + layout.share_node, topic_class * nodes + node, amount)
+        stays = np.bincount(layout.sticky_arcs.head, kept, len(layout.node_arcs.tail))
+        to_node = to_middle[layout.share_row >= 0] + stays
+    return np.concatenate([kept, to_hub, to_middle, to_node.astype(np.int64), 0 * layout.to_sink.tail])
+
+
+def _sums(keys: Ints, given: Ints, amount: Ints) -> Ints:
+    """Return for each of these ascending keys the sum of the amounts given for it."""
+    return np.bincount(np.searchsorted(keys, given), amount, len(keys)).astype(np.int64)
+
+
 def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
     """Convert flows to the member of each partition.
 
@@ -277,9 +340,9 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = np.flatnonzero(reader < 0)
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
-    pool = layout.middle_arcs.head[_distribute(hub, layout.middle_arcs.tail, to_middle)]
+    pool = _distribute(hub, layout.middle_arcs.tail, to_middle)
     if layout.share_topic_class is None:
-        pool = layout.node_arcs.head[_distribute(pool, layout.node_arcs.tail, to_node)]
+        pool = layout.node_arcs.head[_distribute(layout.middle_arcs.head[pool], layout.node_arcs.tail, to_node)]
     reader[loose] = even.member[_distribute(pool, even.pool, even.amount)]
     return reader
 
@@ -329,9 +392,9 @@ class _EvenSplit:
             loose = np.bincount(layout.node_arcs.head, to_node, len(pool_node)).astype(np.int64)
         else:
             stay_topic_class = grouped.class_topic_class[grouped.stay_class]
-            pool_node = layout.node_arcs.head
+            pool_node = layout.share_node
             pool_topic_class = layout.share_topic_class
-            loose = np.bincount(layout.middle_arcs.head, to_middle, len(pool_node)).astype(np.int64)
+            loose = to_middle
         # What stays of a topic class before the rest of it.
         node = np.concatenate([grouped.stay_node, pool_node])
         sequence = np.lexsort((np.concatenate([stay_topic_class, pool_topic_class]), node))
