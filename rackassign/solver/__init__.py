@@ -6,8 +6,9 @@ Rules of this package:
   rackassign.
 * A result is either proven or marked as not proven. Flows and prices are checked in integers (`min_cost_flow`),
   whatever computed them. A plan is called optimal only if it passed this check.
-* There is always a result. Beyond the budget of steps the result is still balanced, and as sticky and local as
-  assigning one partition at a time makes it (`greedy`). The caller gets the reason.
+* There is always a result. If the budget of steps ends while moves are optimized, balance and cost are optimal and
+  moves are few. If it ends before, the result is still balanced, and as sticky and local as assigning one partition at
+  a time makes it (`greedy`). The caller gets the reason.
 * Equal arrays give equal results, on any machine and in any process, unless a deadline passes meanwhile.
 
 Theory of operation
@@ -26,7 +27,7 @@ Balance can be that of each topic first (`topic_balance`). Then every topic is a
 for each pair of a topic class and a member.
 
 With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`skew`). Weights cannot
-be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_network.expand_flow`
+be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_flow.expand_flow`
 converts flows back into partitions.
 """
 

@@ -34,6 +34,9 @@ from rackassign.solver.types import Bools, Ints
 _POURINGS = 2
 """More of them take longer than the maximum flows that they spare."""
 
+_ARCS_OF_A_POURING = 1_000
+"""How many arcs take as long as distributing one topic class, however few its readers are."""
+
 
 @dataclass(frozen=True, slots=True)
 class BalanceConstraints:
@@ -189,7 +192,7 @@ class ConvexFlow:
             changed = False
             for f in order.tolist():
                 pairs = slice(int(self.first[f]), int(self._end[f]))
-                self._charge(pairs.stop - pairs.start)
+                self._charge(_ARCS_OF_A_POURING + pairs.stop - pairs.start)
                 subscription_classes = self._subscription_class[pairs]
                 others = self.load[subscription_classes] - self.flow[pairs]
                 poured = _fill_limited(
@@ -216,7 +219,7 @@ class ConvexFlow:
         passed_on = np.zeros(len(self._supply), np.int64)
         takers = np.flatnonzero(active[self._subscription_class])
         while True:
-            self._charge(len(self.flow))
+            self._charge(len(self.flow) // 4)
             excess = np.where(active, self.load - brim, 0)
             if not (excess > 0).any():
                 return np.zeros(classes, bool)

@@ -24,14 +24,45 @@ _ARCS_OF_A_STEP = 16
 _ARCS_TESTED = 16
 """How many arcs can be passed over, because their row has not changed, in the time that one that is used takes."""
 
+_PASSES_OF_AN_ARC = 4
+"""How many such passes an arc can be used in, in the time that all work on an arc takes."""
+
+_WORTH_A_CALL = 10_000
+
+_ARCS_OF_A_PASS = 300
+"""How many arcs take as long as the calls of one pass over arrays, however short they are."""
+
+
+class Passes:
+    """The work of passes over arrays, which is charged when it is worth a call.
+
+    Args:
+        charge: Called with the work.
+    """
+
+    def __init__(self, charge: Charge) -> None:
+        self._charge, self._owed = charge, 0
+
+    def add(self, used: int, tested: int) -> None:
+        """Add a pass that used some of the arcs that it tested."""
+        self._owed += _ARCS_OF_A_PASS + used // _PASSES_OF_AN_ARC + tested // _ARCS_TESTED
+        if self._owed > _WORTH_A_CALL:
+            self.end()
+
+    def end(self) -> None:
+        """Charge what has not been charged yet."""
+        self._charge(self._owed)
+        self._owed = 0
+
 
 def depths(tail: Ints, head: Ints, sources: Bools, charge: Charge) -> Ints:
     """Return the number of arcs from the sources to each row, -1 if it cannot be reached."""
     depth = np.where(sources, 0, -1)
     frontier, step, past = sources, 0, 0
+    passes = Passes(charge)
     while frontier.any():
         used = np.flatnonzero(frontier[tail])
-        charge(len(used) // 4 + len(tail) // _ARCS_TESTED)
+        passes.add(len(used), len(tail))
         reached = np.zeros(len(depth), bool)
         reached[head[used]] = True
         frontier = reached & (depth < 0)
@@ -42,6 +73,7 @@ def depths(tail: Ints, head: Ints, sources: Bools, charge: Charge) -> Ints:
             # Most of them end in rows that have been reached.
             open_ = np.flatnonzero(depth[head] < 0)
             tail, head, past = tail[open_], head[open_], 0
+    passes.end()
     return depth
 
 
@@ -60,7 +92,7 @@ def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints
     """
     tail, head = ends
     moved, excess = np.zeros(len(tail), np.int64), excess.copy()
-    charge(len(tail))
+    charge(len(tail) // 4)
     arcs = _arcs_on_paths(ends, depth, excess < 0)
     charge(_ARCS_OF_A_STEP * len(arcs) // 4)
     # Arcs are ordered by the row they leave, and only rows with arcs are looked at.

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, expand_flow, flow_of
+from rackassign.solver.assignment_flow import expand_flow, flow_of
+from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network
 from rackassign.solver.min_cost_flow import (
+    ARCS_PER_STEP,
     BudgetExhaustedError,
     Network,
     SolveBudget,
@@ -32,6 +34,13 @@ from rackassign.solver.types import Ints
 
 TIE_STEPS = 20_000
 """Limit of the steps for ties. It is a part of the budget, because a plan without them is hardly worse."""
+
+
+_PASSES = 15
+"""How many times each arc is looked at for ties, in large networks."""
+
+_ARCS_OF_A_BUILT_ONE = 6
+"""How many arcs can be looked at in the time that one is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     """
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare)
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(small.network.tail))
     network = small.network
     # What members own is nearly a solution, if it is one of an earlier plan.
     owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
@@ -160,6 +170,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     if not len(grouped.current):
         return LexicographicResult(bare, bounds, small, flow, optima)
     layout = bounds.network(grouped)
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
     network = _restricted(optima, layout, grouped)
     last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
     _check(optima, layout, last.flow)
@@ -191,9 +202,12 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
     # Costs that are equal to the other ones are optimal already. What does not depend on the rack cannot change.
     if np.array_equal(cost, tie_cost) or (tie_cost == tie_cost[:, :1]).all():
         return result
+    if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
+        raise BudgetExhaustedError("the group is too large for the last objective")
     reader = result.assignment()
     parts = result.grouped.with_rows(row, cost)
     layout = result.bounds.network(parts)
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
     keeps = reader[parts.current] == problem.owner[parts.current]
     kept = np.bincount(parts.hold_stay[parts.hold_of[keeps]], minlength=len(parts.stay_class))
     others = np.ones(len(reader), bool)

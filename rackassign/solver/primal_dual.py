@@ -19,11 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rackassign.solver.blocking_flow import Charge, blocking_flow, depths
+from rackassign.solver.blocking_flow import Charge, Passes, blocking_flow, depths
 from rackassign.solver.types import Ints
-
-_ARCS_TESTED = 16
-"""How many arcs can be passed over, because their row has not changed, in the time that one that is used takes."""
 
 _FAR = np.iinfo(np.int64).max // 4
 
@@ -100,13 +97,15 @@ class PrimalDual:
         length = np.concatenate([reduced[more], -reduced[less]])
         distance = np.where(self._excess > 0, 0, _FAR)
         changed = self._excess > 0
+        passes = Passes(charge)
         while changed.any():
             used = np.flatnonzero(changed[tail])
-            charge(len(used) // 2 + len(tail) // _ARCS_TESTED)
+            passes.add(2 * len(used), len(tail))
             nearer = distance.copy()
             np.minimum.at(nearer, head[used], distance[tail[used]] + length[used])
             changed = nearer < distance
             distance = nearer
+        passes.end()
         reached = distance < _FAR
         if not (reached & (self._excess < 0)).any():
             return False
