@@ -162,7 +162,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     flow = flow_of(bare, small, grouped.stay_size[:0], owned)
     optima: tuple[_Optimum, ...] = ()
     for objective in [NetworkLayout.cost, NetworkLayout.squares] if bounds.levels else [NetworkLayout.cost]:
-        found = min_cost_flow(network, objective(small), work, flow)
+        found = min_cost_flow(network, objective(small), work, start=flow)
         flow = found.flow
         optimum = _Optimum(objective, int(objective(small) @ flow), bare, small, found.dual)
         network = optimum.restrict(network, small, bare)
@@ -218,7 +218,7 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
     left = own.left
     try:
         network = _restricted(result.optima, layout, parts)
-        found = min_cost_flow(network, layout.tie_cost(parts, tie_cost), own, start)
+        found = min_cost_flow(network, layout.tie_cost(parts, tie_cost), own, start=start)
     finally:
         work.left -= left - own.left
     _check(result.optima, layout, found.flow)
