@@ -8,7 +8,7 @@ are compared on the same steps.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
@@ -17,6 +17,9 @@ RACKS = ("a", "b", "c")
 BROKERS = {broker: RACKS[broker % len(RACKS)] for broker in range(2 * len(RACKS))}
 FEWEST, MOST = 4, 16
 """Members, while all racks are up."""
+
+COPARTITIONED = ("topic0", "topic1", "topic3")
+"""Topics that `keep_together` keeps together."""
 
 RACKLESS = 0.05
 """Of the members that join."""
@@ -33,6 +36,12 @@ class Step:
 
     what: str
     group: Group
+
+
+def keep_together(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the steps with three topics co-partitioned, whose numbers of partitions differ while one of them grows."""
+    for step in steps:
+        yield replace(step, group=replace(step.group, copartition=(COPARTITIONED,)))
 
 
 class Churn:

@@ -51,13 +51,14 @@ class Ours:
 
     Args:
         options: Its options.
+        kind: What tells it from the defaults, for people.
     """
 
-    name = "rackassign cooperative-sticky"
     cooperative = True
 
-    def __init__(self, options: Options | None = None) -> None:
+    def __init__(self, options: Options | None = None, kind: str = "") -> None:
         self._options = options or Options()
+        self.name = f"rackassign cooperative-sticky{kind}"
 
     def assign(self, group: Group) -> Mapping[str, Partitions]:
         """Plan."""

@@ -15,17 +15,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.group_churn import Churn, Step
+from benchmarks.group_churn import Churn, Step, keep_together
 from benchmarks.leaders import Java, KafkaPython, Leader, NoAnswerError, Ours
-from benchmarks.quality import Quality, count, readable
+from benchmarks.quality import Quality, count, readable, unevenness
 from benchmarks.tables import Sheet, show, write_markdown
-from rackassign.model import Group, Member, Partitions
+from rackassign.model import BalanceMode, Group, Member, Partitions
 from rackassign.strategies import Options, plan_cooperative
 from tests.helpers.java.assignor_peer import NoJdkError
 
 STEPS = 500
 SEED = 2026
 MOST_REBALANCES = 10
+
+OPTIONS: tuple[tuple[BalanceMode, bool], ...] = (("topic", False), ("total", True), ("topic", True))
+"""Options that the other assignors lack: what is balanced, and whether there are co-partitioned topics."""
 
 HEADINGS = (
     "assignor",
@@ -57,6 +60,7 @@ class Settled:
         rebalances: It took.
         settled: Whether there was an end to them.
         unowned: Partitions that nobody has after it.
+        less_even: Whether what they own now is less even than it could be.
         answered: Whether the assignor always gave an answer.
     """
 
@@ -68,6 +72,7 @@ class Settled:
     rebalances: int
     settled: bool
     unowned: int
+    less_even: bool
     answered: bool = True
 
 
@@ -110,20 +115,26 @@ class Decay:
         return tuple(f"{value:.2f}" if isinstance(value, float) else str(value) for value in asdict(self).values())
 
 
-def lived_through(leader: Leader, steps: Iterable[Step]) -> list[Settled]:
-    """Let a leader settle one change after the other, each from where the last one ended."""
+def lived_through(leader: Leader, steps: Iterable[Step], options: Options | None = None) -> list[Settled]:
+    """Let a leader settle one change after the other, each from where the last one ended.
+
+    Args:
+        leader: Decides for the group.
+        steps: What happens.
+        options: Of the optimum that each step is held against; the defaults if omitted.
+    """
     done: list[Settled] = []
     owned: Mapping[str, Partitions] = {}
     generation = 0
     for step in steps:
-        settled = settle(leader, step, owned, generation)
+        settled = settle(leader, step, owned, generation, options or Options())
         generation += settled.rebalances
         owned = settled.after
         done.append(settled)
     return done
 
 
-def settle(leader: Leader, step: Step, owned: Mapping[str, Partitions], generation: int) -> Settled:
+def settle(leader: Leader, step: Step, owned: Mapping[str, Partitions], generation: int, options: Options) -> Settled:
     """Rebalance until nobody has to give anything up any more."""
     before = now = owning(step.group, owned, generation)
     moved = rounds = 0
@@ -140,7 +151,8 @@ def settle(leader: Leader, step: Step, owned: Mapping[str, Partitions], generati
         settled = given_up == 0 or not leader.cooperative
         now = owning(step.group, given, generation + rounds)
     after = {member.id: member.owned for member in now.members}
-    plan = plan_cooperative(before, Options())
+    plan = plan_cooperative(before, options)
+    even, best_even = (unevenness(before, given, options.balance) for given in (after, plan.target))
     return Settled(
         what=step.what,
         before=before,
@@ -150,6 +162,7 @@ def settle(leader: Leader, step: Step, owned: Mapping[str, Partitions], generati
         rebalances=rounds,
         settled=settled,
         unowned=readable(before) - count(after),
+        less_even=even > best_even,
         answered=settled or rounds == MOST_REBALANCES,
     )
 
@@ -178,13 +191,18 @@ def summed_up(name: str, done: Sequence[Settled]) -> Decay:
         late=sum(beyond[-fifth:]) / fifth,
         moves=sum(step.quality.moves for step in steps),
         needed=sum(step.best.moves for step in steps),
-        uneven=sum(step.quality.imbalance > step.best.imbalance for step in steps),
+        uneven=sum(step.less_even for step in steps),
         rebalances=sum(step.rebalances for step in steps) / len(steps),
         most=max(step.rebalances for step in steps),
         unsettled=sum(not step.settled and step.answered for step in steps),
         unowned=max(step.unowned for step in steps),
         unanswered=sum(not step.answered for step in steps),
     )
+
+
+def _with_options(balance: BalanceMode, *, together: bool) -> Ours:
+    kind = ', balance="topic"' if balance == "topic" else ""
+    return Ours(Options(balance=balance), kind + (", co-partitioned" if together else ""))
 
 
 def main() -> None:
@@ -215,6 +233,13 @@ def main() -> None:
                 status.update(f"{kind}: {leader.name}")
                 history = Churn(options.seed, mixed=mixed).steps(options.steps)
                 rows.append(summed_up(leader.name, lived_through(leader, history)))
+            # Mixed subscriptions have parts of the co-partitioned topics, which are not kept together then.
+            for balance, together in [option for option in OPTIONS if not (mixed and option[1])]:
+                ours = _with_options(balance, together=together)
+                status.update(f"{kind}: {ours.name}")
+                history = Churn(options.seed, mixed=mixed).steps(options.steps)
+                history = keep_together(history) if together else history
+                rows.append(summed_up(ours.name, lived_through(ours, history, Options(balance=balance))))
             result[kind] = [asdict(row) for row in rows]
             sheets.append(Sheet(f"{options.steps} changes, {kind}{missing}", HEADINGS, [row.row() for row in rows]))
     show(sheets)

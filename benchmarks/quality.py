@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rackassign.locality import Locality, RackSets
-from rackassign.model import Group, Partitions
+from rackassign.model import BalanceMode, Group, Partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,23 @@ class Quality:
         """Whether this one is to be preferred."""
         mine = (self.imbalance, self.cross, self.moves)
         return mine < (other.imbalance, other.cross, other.moves)
+
+
+def unevenness(group: Group, assignment: Mapping[str, Partitions], balance: BalanceMode) -> tuple[int, int]:
+    """Return the sums of the squared counts of each topic (0 if only totals are balanced), and of the squared totals.
+
+    Partitions of one number in a set of co-partitioned topics count once, and the set is one topic.
+    """
+    set_of = {topic: together for together in group.copartition for topic in together}
+    of_topics = totals = 0
+    for owned in assignment.values():
+        units: dict[object, set[int]] = {}
+        for topic, ids in owned.items():
+            units.setdefault(set_of.get(topic, topic), set()).update(ids)
+        counts = [len(ids) for ids in units.values()]
+        of_topics += sum(count * count for count in counts)
+        totals += sum(counts) ** 2
+    return of_topics if balance == "topic" else 0, totals
 
 
 def moves(group: Group, assignment: Mapping[str, Partitions]) -> int:

@@ -6,8 +6,9 @@ Rules of this package:
   rackassign.
 * A result is either proven or marked as not proven. Flows and prices are checked in integers (`min_cost_flow`),
   whatever computed them. A plan is called optimal only if it passed this check.
-* There is always a result. Beyond the budget of steps the result is still balanced, and as sticky and local as
-  assigning one partition at a time makes it (`greedy`). The caller gets the reason.
+* There is always a result. If the budget of steps ends while moves are optimized, balance and cost are optimal and
+  moves are few. If it ends before, the result is still balanced, and as sticky and local as assigning one partition at
+  a time makes it (`greedy`). The caller gets the reason.
 * Equal arrays give equal results, on any machine and in any process, unless a deadline passes meanwhile.
 
 Theory of operation
@@ -26,7 +27,7 @@ Balance can be that of each topic first (`topic_balance`). Then every topic is a
 for each pair of a topic class and a member.
 
 With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`skew`). Weights cannot
-be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_network.expand_flow`
+be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_flow.expand_flow`
 converts flows back into partitions.
 """
 
@@ -93,7 +94,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
     if per_topic:
         return _solve_per_topic(problem, order, work)
     balance = compute_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
     )
     try:
         if max_skew:
@@ -104,7 +105,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         return _solve_flow(CompressedProblem.of(problem, balance.allowed), bounds, order, work)
     except SolverError as error:
         # Balance is exact without a flow, but with a skew it is not what comes first.
-        return Solution(greedy(problem, balance), () if max_skew else order[:1], str(error))
+        return Solution(greedy(problem, balance, work.spend), () if max_skew else order[:1], str(error))
 
 
 def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:
@@ -117,7 +118,7 @@ def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Ob
 
 def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: SolveBudget) -> Solution:
     balance = compute_topic_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
     )
     allowed = balance.high > 0
     topics = TopicBounds(balance.low[allowed], balance.high[allowed])
@@ -125,13 +126,15 @@ def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: Solve
     try:
         return _solve_flow(CompressedProblem.of(problem, allowed), bounds, order, work)
     except SolverError as error:
-        return Solution(greedy_per_topic(problem, balance), order[:2], str(error))
+        return Solution(greedy_per_topic(problem, balance, work.spend), order[:2], str(error))
 
 
 def _solve_flow(
     grouped: CompressedProblem, bounds: LoadBounds, order: tuple[Objective, ...], work: SolveBudget
 ) -> Solution:
     result = solve_lexicographic(grouped, bounds, work)
+    if result.note:
+        return Solution(result.assignment(), order[: order.index("moves")], result.note)
     try:
         return Solution(break_ties(result, work).assignment(), order)
     except SolverError as error:

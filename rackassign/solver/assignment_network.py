@@ -1,4 +1,4 @@
-r"""Network of a compressed problem, and the conversion of its flows to partitions and members.
+r"""Network of a compressed problem.
 
 The arcs, left to right::
 
@@ -9,6 +9,8 @@ If each topic class has bounds of its own, a *share* (topic class, node) takes t
 
     class ---- stay ----> share -> node -> levels -> sink
       \--> hub --------> /
+
+A share that no stay enters is a single arc from its hub to its node. These are nearly all of them.
 
 All cost is on the arcs out of classes. A hub joins all arcs that lead to the readers of a topic class in one rack. So
 costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs seconds for the
@@ -25,7 +27,7 @@ import numpy as np
 
 from rackassign.solver.min_cost_flow import Network
 from rackassign.solver.problem import CompressedProblem, factorize
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.types import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,19 @@ class _Middle:
     """The layer between hubs and nodes: kinds, or shares.
 
     Args:
+        rows: Number of its rows: all kinds, or the shares that stays enter.
         topic_class: Topic class of each share; None of kinds.
         node: Node of each share; each kind itself.
-        enter: Arcs from hubs.
+        row: Row of each share, or -1; each kind itself.
+        enter: Arcs from hubs. Nodes are the rows after this layer.
         leave: Arcs to nodes.
         stay_head: Row that each stay enters: a share, or else a node.
     """
 
+    rows: int
     topic_class: Ints | None
     node: Ints
+    row: Ints
     enter: Arcs
     leave: Arcs
     stay_head: Ints
@@ -87,13 +93,15 @@ class NetworkLayout:
         network: Network for the solver.
         sticky_arcs: Arcs from classes to nodes or shares.
         hub_arcs: Arcs from classes to hubs.
-        middle_arcs: Arcs from hubs to kinds or shares.
-        node_arcs: Arcs from kinds or shares to nodes.
+        middle_arcs: Arcs from hubs to kinds, or one for each share.
+        node_arcs: Arcs from kinds, or shares with a row, to nodes.
         to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
-        rows: Numbers of classes, hubs, kinds or shares, nodes and sinks.
+        rows: Numbers of classes, hubs, kinds or shares with a row, nodes and sinks.
+        hub_topic_class: Topic class of each hub.
         hub_rack: Rack of each hub.
         share_topic_class: Topic class of each share; None if there are kinds.
         share_node: Node of each share; ordered by topic class, then node.
+        share_row: Row of each share, -1 if it is a single arc.
     """
 
     network: Network
@@ -103,9 +111,11 @@ class NetworkLayout:
     node_arcs: Arcs
     to_sink: Arcs
     rows: tuple[int, ...]
+    hub_topic_class: Ints
     hub_rack: Ints
     share_topic_class: Ints | None
     share_node: Ints
+    share_row: Ints
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
@@ -167,7 +177,7 @@ def build_network(
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
     class_, to_hub = _pairs_of_equals(grouped.class_topic_class, hubs // racks)
     node_class = grouped.kind_subscription_class[grouped.node_kind]
-    step, level_node = _ranges((high - low)[node_class] * levels)
+    step, level_node = ranges((high - low)[node_class] * levels)
     stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
 
     total = int(grouped.class_supply.sum())
@@ -193,7 +203,7 @@ def build_network(
             2 * (low[node_class][level_node] + step) + 1,
         ),
     )
-    rows = (len(grouped.class_supply), len(hubs), len(middle.node), len(node_class), int(levels))
+    rows = (len(grouped.class_supply), len(hubs), middle.rows, len(node_class), int(levels))
     at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
     at_stay = at_node if topics is None else at_middle
     starts = ((at_class, at_stay), (at_class, at_hub), (at_hub, at_middle), (at_middle, at_node), (at_node, at_sink))
@@ -209,14 +219,18 @@ def build_network(
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    return NetworkLayout(network, *layers, rows, hubs % racks, middle.topic_class, middle.node)
+    return NetworkLayout(
+        network, *layers, rows, hubs // racks, hubs % racks, middle.topic_class, middle.node, middle.row
+    )
 
 
 def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
-    nodes = np.arange(len(grouped.node_kind))
+    nodes, kinds = np.arange(len(grouped.node_kind)), np.arange(len(grouped.kind_rack))
     return _Middle(
+        len(kinds),
         None,
-        np.arange(len(grouped.kind_rack)),
+        kinds,
+        kinds,
         _unbounded_arcs(hub, kind, plenty, 0 * hub),
         _unbounded_arcs(grouped.node_kind, nodes, plenty, 0 * nodes),
         grouped.stay_node,
@@ -226,21 +240,37 @@ def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _M
 def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty: int) -> _Middle:
     node_class = grouped.kind_subscription_class[grouped.node_kind]
     pair, node = _pairs_of_equals(grouped.edge_subscription_class, node_class)
-    order = np.lexsort((node, grouped.edge_topic_class[pair]))
-    pair, node = pair[order], node[order]
+    key = grouped.edge_topic_class[pair] * len(node_class) + node
+    # Kinds are in order already, and sorting takes longer than all else here.
+    if (key[1:] < key[:-1]).any():
+        order = np.argsort(key)
+        pair, node = pair[order], node[order]
     topic_class, size = grouped.edge_topic_class[pair], grouped.node_size[node]
     rack = grouped.kind_rack[grouped.node_kind[node]]
     hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + rack)
-    shares = np.arange(len(node))
     nodes = len(node_class)
+    stay = np.searchsorted(
+        topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+    )
+    entered = np.zeros(len(node), bool)
+    entered[stay] = True
+    shares = np.flatnonzero(entered)
+    row = np.where(entered, np.cumsum(entered) - 1, -1)
+    low, high = topics.low[pair] * size, topics.high[pair] * size
     return _Middle(
+        len(shares),
         topic_class,
         node,
-        _unbounded_arcs(hub, shares, plenty, 0 * hub),
-        Arcs(shares, node, topics.low[pair] * size, topics.high[pair] * size, 0 * size),
-        np.searchsorted(
-            topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+        row,
+        Arcs(
+            hub,
+            np.where(entered, row, len(shares) + node),
+            np.where(entered, 0, low),
+            np.where(entered, plenty, high),
+            0 * hub,
         ),
+        Arcs(row[shares], node[shares], low[shares], high[shares], 0 * shares),
+        row[stay],
     )
 
 
@@ -258,129 +288,7 @@ def _pairs_of_equals(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     return at, order[np.repeat(first, count) + step]
 
 
-def _ranges(counts: Ints) -> tuple[Ints, Ints]:
+def ranges(counts: Ints) -> tuple[Ints, Ints]:
     """Return 0, 1, .. up to each count, concatenated, and the index of the count that each belongs to."""
     whose = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
-
-
-def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
-    """Convert flows to the member of each partition.
-
-    A flow may leave open which partitions of a class it means. Each member then gets partitions spread over the whole
-    list, so that the partitions of one topic do not end up together.
-    """
-    stay, to_hub, to_middle, to_node, _ = layout.split(flow)
-    reader = np.full(len(grouped.problem.topic_class), -1)
-    even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
-    kept = _first_of_pools(grouped.hold_of, even.kept)
-    reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
-    loose = np.flatnonzero(reader < 0)
-    hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
-    pool = layout.middle_arcs.head[_distribute(hub, layout.middle_arcs.tail, to_middle)]
-    if layout.share_topic_class is None:
-        pool = layout.node_arcs.head[_distribute(pool, layout.node_arcs.tail, to_node)]
-    reader[loose] = even.member[_distribute(pool, even.pool, even.amount)]
-    return reader
-
-
-def _first_of_pools(pool: Ints, amount: Ints) -> Bools:
-    """Return which items are among the first `amount` of their pool."""
-    order = np.argsort(pool, kind="stable")
-    rank = np.empty(len(pool), np.int64)
-    size = np.bincount(pool, minlength=len(amount))
-    rank[order] = np.arange(len(pool)) - np.repeat(np.cumsum(size) - size, size)
-    return rank < amount[pool]
-
-
-class _EvenSplit:
-    """Distribution of the partitions of nodes among their members, as evenly as possible.
-
-    Each amount is distributed over the members of its node in turn, and the next amount continues after the last member
-    served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of a topic
-    class, if it has shares, are such a sequence.
-
-    Args:
-        grouped: The problem.
-        layout: The network.
-        stay: Flow of each stay.
-        to_middle: Flow to kinds or shares, without what stays.
-        to_node: Flow from these to nodes.
-
-    Attributes:
-        kept: Number of partitions that remain of each hold.
-        pool: Node or share of each pair of one and a member.
-        member: Member of each pair.
-        amount: Number of partitions of the pool that the member gets.
-    """
-
-    def __init__(
-        self, grouped: CompressedProblem, layout: NetworkLayout, stay: Ints, to_middle: Ints, to_node: Ints
-    ) -> None:
-        self._size = grouped.node_size
-        order = np.argsort(grouped.node_of, kind="stable")
-        whose = grouped.node_of[order]
-        rank = np.empty(len(whose), np.int64)
-        rank[order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
-        if layout.share_topic_class is None:
-            stay_topic_class = 0 * grouped.stay_class
-            pool_node = np.arange(len(self._size))
-            pool_topic_class = 0 * pool_node
-            loose = np.bincount(layout.node_arcs.head, to_node, len(pool_node)).astype(np.int64)
-        else:
-            stay_topic_class = grouped.class_topic_class[grouped.stay_class]
-            pool_node = layout.node_arcs.head
-            pool_topic_class = layout.share_topic_class
-            loose = np.bincount(layout.middle_arcs.head, to_middle, len(pool_node)).astype(np.int64)
-        # What stays of a topic class before the rest of it.
-        node = np.concatenate([grouped.stay_node, pool_node])
-        sequence = np.lexsort((np.concatenate([stay_topic_class, pool_topic_class]), node))
-        first = self._first_turns(node[sequence], np.concatenate([stay, loose])[sequence])
-        turn = np.empty(len(first), np.int64)
-        turn[sequence] = first
-        self.kept = self._share(
-            stay[grouped.hold_stay],
-            grouped.stay_node[grouped.hold_stay],
-            turn[grouped.hold_stay],
-            rank[grouped.hold_member],
-        )
-        used = np.flatnonzero(loose)
-        step, at = _ranges(self._size[pool_node[used]])
-        self.pool = used[at]
-        pairs_node = pool_node[self.pool]
-        self.member = order[np.searchsorted(whose, pairs_node) + step]
-        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], step)
-
-    def _first_turns(self, node: Ints, amount: Ints) -> Ints:
-        """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""
-        rest = amount % self._size[node]
-        before = np.cumsum(rest) - rest
-        turns: Ints = before - before[np.searchsorted(node, node, "left")]
-        return turns
-
-    def _share(self, amount: Ints, node: Ints, turn: Ints, rank: Ints) -> Ints:
-        """Return the part of an amount that the member of this rank in its node gets."""
-        whole, rest = np.divmod(amount, self._size[node])
-        shares: Ints = whole + ((rank - turn) % self._size[node] < rest)
-        return shares
-
-
-def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
-    """Distribute items over arcs.
-
-    Args:
-        pool: Pool of each item.
-        tail: Pool of each arc.
-        amount: Number of items that each arc takes from its pool. The amounts add up to the pools' sizes.
-
-    Returns:
-        The arc of each item. The items of an arc are spread evenly over its pool.
-    """
-    used = np.flatnonzero(amount)
-    step, whose = _ranges(amount[used])
-    arc = used[whose]
-    position = (2 * step + 1) / (2 * amount[arc])
-    slots = arc[np.lexsort((arc, position, tail[arc]))]
-    dealt = np.empty(len(pool), np.int64)
-    dealt[np.argsort(pool, kind="stable")] = slots
-    return dealt

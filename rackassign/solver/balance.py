@@ -15,8 +15,8 @@ the lowest ceiling among its readers. Conversely, every assignment that satisfie
 numbers per subscription class and a mask over class pairs describe all optimal assignments at once. The later
 objectives, racks and owners, choose freely among them.
 
-Algorithm: each topic class is distributed over its subscription classes by water-filling, a few times over. The result
-is nearly always optimal already. Then, starting with all subscription classes as one part, the excess above the part's
+Algorithm: each topic class is distributed over its subscription classes by water-filling, twice over. The result
+is close to optimal. Then, starting with all subscription classes as one part, the excess above the part's
 mean, rounded up, is moved to the classes below it, as a maximum flow. Classes that must stay above the mean, with all
 that they could exchange partitions with, become a part of their own, and the rest another part. Then the mean rounded
 down is used in the same way from below. A part that is not split any further is final.
@@ -28,10 +28,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.blocking_flow import arcs_on_paths, blocking_flow, depths
+from rackassign.solver.blocking_flow import Charge, blocking_flow, depths
 from rackassign.solver.types import Bools, Ints
 
-_POURINGS = 8
+_POURINGS = 2
+"""More of them take longer than the maximum flows that they spare."""
+
+_ARCS_OF_A_POURING = 1_000
+"""How many arcs take as long as distributing one topic class, however few its readers are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class BalanceConstraints:
     allowed: Bools
 
 
-def compute_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints) -> BalanceConstraints:
+def compute_balance(
+    supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints, charge: Charge
+) -> BalanceConstraints:
     """Compute the loads of optimal balance.
 
     Args:
@@ -55,15 +61,16 @@ def compute_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscription_c
         sizes: Number of members of each subscription class, 1 or more.
         topic_class: Topic class of each pair, ascending; every topic class has a pair.
         subscription_class: Subscription class of each pair.
+        charge: Called with the work.
     """
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class)
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     ceiling = water.balance()
     lowest = np.minimum.reduceat(ceiling[subscription_class], water.first) if len(topic_class) else ceiling[:0]
     return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class])
 
 
 def stickiest_flow(
-    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
+    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints, *, charge: Charge
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as draining one class after the other does.
 
@@ -75,9 +82,10 @@ def stickiest_flow(
         supply: As for `compute_balance`.
         sizes: As for `compute_balance`.
         held: For each pair the number of partitions of the topic class that the subscription class owns.
+        charge: Called with the work.
     """
     topic_class, subscription_class = pairs
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class)
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     held = np.where(balance.allowed, held, 0)
     left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
     # The rest goes to any allowed class, and from there to one with capacity.
@@ -101,6 +109,7 @@ class ConvexFlow:
         sizes: Number of members of each subscription class.
         topic_class: Topic class of each pair, ascending.
         subscription_class: Subscription class of each pair.
+        charge: Called with the work.
         base: Load of each subscription class that is not part of the flow.
         limit: Upper bound of the flow of each pair; none if omitted.
     """
@@ -111,6 +120,7 @@ class ConvexFlow:
         sizes: Ints,
         topic_class: Ints,
         subscription_class: Ints,
+        charge: Charge,
         *,
         base: Ints | None = None,
         limit: Ints | None = None,
@@ -121,6 +131,7 @@ class ConvexFlow:
             topic_class,
             subscription_class,
         )
+        self._charge = charge
         self._limit = supply[topic_class] if limit is None else limit
         self.first = np.searchsorted(topic_class, np.arange(len(supply)))
         self._end = np.append(self.first[1:], len(topic_class))
@@ -181,6 +192,7 @@ class ConvexFlow:
             changed = False
             for f in order.tolist():
                 pairs = slice(int(self.first[f]), int(self._end[f]))
+                self._charge(_ARCS_OF_A_POURING + pairs.stop - pairs.start)
                 subscription_classes = self._subscription_class[pairs]
                 others = self.load[subscription_classes] - self.flow[pairs]
                 poured = _fill_limited(
@@ -207,6 +219,7 @@ class ConvexFlow:
         passed_on = np.zeros(len(self._supply), np.int64)
         takers = np.flatnonzero(active[self._subscription_class])
         while True:
+            self._charge(len(self.flow) // 4)
             excess = np.where(active, self.load - brim, 0)
             if not (excess > 0).any():
                 return np.zeros(classes, bool)
@@ -215,11 +228,11 @@ class ConvexFlow:
             tail = np.concatenate([self._subscription_class[give], classes + self._topic_class[take]])
             head = np.concatenate([classes + self._topic_class[give], self._subscription_class[take]])
             over = np.concatenate([excess, passed_on])
-            depth = depths(tail, head, over > 0)
-            if not (excess[depth[:classes] >= 0] < 0).any():
+            depth = depths(tail, head, over > 0, self._charge)
+            if not ((depth >= 0) & (over < 0)).any():
                 return depth[:classes] >= 0
             room = np.concatenate([self.flow[give], self._limit[take] - self.flow[take]])
-            moved, left = blocking_flow((tail, head), arcs_on_paths((tail, head), depth, over < 0), room, over)
+            moved, left = blocking_flow((tail, head), depth, room, over, self._charge)
             self.flow[give] -= moved[: len(give)]
             self.flow[take] += moved[len(give) :]
             self.load += left[:classes] - excess

@@ -12,15 +12,22 @@ from collections import deque
 import numpy as np
 
 from rackassign.solver.balance import BalanceConstraints, stickiest_flow
+from rackassign.solver.blocking_flow import Charge
 from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.topic_balance import TopicBalance, compute_topic_balance
 from rackassign.solver.types import Bools, Ints
 
 
-def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
-    """Return the reader of each partition."""
+def greedy(problem: Problem, balance: BalanceConstraints, charge: Charge) -> Ints:
+    """Return the reader of each partition.
+
+    Args:
+        problem: Problem to solve.
+        balance: Constraints to satisfy.
+        charge: Called with the work.
+    """
     held, pairs = problem.current()
-    left = _flow(problem, balance, pairs)
+    left = _flow(problem, balance, pairs, charge)
     capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
     for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
@@ -34,15 +41,25 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     return reader
 
 
-def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
+def greedy_per_topic(problem: Problem, balance: TopicBalance, charge: Charge) -> Ints:
     """Return the reader of each partition, with each topic class balanced first.
 
     Members that own more than the fixed count of a topic class keep an extra of it as far as the totals allow.
+
+    Args:
+        problem: Problem to solve.
+        balance: Constraints to satisfy.
+        charge: Called with the work.
     """
     shares = _Shares(problem, balance.whole)
     held = np.bincount(shares.pair, shares.owned > shares.whole, len(balance.extras)).astype(np.int64)
     again = compute_topic_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, held
+        problem.supply(),
+        problem.sizes(),
+        problem.edge_topic_class,
+        problem.edge_subscription_class,
+        charge,
+        held=held,
     )
     left = shares.whole + shares.with_extra(again.extras)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
@@ -173,10 +190,11 @@ def _deal(problem: Problem, partitions: Ints, left: dict[int, int], reader: Ints
                 del queues[rack]
 
 
-def _flow(problem: Problem, balance: BalanceConstraints, held: Ints) -> Ints:
+def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints, charge: Charge) -> Ints:
     """Return the number of partitions by topic class and subscription class, as close to the owned ones as possible."""
     pairs = problem.edge_topic_class, problem.edge_subscription_class
-    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), np.bincount(held, minlength=len(pairs[0])))
+    held = np.bincount(pair, minlength=len(pairs[0]))
+    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held, charge=charge)
 
 
 def _capacities(problem: Problem, flow: Ints) -> Ints:

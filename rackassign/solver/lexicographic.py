@@ -17,13 +17,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, expand_flow
+from rackassign.solver.assignment_flow import expand_flow, flow_of
+from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network
 from rackassign.solver.min_cost_flow import (
     ARCS_PER_STEP,
     BudgetExhaustedError,
     Network,
     SolveBudget,
     SolverError,
+    UnprovenFlow,
+    low_cost_flow,
     min_cost_flow,
 )
 from rackassign.solver.problem import CompressedProblem, factorize
@@ -32,8 +35,12 @@ from rackassign.solver.types import Ints
 TIE_STEPS = 20_000
 """Limit of the steps for ties. It is a part of the budget, because a plan without them is hardly worse."""
 
+
 _PASSES = 15
-"""How many times each arc is looked at, in large networks."""
+"""How many times each arc is looked at for ties, in large networks."""
+
+_ARCS_OF_A_BUILT_ONE = 6
+"""How many arcs can be looked at in the time that one is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +94,17 @@ class _Optimum:
 
     def _prices_in(self, layout: NetworkLayout, grouped: CompressedProblem) -> Ints:
         """Return equivalent prices of another network."""
-        classes, hubs, middle, nodes, sink = np.split(self.price, np.cumsum(self.layout.rows)[:-1])
+        old = self.layout
+        classes, hubs, middle, nodes, sink = np.split(self.price, np.cumsum(old.rows)[:-1])
         node = _value_of_group(grouped.node_of, self.grouped.node_of, len(grouped.node_kind))
-        before, after = self.layout.share_topic_class, layout.share_topic_class
-        if before is not None and after is not None:
-            size = len(nodes)
-            place = before * size + self.layout.share_node
-            middle = middle[np.searchsorted(place, after * size + node[layout.share_node])]
+        if old.share_topic_class is not None and layout.share_topic_class is not None:
+            # The hub's price is valid for a share that has no row.
+            of_share = hubs[old.middle_arcs.tail]
+            of_share[old.share_row >= 0] = middle
+            place = old.share_topic_class * len(nodes) + old.share_node
+            shares = np.flatnonzero(layout.share_row >= 0)
+            wanted = layout.share_topic_class[shares] * len(nodes) + node[layout.share_node[shares]]
+            middle = of_share[np.searchsorted(place, wanted)]
         class_ = _value_of_group(grouped.class_of, self.grouped.class_of, len(grouped.class_supply))
         return np.concatenate([classes[class_], hubs, middle, nodes[node], sink])
 
@@ -115,6 +126,7 @@ class LexicographicResult:
         layout: The network.
         flow: Flow of each arc.
         optima: Objectives in their order.
+        note: Reason why moves are few, but not proven to be fewest, as text for users; empty if they are.
     """
 
     grouped: CompressedProblem
@@ -122,6 +134,7 @@ class LexicographicResult:
     layout: NetworkLayout
     flow: Ints
     optima: tuple[_Optimum, ...]
+    note: str = ""
 
     def assignment(self) -> Ints:
         """Return the member of each partition."""
@@ -137,22 +150,34 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
         work: Budget. The steps used are deducted.
 
     Raises:
-        SolverError: There is no solution, or none was found. A solution of the first objectives alone would be valid
-            as well, but it moves nearly everything; `greedy` keeps nearly everything.
+        SolverError: There is no solution, or the budget ends before moves are considered: a solution of the objectives
+            before them moves nearly everything, and `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare)
-    network, flow = small.network, small.network.lower
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(small.network.tail))
+    network = small.network
+    # What members own is nearly a solution, if it is one of an earlier plan.
+    owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
+    flow = flow_of(bare, small, grouped.stay_size[:0], owned)
     optima: tuple[_Optimum, ...] = ()
     for objective in [NetworkLayout.cost, NetworkLayout.squares] if bounds.levels else [NetworkLayout.cost]:
-        found = min_cost_flow(network, objective(small), work)
+        found = min_cost_flow(network, objective(small), work, start=flow)
         flow = found.flow
         optimum = _Optimum(objective, int(objective(small) @ flow), bare, small, found.dual)
         network = optimum.restrict(network, small, bare)
         optima += (optimum,)
     if not len(grouped.current):
         return LexicographicResult(bare, bounds, small, flow, optima)
-    return _with_objective(grouped, bounds, optima, NetworkLayout.moves, work)
+    layout = bounds.network(grouped)
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
+    network = _restricted(optima, layout, grouped)
+    last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
+    _check(optima, layout, last.flow)
+    if isinstance(last, UnprovenFlow):
+        return LexicographicResult(grouped, bounds, layout, last.flow, optima, last.reason)
+    fewest = _Optimum(NetworkLayout.moves, int(layout.moves() @ last.flow), grouped, layout, last.dual)
+    return LexicographicResult(grouped, bounds, layout, last.flow, (*optima, fewest))
 
 
 def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicResult:
@@ -163,8 +188,10 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
         work: Budget. The steps used are deducted.
 
     Raises:
-        SolverError: None were found. The given ones are still optimal in the other objectives.
+        SolverError: None were found. The given ones are still as good in the other objectives.
     """
+    if result.note:
+        raise BudgetExhaustedError(result.note)
     problem = result.grouped.problem
     ties = problem.ties
     # If all partitions stay where they are, there is no choice.
@@ -177,31 +204,36 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
         return result
     if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
         raise BudgetExhaustedError("the group is too large for the last objective")
+    reader = result.assignment()
     parts = result.grouped.with_rows(row, cost)
+    layout = result.bounds.network(parts)
+    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
+    keeps = reader[parts.current] == problem.owner[parts.current]
+    kept = np.bincount(parts.hold_stay[parts.hold_of[keeps]], minlength=len(parts.stay_class))
+    others = np.ones(len(reader), bool)
+    others[parts.current[keeps]] = False
+    amounts = parts.class_of[others], parts.node_of[reader[others]], np.ones(int(others.sum()), np.int64)
+    start = flow_of(parts, layout, kept, amounts)
     own = SolveBudget(min(work.left, TIE_STEPS), work.until)
     left = own.left
     try:
-        return _with_objective(
-            parts, result.bounds, result.optima, lambda layout: layout.tie_cost(parts, tie_cost), own
-        )
+        network = _restricted(result.optima, layout, parts)
+        found = min_cost_flow(network, layout.tie_cost(parts, tie_cost), own, start=start)
     finally:
         work.left -= left - own.left
+    _check(result.optima, layout, found.flow)
+    return LexicographicResult(parts, result.bounds, layout, found.flow, result.optima)
 
 
-def _with_objective(
-    grouped: CompressedProblem,
-    bounds: LoadBounds,
-    optima: tuple[_Optimum, ...],
-    objective: Callable[[NetworkLayout], Ints],
-    work: SolveBudget,
-) -> LexicographicResult:
-    """Optimize another objective among all flows that attain these optima."""
-    layout = bounds.network(grouped)
+def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: CompressedProblem) -> Network:
+    """Return a network, restricted to flows that attain these optima."""
     network = layout.network
     for optimum in optima:
         network = optimum.restrict(network, layout, grouped)
-    found = min_cost_flow(network, objective(layout), work)
-    if any(int(optimum.objective(layout) @ found.flow) != optimum.value for optimum in optima):
+    return network
+
+
+def _check(optima: tuple[_Optimum, ...], layout: NetworkLayout, flow: Ints) -> None:
+    """Raise an error if a flow does not attain these optima."""
+    if any(int(optimum.objective(layout) @ flow) != optimum.value for optimum in optima):
         raise SolverError("prices of one network are not valid in another")
-    last = _Optimum(objective, int(objective(layout) @ found.flow), grouped, layout, found.dual)
-    return LexicographicResult(grouped, bounds, layout, found.flow, (*optima, last))

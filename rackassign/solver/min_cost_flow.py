@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -72,6 +73,12 @@ class SolveBudget:
             BudgetExhaustedError: The budget is used up.
         """
         self.check()
+        self.spend(arcs)
+        if self.left < 0:
+            self.check()
+
+    def spend(self, arcs: int) -> None:
+        """Deduct the steps without ending anything, for what has to be computed in any case."""
         self.left -= 1 + arcs // ARCS_PER_STEP
 
     def check(self) -> None:
@@ -162,13 +169,35 @@ class CertifiedFlow:
     dual: Ints
 
 
-def min_cost_flow(network: Network, cost: Ints, work: SolveBudget) -> CertifiedFlow:
+@dataclass(frozen=True, slots=True)
+class UnprovenFlow:
+    """A flow within all bounds that may not be one of minimum cost.
+
+    Args:
+        flow: Flow on each arc.
+        reason: Why it is not proven, as text for users.
+    """
+
+    flow: Ints
+    reason: str
+
+
+FoundFlow: TypeAlias = CertifiedFlow | UnprovenFlow
+
+_INFEASIBLE = "no flow satisfies all bounds"
+
+_FAILED = "the solver's result failed the check in integers"
+
+
+def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> CertifiedFlow:
     """Compute a min-cost flow.
 
     Args:
         network: Arcs and bounds.
         cost: Cost of each arc.
         work: Budget. The steps used are deducted.
+        start: Flow to begin with on arcs without a cost; 0 or the nearest bound if omitted. The closer it is to an
+            optimal one, the less work there is.
 
     Raises:
         BudgetExhaustedError: The budget is used up; `OutOfTimeError` if the deadline has passed.
@@ -177,21 +206,66 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget) -> CertifiedF
     """
     # Before arrays of this size are made.
     work.charge(len(cost))
-    # After the first objective most arcs have no choice left.
-    free = np.flatnonzero(network.lower < network.upper)
-    flow = network.lower.copy()
-    flow[free] = 0
-    fixed = network.net(flow)
-    problem = PrimalDual(
-        (network.tail[free], network.head[free]),
-        (network.lower[free], network.upper[free]),
-        (network.low - fixed, network.high - fixed),
-        cost[free],
-    )
-    if (network.lower > network.upper).any() or not problem.solve(work.charge):
-        raise InfeasibleError("no flow satisfies all bounds")
-    flow[free], price = problem.result()
-    return certified(network, cost, flow, price)
+    attempt = _Attempt(network, cost, start)
+    if not attempt.problem.solve(work.charge):
+        raise InfeasibleError(_INFEASIBLE)
+    return attempt.certified()
+
+
+def low_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> FoundFlow:
+    """Compute a min-cost flow or, if the budget is used up before, a flow that is close to one.
+
+    Args:
+        network: As for `min_cost_flow`.
+        cost: As for `min_cost_flow`.
+        work: As for `min_cost_flow`. Work after the end of the budget is deducted too; it is little.
+        start: As for `min_cost_flow`.
+
+    Raises:
+        InfeasibleError: No flow is allowed.
+        SolverError: The result failed the check.
+    """
+    attempt = _Attempt(network, cost, start)
+    try:
+        work.charge(len(cost))
+        if attempt.problem.solve(work.charge):
+            return attempt.certified()
+    except BudgetExhaustedError as error:
+        if attempt.problem.complete(work.spend):
+            return attempt.unproven(str(error))
+    raise InfeasibleError(_INFEASIBLE)
+
+
+class _Attempt:
+    """The flow problem of the arcs that have a choice: after the first objective most arcs have none."""
+
+    def __init__(self, network: Network, cost: Ints, start: Ints | None) -> None:
+        if (network.lower > network.upper).any() or (network.low > network.high).any():
+            raise InfeasibleError(_INFEASIBLE)
+        self._network, self._cost = network, cost
+        self._free = free = np.flatnonzero(network.lower < network.upper)
+        self._flow = network.lower.copy()
+        self._flow[free] = 0
+        fixed = network.net(self._flow)
+        self.problem = PrimalDual(
+            (network.tail[free], network.head[free]),
+            (network.lower[free], network.upper[free]),
+            (network.low - fixed, network.high - fixed),
+            cost[free],
+            np.zeros(len(free), np.int64) if start is None else start[free],
+        )
+
+    def certified(self) -> CertifiedFlow:
+        """Return the solution after the check."""
+        self._flow[self._free], price = self.problem.result()
+        return certified(self._network, self._cost, self._flow, price)
+
+    def unproven(self, reason: str) -> UnprovenFlow:
+        """Return the flow without prices, after a check of its bounds."""
+        self._flow[self._free], _ = self.problem.result()
+        if not self._network.is_feasible(self._flow):
+            raise SolverError(_FAILED)
+        return UnprovenFlow(self._flow, reason)
 
 
 def certified(network: Network, cost: Ints, flow: Ints, price: Ints) -> CertifiedFlow:
@@ -201,5 +275,5 @@ def certified(network: Network, cost: Ints, flow: Ints, price: Ints) -> Certifie
         SolverError: They do not.
     """
     if not network.is_feasible(flow) or int(cost @ flow) != network.dual_bound(cost, price):
-        raise SolverError("the solver's result failed the check in integers")
+        raise SolverError(_FAILED)
     return CertifiedFlow(flow, price)

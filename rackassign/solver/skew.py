@@ -131,6 +131,7 @@ class _Search:
         except InfeasibleError:
             return False
         self.note = self.note or ("" if levels else "there are too many possible loads to optimize their balance")
+        self.note = self.note or result.note
         found = self._scored(result.assignment())
         if self.best is not None and found.score[:3] > self.best.score[:3]:
             return False

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.balance import ConvexFlow
+from rackassign.solver.blocking_flow import Charge
 from rackassign.solver.types import Ints
 
 
@@ -48,7 +49,13 @@ class TopicBalance:
 
 
 def compute_topic_balance(
-    supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints, held: Ints | None = None
+    supply: Ints,
+    sizes: Ints,
+    topic_class: Ints,
+    subscription_class: Ints,
+    charge: Charge,
+    *,
+    held: Ints | None = None,
 ) -> TopicBalance:
     """Compute the counts of optimal balance.
 
@@ -57,13 +64,14 @@ def compute_topic_balance(
         sizes: Number of members of each subscription class, 1 or more.
         topic_class: Topic class of each pair, ascending; every topic class has a pair.
         subscription_class: Subscription class of each pair.
+        charge: Called with the work.
         held: For each pair how many members would keep an extra: `extras` then changes as little as balance requires.
     """
     size = sizes[subscription_class]
     readers = np.bincount(topic_class, size, len(supply)).astype(np.int64)
     whole, extras = np.divmod(supply, readers)
     base = np.bincount(subscription_class, whole[topic_class] * size, len(sizes)).astype(np.int64)
-    water = ConvexFlow(extras, sizes, topic_class, subscription_class, base=base, limit=size)
+    water = ConvexFlow(extras, sizes, topic_class, subscription_class, charge, base=base, limit=size)
     if held is not None:
         water.start_from(held)
     ceiling = water.balance(pour=held is None)

@@ -52,7 +52,7 @@ class WeightedInstance:
         # Rounded down, so that the bound is valid.
         supply = np.bincount(problem.topic_class, np.floor(weight / unit), problem.topic_classes).astype(np.int64)
         ceiling = compute_balance(
-            supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+            supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
         ).max_load
         self.level: Floats = ceiling[problem.subscription_class].astype(np.float64) * unit
         self.least_heaviest = max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
@@ -189,7 +189,9 @@ class WeightedInstance:
         problem = replace(self.problem, owner=owner)
         grains = np.rint(self.weight * (FLOW_UNITS / float(self.weight.sum())))
         supply = np.bincount(problem.topic_class, grains, problem.topic_classes).astype(np.int64)
-        sand = compute_balance(supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class)
+        sand = compute_balance(
+            supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, self.work.spend
+        )
         counted = CompressedProblem.of(problem, sand.allowed)
         classes, stays = len(counted.class_topic_class), len(counted.stay_class)
         grouped = replace(

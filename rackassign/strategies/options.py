@@ -9,9 +9,10 @@ from rackassign.locality import validate_locality_mode
 from rackassign.model import BALANCE_MODES, BalanceMode, LocalityMode
 from rackassign.util.text import short_repr
 
-DEFAULT_WORK = 80_000
-"""Steps of the solver, some 50 microseconds each. 10,000 members with 30 of 1,000 topics of their own need 7,000 to
-34,000, and 3,000 members with 300 of 1,000 topics up to 67,000 if each topic is balanced first."""
+DEFAULT_WORK = 40_000
+"""Steps of the solver, some 25 to 65 microseconds of a processor each. 10,000 members with 30 of 1,000 topics of their
+own, or 3,000 members with 300 of them, need at most three quarters of it at the start and half of it when a member
+leaves. Owners at random need the most, up to half more than there is."""
 
 
 DEFAULT_WEIGHT_TOLERANCE = 0.05

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.group_churn import Churn
+from benchmarks.group_churn import Churn, keep_together
 from benchmarks.leaders import KafkaPython, Ours
 from benchmarks.long_run import STEPS, lived_through, summed_up
-from benchmarks.quality import Quality
+from benchmarks.quality import Quality, unevenness
 from rackassign.locality import Locality
 from rackassign.model import BALANCE_MODES, BalanceMode, Group, Partitions
 from rackassign.strategies import Options, plan_cooperative
@@ -85,6 +85,23 @@ def test_what_the_other_assignors_lose_is_seen(*, mixed: bool) -> None:
         lost = summed_up(leader.name, lived_through(leader, Churn(SEED, mixed=mixed).steps(FEW)))
         assert lost.mean > 0, leader.name
         assert lost.unanswered == 0, leader.name
+
+
+@MIXED
+def test_topics_that_are_less_even_than_they_could_be_are_seen(*, mixed: bool) -> None:
+    steps = list(Churn(SEED, mixed=mixed).steps(FEW))
+    lost, kept = (
+        summed_up("", lived_through(Ours(options), steps, Options(balance="topic")))
+        for options in (Options(), Options(balance="topic"))
+    )
+    assert lost.uneven > 0
+    assert kept.uneven == 0
+
+
+def test_co_partitioned_units_count_once() -> None:
+    for step in keep_together(Churn(SEED, mixed=False).steps(FEW)):
+        target = plan_cooperative(step.group).target
+        assert unevenness(step.group, target, "total") == (0, sum(load**2 for load in loads(step.group, target)))
 
 
 def test_a_history_is_the_same_for_everybody() -> None:

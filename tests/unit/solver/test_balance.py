@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from rackassign.solver.balance import BalanceConstraints, compute_balance, stickiest_flow
+from rackassign.solver.min_cost_flow import SolveBudget
 from rackassign.solver.types import Ints
+
+WORK = SolveBudget(10**9)
 
 
 class Classes(NamedTuple):
@@ -81,7 +84,7 @@ def classes(seed: int) -> Classes:
 @pytest.mark.parametrize("seed", range(60))
 def test_the_constraints_hold_for_all_optimal_assignments_and_no_others(seed: int) -> None:
     group = classes(seed)
-    balance = compute_balance(*group.arrays())
+    balance = compute_balance(*group.arrays(), WORK.spend)
     loads = {flow: group.loads(flow) for flow in group.flows()}
     best = min(loads.values())
     optimal = {flow for flow in loads if loads[flow] == best}
@@ -91,7 +94,7 @@ def test_the_constraints_hold_for_all_optimal_assignments_and_no_others(seed: in
 def test_nothing_to_assign_has_no_constraints() -> None:
     none = np.zeros(0, np.int64)
     for sizes in (none, np.asarray([2, 1], np.int64)):
-        balance = compute_balance(none, sizes, none, none)
+        balance = compute_balance(none, sizes, none, none, WORK.spend)
         assert (len(balance.max_load), len(balance.allowed)) == (len(sizes), 0)
     assert (balance.max_load <= 1).all()
 
@@ -100,13 +103,14 @@ def test_nothing_to_assign_has_no_constraints() -> None:
 def test_the_greedy_flow_is_balanced_and_keeps_what_it_can(seed: int) -> None:
     group = classes(seed)
     supply, sizes, topic_class, subscription_class = group.arrays()
-    balance = compute_balance(supply, sizes, topic_class, subscription_class)
+    balance = compute_balance(supply, sizes, topic_class, subscription_class, WORK.spend)
     rng = random.Random(seed)
     optimal = [flow for flow in group.flows() if group.within(flow, balance)]
     # Owners have what one of the optimal assignments gives them, or less, or anything.
     wish = rng.choice(optimal if seed % 3 else list(group.flows()))
     held = tuple(number if seed % 2 else rng.randint(0, number) for number in wish)
-    flow = stickiest_flow(balance, (topic_class, subscription_class), supply, sizes, np.asarray(held, np.int64))
+    pairs = topic_class, subscription_class
+    flow = stickiest_flow(balance, pairs, supply, sizes, np.asarray(held, np.int64), charge=WORK.spend)
     assert tuple(flow.tolist()) in set(optimal)
     kept = sum(min(had, has) for had, has in zip(held, flow.tolist(), strict=True))
     most = max(sum(map(min, held, other)) for other in optimal)

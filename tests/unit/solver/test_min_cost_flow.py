@@ -16,6 +16,8 @@ from rackassign.solver.min_cost_flow import (
     Network,
     OutOfTimeError,
     SolveBudget,
+    UnprovenFlow,
+    low_cost_flow,
     min_cost_flow,
 )
 from rackassign.solver.simplex import simplex_flow
@@ -120,6 +122,51 @@ def test_a_solve_that_needs_more_steps_than_are_left_ends() -> None:
     for left in (0, 1, needed // 2, needed - 1):
         with pytest.raises(BudgetExhaustedError, match="used up"):
             min_cost_flow(network, cost, SolveBudget(left))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_flow_to_begin_with_leads_to_the_lowest_cost(seed: int) -> None:
+    network, cost, flows = small_network(seed)
+    rng = random.Random(seed)
+    lowest = min(int(cost @ flow) for flow in flows)
+    for _ in range(10):
+        start = ints(*(rng.randrange(-1, 6) for _ in cost))
+        assert int(cost @ min_cost_flow(network, cost, SolveBudget(PLENTY), start).flow) == lowest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_past_the_budget_there_is_a_flow_within_all_bounds(seed: int) -> None:
+    network, cost, flows = small_network(seed)
+    proven = 0
+    for left in range(12):
+        found = low_cost_flow(network, cost, SolveBudget(left))
+        assert any(np.array_equal(found.flow, flow) for flow in flows)
+        if isinstance(found, UnprovenFlow):
+            assert found.reason == "the budget of the plan is used up"
+            # More steps would have been enough if fewer were.
+            assert not proven
+        else:
+            proven += 1
+            assert int(cost @ found.flow) == min(int(cost @ flow) for flow in flows)
+    assert isinstance(low_cost_flow(network, cost, SolveBudget(0)), UnprovenFlow)
+
+
+def test_without_any_flow_there_is_none_past_the_budget_either() -> None:
+    network = chain(2)
+    network.low[0] = network.high[0] = 3
+    network.low[1] = -3
+    for left in (0, PLENTY):
+        with pytest.raises(InfeasibleError):
+            low_cost_flow(network, ints(1, 1), SolveBudget(left))
+
+
+def test_a_flow_that_is_optimal_already_needs_one_look() -> None:
+    network, cost = ring(60)
+    free = 0 * cost
+    whole, again = SolveBudget(PLENTY), SolveBudget(PLENTY)
+    found = min_cost_flow(network, free, whole)
+    assert np.array_equal(min_cost_flow(network, free, again, found.flow).flow, found.flow)
+    assert PLENTY - again.left == 1 < PLENTY - whole.left
 
 
 @METHODS
