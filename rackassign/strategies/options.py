@@ -10,9 +10,8 @@ from rackassign.model import BALANCE_MODES, BalanceMode, LocalityMode
 from rackassign.util.text import short_repr
 
 DEFAULT_WORK = 40_000
-"""Steps of the solver, some 25 to 65 microseconds of a processor each. 10,000 members with 30 of 1,000 topics of their
-own, or 3,000 members with 300 of them, need at most three quarters of it at the start and half of it when a member
-leaves. Owners at random need the most, up to half more than there is."""
+"""Steps of the solver, some 30 to 75 microseconds of a processor each. 10,000 members with 30 of 1,000 topics of their
+own need 12,000 to 22,000. 3,000 members with 300 of them need more, and with owners at random more than there are."""
 
 
 DEFAULT_WEIGHT_TOLERANCE = 0.05
