@@ -445,12 +445,11 @@ def test_a_join_that_is_decoded_before_kafka_python_is_assigned_as_one_that_it_d
         each.metadata = ConsumerProtocolSubscription.decode(each.metadata)
     topics = {topic for each in members for topic in each.metadata.topics}
     assert (len(members), topics) == (1 if patched else 3, {"t", "u", "v"})
-    assert given_out(assignor.assign(cluster, members)) == {
-        "m1": [("t", 0), ("u", 0)],
-        "m2": [("v", 0)],
-        # It gets ("t", 1) once m2 has revoked it.
-        "m3": [],
-    }
+    # One of m1 and m2 revokes its partition of t, which m3 gets after that. Both are equally good.
+    assert given_out(assignor.assign(cluster, members)) in (
+        {"m1": [("t", 0), ("u", 0)], "m2": [("v", 0)], "m3": []},
+        {"m1": [("u", 0)], "m2": [("t", 1), ("v", 0)], "m3": []},
+    )
     assert "failed" not in warnings.text
 
 
