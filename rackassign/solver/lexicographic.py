@@ -204,16 +204,12 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
         return result
     if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
         raise BudgetExhaustedError("the group is too large for the last objective")
-    reader = result.assignment()
     parts = result.grouped.with_rows(row, cost)
     layout = result.bounds.network(parts)
     work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
-    keeps = reader[parts.current] == problem.owner[parts.current]
-    kept = np.bincount(parts.hold_stay[parts.hold_of[keeps]], minlength=len(parts.stay_class))
-    others = np.ones(len(reader), bool)
-    others[parts.current[keeps]] = False
-    amounts = parts.class_of[others], parts.node_of[reader[others]], np.ones(int(others.sum()), np.int64)
-    start = flow_of(parts, layout, kept, amounts)
+    # In a smaller network the flow is found before partitions have become the one to begin with.
+    large = len(layout.network.tail) > len(problem.topic_class)
+    start = _flow_of_members(result.assignment(), parts, layout) if large else None
     own = SolveBudget(min(work.left, TIE_STEPS), work.until)
     left = own.left
     try:
@@ -223,6 +219,22 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
         work.left -= left - own.left
     _check(result.optima, layout, found.flow)
     return LexicographicResult(parts, result.bounds, layout, found.flow, result.optima)
+
+
+def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLayout) -> Ints:
+    """Return the flow that an assignment is in a network.
+
+    Args:
+        reader: Member of each partition.
+        grouped: Problem of the network.
+        layout: The network.
+    """
+    keeps = reader[grouped.current] == grouped.problem.owner[grouped.current]
+    kept = np.bincount(grouped.hold_stay[grouped.hold_of[keeps]], minlength=len(grouped.stay_class))
+    others = np.ones(len(reader), bool)
+    others[grouped.current[keeps]] = False
+    amount = np.ones(int(others.sum()), np.int64)
+    return flow_of(grouped, layout, kept, (grouped.class_of[others], grouped.node_of[reader[others]], amount))
 
 
 def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: CompressedProblem) -> Network:
