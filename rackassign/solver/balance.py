@@ -259,7 +259,7 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
     """Distribute an amount over subscription classes with loads `base`, to as equal loads per member as possible."""
     if len(base) == 1:
         return np.asarray([amount], np.int64)
-    order = np.lexsort((np.arange(len(base)), base / sizes))
+    order = np.argsort(base / sizes, kind="stable")
     b, k = base[order], sizes[order]
     held, members = np.cumsum(b), np.cumsum(k)
     level = (amount + held) / members
@@ -270,14 +270,11 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
     poured = np.zeros(len(b), np.int64)
     poured[: last + 1] = np.maximum(0, whole * k[: last + 1] - b[: last + 1])
     rest = amount - int(poured.sum())
-    for i in range(last + 1):
-        if rest <= 0:
-            break
-        more = min(rest, int(max(0, (whole + 1) * k[i] - b[i] - poured[i])))
-        poured[i] += more
-        rest -= more
+    room = np.maximum(0, (whole + 1) * k[: last + 1] - b[: last + 1] - poured[: last + 1])
+    more = np.clip(rest - (np.cumsum(room) - room), 0, room)
+    poured[: last + 1] += more
     # If two levels are equal except for rounding, `last` may be one too small.
-    poured[0] += rest
+    poured[0] += rest - int(more.sum())
     out = np.empty_like(poured)
     out[order] = poured
     return out

@@ -217,34 +217,38 @@ class _RemainingCapacity:
 
     def __init__(self, problem: Problem, left: Ints, capacity: Ints) -> None:
         self._left, self._capacity, self._cost = left, capacity, problem.cost
-        of_pairs = zip(problem.edge_topic_class.tolist(), problem.edge_subscription_class.tolist(), strict=True)
-        self._pair_of = {pair: i for i, pair in enumerate(of_pairs)}
+        topic_classes, subscription_classes = (
+            problem.edge_topic_class.tolist(),
+            problem.edge_subscription_class.tolist(),
+        )
         self._queues: dict[tuple[int, int], deque[int]] = {}
+        racks_of: dict[int, list[int]] = {}
         for member, (subscription_class, rack) in enumerate(
             zip(problem.subscription_class.tolist(), problem.rack.tolist(), strict=True)
         ):
             if capacity[member]:
+                if (subscription_class, rack) not in self._queues:
+                    racks_of.setdefault(subscription_class, []).append(rack)
                 self._queues.setdefault((subscription_class, rack), deque()).append(member)
-        self._readers: dict[tuple[int, int], deque[int]] = {}
-        for topic_class, subscription_class in self._pair_of:
-            for rack in range(problem.cost.shape[1]):
-                if (subscription_class, rack) in self._queues:
-                    self._readers.setdefault((topic_class, rack), deque()).append(subscription_class)
+        self._readers: dict[tuple[int, int], deque[tuple[int, int]]] = {}
+        # Hundreds of thousands of class pairs may exist; those with partitions left to assign are few.
+        for pair in np.flatnonzero(left).tolist():
+            topic_class, subscription_class = topic_classes[pair], subscription_classes[pair]
+            for rack in racks_of.get(subscription_class, ()):
+                self._readers.setdefault((topic_class, rack), deque()).append((pair, subscription_class))
 
     def nearest(self, topic_class: int, near: int) -> int:
         """Use the cheapest remaining capacity for a partition, and return its member."""
         for rack in np.argsort(self._cost[near], kind="stable").tolist():
-            subscription_classes = self._readers.get((topic_class, rack), deque())
-            while subscription_classes:
-                pair, queue = (
-                    self._pair_of[topic_class, subscription_classes[0]],
-                    self._queues[subscription_classes[0], rack],
-                )
+            readers = self._readers.get((topic_class, rack), deque())
+            while readers:
+                pair, subscription_class = readers[0]
+                queue = self._queues[subscription_class, rack]
                 # Neither ever grows, so what is used up here stays used up.
                 while queue and not self._capacity[queue[0]]:
                     queue.popleft()
                 if not queue or not self._left[pair]:
-                    subscription_classes.popleft()
+                    readers.popleft()
                     continue
                 member = queue[0]
                 queue.rotate(-1)

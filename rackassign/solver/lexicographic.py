@@ -59,9 +59,11 @@ class LoadBounds:
     levels: bool = False
     topics: TopicBounds | None = None
 
-    def network(self, grouped: CompressedProblem) -> NetworkLayout:
-        """Build the network of a problem with these bounds."""
-        return build_network(grouped, self.low, self.high, levels=self.levels, topics=self.topics)
+    def network(self, grouped: CompressedProblem, work: SolveBudget) -> NetworkLayout:
+        """Build the network of a problem with these bounds, and deduct the steps."""
+        layout = build_network(grouped, self.low, self.high, levels=self.levels, topics=self.topics)
+        work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
+        return layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
             before them moves nearly everything, and `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
-    small = bounds.network(bare)
-    work.spend(_ARCS_OF_A_BUILT_ONE * len(small.network.tail))
+    small = bounds.network(bare, work)
     network = small.network
     # What members own is nearly a solution, if it is one of an earlier plan.
     owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
@@ -169,8 +170,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
         optima += (optimum,)
     if not len(grouped.current):
         return LexicographicResult(bare, bounds, small, flow, optima)
-    layout = bounds.network(grouped)
-    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
+    layout = bounds.network(grouped, work)
     network = _restricted(optima, layout, grouped)
     last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
     _check(optima, layout, last.flow)
@@ -205,8 +205,7 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
     if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
         raise BudgetExhaustedError("the group is too large for the last objective")
     parts = result.grouped.with_rows(row, cost)
-    layout = result.bounds.network(parts)
-    work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
+    layout = result.bounds.network(parts, work)
     # In a smaller network the flow is found before partitions have become the one to begin with.
     large = len(layout.network.tail) > len(problem.topic_class)
     start = _flow_of_members(result.assignment(), parts, layout) if large else None
