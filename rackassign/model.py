@@ -367,6 +367,14 @@ class Plan:
     weight_loads: tuple[float, float] | None = None
     explain_fn: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
 
+    def unproven(self) -> str:
+        """Return how far the plan may be from the best one, and why, as text for users; empty if it is proven."""
+        if not self.optimality_note:
+            return ""
+        if self.optimality_gap is not None:
+            return f"the heaviest load is up to {self.optimality_gap:.1%} above the least: {self.optimality_note}"
+        return f"proven optimal in {', '.join(self.proven) or 'no objective'} only: {self.optimality_note}"
+
     def explain(self) -> Explanation:
         """Return the reason for each non-local partition, and recommendations. Solves the group a few times more."""
         return Explanation((), ()) if self.explain_fn is None else self.explain_fn(self)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -47,6 +49,12 @@ class OutOfTimeError(BudgetExhaustedError):
 
 ARCS_PER_STEP = 1_000
 """Number of arcs that can be looked at in one step of a budget."""
+
+_MOST_RESERVED = 4
+"""Part of the steps left, as a divisor, that is reserved at most."""
+
+_PASSES_TO_COMPLETE = 10
+"""How many times each arc is looked at to complete a flow whose budget has ended."""
 
 
 @dataclass(slots=True)
@@ -81,6 +89,26 @@ class SolveBudget:
         """Deduct the steps without ending anything, for what has to be computed in any case."""
         self.left -= 1 + arcs // ARCS_PER_STEP
 
+    @contextmanager
+    def reserved(self, steps: int) -> Iterator[None]:
+        """Withhold steps within a block, for what has to be computed if it ends early; at most a part of what is left.
+
+        Args:
+            steps: Steps to withhold.
+        """
+        withheld = min(steps, max(0, self.left) // _MOST_RESERVED)
+        self.left -= withheld
+        try:
+            yield
+        finally:
+            self.left += withheld
+
+    def end(self) -> str:
+        """Return why nothing is left, as text for users; empty if something is."""
+        if self.late():
+            return "the time limit of the plan is exceeded"
+        return "" if self.left > 0 else "the budget of the plan is used up"
+
     def check(self) -> None:
         """Raise an error if nothing is left.
 
@@ -88,10 +116,9 @@ class SolveBudget:
             OutOfTimeError: The deadline has passed.
             BudgetExhaustedError: The budget is used up.
         """
-        if self.late():
-            raise OutOfTimeError("the time limit of the plan is exceeded")
-        if self.left <= 0:
-            raise BudgetExhaustedError("the budget of the plan is used up")
+        reason = self.end()
+        if reason:
+            raise (OutOfTimeError if self.late() else BudgetExhaustedError)(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +254,10 @@ def low_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints |
     """
     attempt = _Attempt(network, cost, start)
     try:
-        work.charge(len(cost))
-        if attempt.problem.solve(work.charge):
-            return attempt.certified()
+        with work.reserved(_PASSES_TO_COMPLETE * len(cost) // ARCS_PER_STEP):
+            work.charge(len(cost))
+            if attempt.problem.solve(work.charge):
+                return attempt.certified()
     except BudgetExhaustedError as error:
         if attempt.problem.complete(work.spend):
             return attempt.unproven(str(error))

@@ -147,24 +147,22 @@ class _StabilityPolicy:
     def decided(self) -> Ints:
         """Return the member of each partition."""
         owner, ground = self._problem.owner, self._ground
+        left = self._work.left
         if (owner != NO_MEMBER).all() and self._obviously_good(owner):
             return owner
-        reference = _Reference(ground, self._fresh(ground), [])
-        if not self._work.late():
-            relabelled = self._relabelled(reference.reader)
-            if _moves_nothing(owner, relabelled):
-                return relabelled
-            completed = self._completed(owner)
-            if not reference.good(completed):
-                reference = _Reference(ground, reference.reader, [self._fresh(each) for each in self._alike()])
-            found = self._changed(owner, completed, reference)
-            if found is not None and not self._work.late():
-                return found
+        # The next rebalance, in which some partitions have no owner, must find the same reference.
+        self._work.left = left
+        fresh = self._fresh(ground)
+        relabelled = fresh if (owner == NO_MEMBER).all() else self._relabelled(fresh)
+        # With a budget that has ended the result is not as even as it could be, or moves more than it should.
+        self.note = self._work.end() or self.note
+        if _moves_nothing(owner, relabelled):
+            return relabelled
+        found = self._changed(owner, _Reference(ground, fresh, []))
+        self.note = self._work.end() or self.note
         if self._work.late():
-            # The assignments found by then are not as even as they could be.
-            self.note = "the time limit of the plan is exceeded"
             return ground.kept_to_limit(owner)
-        return relabelled
+        return relabelled if found is None else found
 
     def _obviously_good(self, reader: Ints) -> bool:
         """Return whether an assignment is within the tolerance of the bounds, and with that of every reference."""
@@ -192,8 +190,15 @@ class _StabilityPolicy:
             self.note = str(error)
         return with_exchanges(ground, ground.from_flow(staged))
 
-    def _changed(self, owner: Ints, completed: Ints, reference: _Reference) -> Ints | None:
+    def _changed(self, owner: Ints, reference: _Reference) -> Ints | None:
         """Return the current assignment, completed, if it is good; otherwise one that moves as little as possible."""
+        left = self._work.left
+        completed = self._completed(owner)
+        if left > 0 and not reference.good(completed):
+            # As above, what does not depend on owners has the same budget in every rebalance.
+            used, self._work.left = left - self._work.left, left
+            reference = _Reference(self._ground, reference.reader, [self._fresh(each) for each in self._alike()])
+            self._work.left -= used
         for target in self._candidates(owner, completed, reference):
             if self._work.late():
                 return None
@@ -203,16 +208,20 @@ class _StabilityPolicy:
         return None
 
     def _candidates(self, owner: Ints, completed: Ints, reference: _Reference) -> Iterator[Ints]:
-        """Yield assignments that move more and more."""
+        """Yield assignments that move more and more; after the end of the budget those that take little work."""
+        ground, outer = self._ground, 1 + self._ground.tolerance
         yield completed
-        yield self._relieved(completed, owner, reference)
-        ground = self._ground
-        try:
-            cheaper = ground.from_flow(ground.flow(owner, ground.tolerance / 2))
-        except SolverError as error:
-            self.note = str(error)
-            return
-        yield self._relieved(cheaper, owner, reference)
+        if not self._work.end():
+            yield self._relieved(completed, owner, reference)
+        if not self._work.end():
+            try:
+                cheaper = ground.from_flow(ground.flow(owner, ground.tolerance / 2))
+            except SolverError as error:
+                self.note = str(error)
+            else:
+                yield self._relieved(cheaper, owner, reference)
+        if self._work.end():
+            yield fed(ground, ground.kept_to_limit(owner), owner, Goal(reference.base, outer, outer))
 
     def _relieved(self, reader: Ints, owner: Ints, reference: _Reference) -> Ints:
         """Return the assignment with all loads within the tolerance, and clearly within if that moves little more."""

@@ -21,6 +21,9 @@ BOUND_UNITS = 1 << 44
 FLOW_UNITS = 1 << 24
 """Number of units for the flow. It is smaller because a solver computes in doubles, with absolute tolerances."""
 
+_ARCS_OF_A_CHOICE = 250
+"""How many arcs of a flow can be looked at in the time that it takes to choose the member of a partition."""
+
 ROUNDING = 1e-9
 """Relative difference of two sums that are equal but for rounding."""
 
@@ -138,6 +141,7 @@ class WeightedInstance:
         load = self.loads(owner)
         count = np.bincount(owner[owner != NO_MEMBER], minlength=len(self.level))
         free = np.flatnonzero(owner == NO_MEMBER)
+        self.work.spend(_ARCS_OF_A_CHOICE * len(free))
         for partition in free[np.lexsort((free, -weight[free]))].tolist():
             candidates = self.readers[int(problem.topic_class[partition])]
             costs = problem.cost[problem.cost_row[partition]][problem.rack[candidates]]
@@ -239,6 +243,7 @@ class WeightedInstance:
         count = np.bincount(reader[reader != NO_MEMBER], minlength=len(self.level))
         in_rack: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NO_MEMBER)
+        self.work.spend(_ARCS_OF_A_CHOICE * len(free))
         for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
             topic_class, near = int(problem.topic_class[partition]), int(problem.cost_row[partition])
             racks = wanted.get((topic_class, near), {})
@@ -249,11 +254,14 @@ class WeightedInstance:
                 if (topic_class, rack) not in in_rack:
                     in_rack[topic_class, rack] = candidates[problem.rack[candidates] == rack]
                 candidates = in_rack[topic_class, rack]
-            full = load[candidates] - self.level[candidates]
             # Partitions of weight 0 are spread by number over all of them.
-            emptiest = candidates[full == full.min()] if self.weight[partition] else candidates
-            fewest = emptiest[count[emptiest] == count[emptiest].min()]
-            member = int(fewest[np.argmin(problem.cost[near, problem.rack[fewest]])])
+            if self.weight[partition]:
+                above = load[candidates] - self.level[candidates]
+                candidates = candidates[above == above.min()]
+            if len(candidates) > 1:
+                candidates = candidates[count[candidates] == count[candidates].min()]
+            cheapest = np.argmin(problem.cost[near, problem.rack[candidates]]) if len(candidates) > 1 else 0
+            member = int(candidates[cheapest])
             count[member] += 1
             reader[partition] = member
             load[member] += self.weight[partition]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rackassign.solver.min_cost_flow import SolveBudget
 from rackassign.solver.problem import NO_MEMBER
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.solver.weighted_instance import ROUNDING, WeightedInstance, moved_weight
@@ -37,8 +38,20 @@ _CLOSE = 1.1
 _MOST_SUMS = 2_000
 """Number of sums of partitions that are compared to find the least that is sufficient."""
 
+_ARCS_OF_A_LOOK = 700
+"""How many arcs of a flow can be looked at in the time that it takes to find the best other member of a partition."""
+
+_ARCS_OF_A_PAIR = 15
+"""How many, in the time that it takes to compare two partitions, or to copy one."""
+
+_ARCS_OF_A_SUM = 5
+"""How many, in the time that it takes to add a partition to a sum of partitions."""
+
 _STARVED = 0.5
 """Share of its even level below which a member is starved."""
+
+_STEPS_TO_FEED = 8_000
+"""Limit of the steps of `fed`."""
 
 _FED = 0.75
 """Share of its even level up to which a starved member gets partitions."""
@@ -72,6 +85,7 @@ class _Loads:
         self.has: list[list[int]] = [[] for _ in ground.level]
         for partition, member in enumerate(self.reader):
             self.has[member].append(partition)
+        ground.work.spend(_ARCS_OF_A_PAIR * len(self.reader))
         self.load = ground.loads(reader)
 
     def price(self, partition: int) -> float:
@@ -104,6 +118,7 @@ class _Loads:
     def others(self, partition: int) -> Ints:
         """Return the members that may read this partition instead."""
         readers = self.ground.readers[self.topic_class[partition]]
+        self.ground.work.spend(_ARCS_OF_A_LOOK + len(readers))
         found: Ints = readers[readers != self.reader[partition]]
         return found
 
@@ -124,7 +139,9 @@ def relieve(
     over = np.flatnonzero(loads.excess(goal.trigger) > 0)
     for member in over[np.lexsort((over, -loads.excess(goal.trigger)[over]))].tolist():
         while loads.excess(goal.factor)[member] > 0:
-            if ground.work.late() or not (_give(loads, member, goal, movable) or _swap(loads, member, goal, movable)):
+            # Partitions without owner are distributed in any case.
+            ended = ground.work.late() if movable is not None else ground.work.end()
+            if ended or not (_give(loads, member, goal, movable) or _swap(loads, member, goal, movable)):
                 if movable is None:
                     return None
                 break
@@ -144,19 +161,20 @@ def _give(loads: _Loads, member: int, goal: Goal, movable: Bools | None) -> bool
     free = sorted((p for p in fits if not loads.price(p)), key=lambda p: (-loads.weight[p], p))
     owned = [p for p in fits if loads.price(p)]
     need = float(loads.excess(goal.factor)[member])
-    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need)
+    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need, loads.ground.work)
     if chosen is None:
         return False
     loads.move(chosen, fits[chosen])
     return True
 
 
-def _cover(weights: list[tuple[float, int]], need: float) -> int | None:
+def _cover(weights: list[tuple[float, int]], need: float, work: SolveBudget) -> int | None:
     """Return the heaviest of the partitions that together weigh the least that is sufficient; the heaviest if none do.
 
     Args:
         weights: Weight of each partition, and the partition.
         need: Weight that is needed.
+        work: Budget. The steps used are deducted.
     """
     if not weights:
         return None
@@ -164,6 +182,7 @@ def _cover(weights: list[tuple[float, int]], need: float) -> int | None:
     sums: dict[float, int] = {0.0: NO_MEMBER}
     best: tuple[float, int] | None = None
     for weight, partition in sorted(weights, key=lambda each: (-each[0], each[1])):
+        work.spend(_ARCS_OF_A_SUM * len(sums))
         for before, first in sorted(sums.items()):
             found = before + weight, partition if first == NO_MEMBER else first
             if found[0] < need:
@@ -187,6 +206,7 @@ def _swap(loads: _Loads, member: int, goal: Goal, movable: Bools | None) -> bool
         # The members with the most capacity are sufficient.
         for other in others[np.lexsort((others, short))[:8]].tolist():
             lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
+            loads.ground.work.spend(_ARCS_OF_A_PAIR * len(loads.has[other]))
             for take in loads.has[other]:
                 less = loads.weight[give] - loads.weight[take]
                 if (
@@ -265,7 +285,7 @@ class _Search:
         loads = self._loads
         excess = loads.excess(self._factor)
         rest = float(excess[excess > 0].sum())
-        if self.branches >= _BRANCHES or loads.ground.work.late() or (moved + rest) * (1 + ROUNDING) >= self.moved:
+        if self.branches >= _BRANCHES or loads.ground.work.end() or (moved + rest) * (1 + ROUNDING) >= self.moved:
             return
         if rest <= 0:
             self.moved, self.best = moved, list(loads.reader)
@@ -293,7 +313,8 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
     """Return the assignment with partitions for members that have less than half of their level.
 
     Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the giver
-    has more than the member that takes, by the tolerance.
+    has more than the member that takes, by the tolerance. This has a budget of its own, since without it a member that
+    joins may get nothing.
 
     Args:
         ground: Members and partitions.
@@ -301,11 +322,11 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
         owner: Owner of each partition.
         goal: Limits.
     """
-    loads = _Loads(ground, reader, owner, goal.base)
+    loads, before = _Loads(ground, reader, owner, goal.base), ground.work.left
     for member in np.flatnonzero(loads.load < ground.even_level * _STARVED).tolist():
         while loads.load[member] < ground.even_level[member] * _FED:
             gift = _gift(loads, member, ground.even_level[member])
-            if gift is None or ground.work.late():
+            if gift is None or ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
                 break
             loads.move(gift, member)
     return np.asarray(loads.reader, np.int64)
@@ -322,9 +343,11 @@ def _gift(loads: _Loads, member: int, level: float) -> int | None:
     """Return the partition that this member should get from a fuller one, if there is one."""
     ground = loads.ground
     own_class = int(ground.problem.subscription_class[member])
+    ground.work.spend(_ARCS_OF_A_LOOK + len(loads.load))
     for giver in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
         if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
             return None
+        ground.work.spend(_ARCS_OF_A_PAIR * len(loads.has[giver]))
         gifts = [
             p
             for p in loads.has[giver]

@@ -149,8 +149,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: Unl
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
-                proven = ", ".join(made.proven) or "no objective"
-                warn(f"proven optimal in {proven} only: {made.optimality_note}")
+                warn(made.unproven())
             for _, reason in copartition_exceptions(group) if made.strategy != "range" else ():
                 exceptions[reason] = None
         except (InputError, ConfigError) as problem:

@@ -89,9 +89,8 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
     if plan.optimality_note:
         once.warn(
             "not proven",
-            "%s: the assignment is balanced, but proven optimal in %s only: %s"
-            " (planning may take %.1f s, a third of the session timeout)",
-            *(name, ", ".join(plan.proven) or "no objective", plan.optimality_note, limit_s),
+            "%s: the assignment is balanced; %s (a plan may take some steps, and %.1f s, a third of the session timeout)",
+            *(name, plan.unproven(), limit_s),
             about=plan.optimality_note,
         )
     if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
