@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import leader_join
-from benchmarks.cases import BEYOND, NAMED, OPTIONS, QUICK, Case, grid
+from benchmarks.cases import BEYOND, BOUNDED, NAMED, OPTIONS, QUICK, Case, grid
 from benchmarks.groups import Shape
 from benchmarks.java_assignors import WarmJava
 from benchmarks.planner import BRIEF, THOROUGH, Effort
@@ -74,11 +74,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.full:
-        amount_ = Amount((*grid(), *BEYOND), ours=BRIEF, java=JAVA_BRIEF, skip=True)
+        amount_ = Amount((*grid(), *BEYOND, *BOUNDED), ours=BRIEF, java=JAVA_BRIEF, skip=True)
     elif options.quick:
         amount_ = Amount(QUICK, QUICK_LEADER_CASES, QUICK_EFFORT, QUICK_EFFORT, warm_up=False)
     else:
-        amount_ = Amount((*NAMED, *OPTIONS, *BEYOND))
+        amount_ = Amount((*NAMED, *OPTIONS, *BEYOND, *BOUNDED))
     cases = [case for case in amount_.cases if options.only in str(case)]
     leader = [case for case in amount_.leader if options.only in str(case)]
     Run(replace(amount_, cases=cases, leader=leader), java=not options.no_java, json_file=options.json).go(

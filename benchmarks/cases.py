@@ -34,6 +34,7 @@ class Case:
         seconds: What ours is to take at most; None if nothing is said of it.
         megabytes: What a process that does nothing else may need at its peak, the group itself included.
         balance: As the option.
+        asks_java: Whether Java plans it too, if it has the options.
     """
 
     strategy: StrategyName
@@ -41,6 +42,7 @@ class Case:
     seconds: float | None = None
     megabytes: int | None = None
     balance: BalanceMode = "total"
+    asks_java: bool = True
 
     def __str__(self) -> str:
         """All that tells it from other cases."""
@@ -50,8 +52,8 @@ class Case:
 
     @property
     def java_has_it(self) -> bool:
-        """Whether Java's assignors have the same options."""
-        return self.balance == "total" and not self.shape.copartitioned
+        """Whether Java's assignors have the same options, and are asked."""
+        return self.asks_java and self.balance == "total" and not (self.shape.copartitioned or self.shape.weighted)
 
     @property
     def ratio(self) -> int | None:
@@ -150,13 +152,32 @@ BEYOND: tuple[Case, ...] = (
 )
 """The largest groups, and the hardest: a subscription of its own for each member."""
 
+_HARDEST: tuple[tuple[tuple[int, int, int], Subscriptions, int], ...] = (
+    ((10_000, 50_000, 1_000), "own 3 %", 5),
+    ((3_000, 50_000, 1_000), "own 30 %", 3),
+)
+"""Members, partitions and topics, subscriptions, and seconds."""
+
+BOUNDED: tuple[Case, ...] = tuple(
+    Case("cooperative-sticky", Shape(*sizes, replicas, kind, owners, weighted=weighted), seconds, asks_java=False)
+    for weighted in (False, True)
+    for sizes, kind, seconds in _HARDEST
+    for replicas in (1, 2)
+    for owners in get_args(Owners)
+)
+"""Groups for which the budget of a plan exists. For smaller ones of their kind Java takes more than we wait."""
+
 OPTIONS: tuple[Case, ...] = tuple(
-    Case("cooperative-sticky", replace(shape, copartitioned=balance == "total", owners=owners), balance=balance)
-    for balance in ("topic", "total")
+    Case(
+        "cooperative-sticky",
+        replace(shape, owners=owners, copartitioned=option == "copartition", weighted=option == "weights"),
+        balance="topic" if option == "balance" else "total",
+    )
+    for option in ("balance", "copartition", "weights")
     for shape in (Shape(100, 5_000, 10, 2), Shape(1_000, 50_000, 100, 2))
     for owners in get_args(Owners)
 )
-"""Options that Java lacks: each topic balanced first, and co-partitioned topics, two and two."""
+"""Options that Java lacks: each topic balanced first, co-partitioned topics, two and two, and weights."""
 
 QUICK: tuple[Case, ...] = (
     _range(20, 200, 10, 2, uneven=True),
@@ -165,6 +186,7 @@ QUICK: tuple[Case, ...] = (
     _cooperative(20, 200, 10, 1, subscriptions="own 30 %", owners="at random"),
     Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one", copartitioned=True)),
     Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one"), balance="topic"),
+    Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one", weighted=True)),
 )
 
 

@@ -10,7 +10,7 @@ group is measured, and what its members own they claim in the generation that ga
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,11 +20,11 @@ RACKS = 3
 GENERATION = 7
 """In which members were given what they own."""
 
-SHARE_READ = 0.3
-"""Of the topics, by a member with a subscription of its own."""
+Subscriptions = Literal["same", "five buckets", "own 30 %", "own 3 %"]
+"""Everybody reads all topics; each fifth of the members its own fifth of them; each member its own random share."""
 
-Subscriptions = Literal["same", "five buckets", "own 30 %"]
-"""Everybody reads all topics; each fifth of the members its own fifth of them; each member its own random 30 %."""
+SHARE_READ: Mapping[Subscriptions, float] = {"own 30 %": 0.3, "own 3 %": 0.03}
+"""Share of the topics that a member reads, where each has a subscription of its own."""
 
 Owners = Literal["none", "all but one", "at random"]
 """Nobody owns anything; the last member has just joined a group that had been planned without it; every partition is
@@ -47,6 +47,7 @@ class Shape:
         different_sizes: Whether each topic has its own number of partitions, around the mean. Topics of one size
             are co-partitioned, and dealing out one of them deals out all.
         copartitioned: Whether two and two topics are kept together.
+        weighted: Whether partitions have weights, which differ a hundredfold.
     """
 
     members: int
@@ -57,12 +58,13 @@ class Shape:
     owners: Owners = "none"
     different_sizes: bool = False
     copartitioned: bool = False
+    weighted: bool = False
 
     def __str__(self) -> str:
         """Members / partitions / topics, and what is special but the replicas."""
         special = ["topics of different sizes"] * self.different_sizes
         special += [self.subscriptions] * (self.subscriptions != "same")
-        special += ["co-partitioned"] * self.copartitioned
+        special += ["co-partitioned"] * self.copartitioned + ["weights"] * self.weighted
         return ", ".join([f"{self.members:,} / {sum(self.sizes()):,} / {self.topics:,}", *special])
 
     def sizes(self) -> list[int]:
@@ -87,6 +89,10 @@ class Shape:
             names = sorted(topics)
             pairs = zip(names[::2], names[1::2], strict=False)
             fresh = replace(fresh, copartition=tuple(pairs))
+        if self.weighted:
+            chance = random.Random(self.partitions)
+            weights = {topic: tuple(chance.lognormvariate(0, 1) for _ in row) for topic, row in topics.items()}
+            fresh = replace(fresh, weights=weights)
         if self.owners == "none":
             return fresh
         if self.owners == "at random":
@@ -96,9 +102,9 @@ class Shape:
         return replace(fresh, members=(*(_owning(member, owned[member.id]) for member in others), joining))
 
     def _read(self, topics: list[str]) -> list[frozenset[str]]:
-        if self.subscriptions == "own 30 %":
+        if self.subscriptions in SHARE_READ:
             chance = random.Random(self.members)
-            count = round(len(topics) * SHARE_READ)
+            count = round(len(topics) * SHARE_READ[self.subscriptions])
             return [frozenset(chance.sample(topics, count)) for _ in range(self.members)]
         buckets = 1 if self.subscriptions == "same" else 5
         topics_each, members_each = -(-len(topics) // buckets), -(-self.members // buckets)

@@ -85,13 +85,34 @@ def records(members: Sequence[MemberProcess]) -> int:
     return sum(member.read()[0] for member in members)
 
 
-def shared_by_all(inspector: GroupCollector, groups: Zoo) -> bool:
-    """Return whether every group has all of its members, and each partition a reader."""
-    found = {i.snapshot.live.name: i for i in inspector.report(None).inspections}
-    return all(
-        name in found and len(found[name].snapshot.live.members) == len(members) and found[name].now
-        for name, members in groups.items()
-    ) and not any(found[name].unassigned for name in groups)
+def missing(inspector: GroupCollector, groups: Zoo) -> dict[str, str]:
+    """Return what groups lack that have not all of their members, or partitions without a reader."""
+    found = {i.snapshot.live.name: i for i in inspector.report(list(groups)).inspections}
+    lacks: dict[str, str] = {}
+    for name, members in groups.items():
+        group = found.get(name)
+        if group is None:
+            lacks[name] = "not found"
+        elif len(group.snapshot.live.members) != len(members) or not group.now or group.unassigned:
+            live, unassigned = group.snapshot.live, group.unassigned
+            lacks[name] = f"{live.state}, {len(live.members)} of {len(members)} members, {unassigned} unassigned"
+    return lacks
+
+
+def wait_for_all(inspector: GroupCollector, groups: Zoo) -> None:
+    """Wait until every group has all of its members, and each partition a reader."""
+    lacks: dict[str, str] = {}
+
+    def complete() -> bool:
+        nonlocal lacks
+        lacks = missing(inspector, groups)
+        return not lacks
+
+    try:
+        wait_until(complete, "groups with all their members")
+    except TimeoutError as error:
+        # When the report of a failed test is made, the groups are empty.
+        raise TimeoutError(f"{error}: {lacks}") from None
 
 
 @contextmanager
@@ -105,7 +126,7 @@ def running(cluster: Cluster, topic: str, name: Callable[[], str]) -> Iterator[t
                 opened.enter_context(member)
         admin = opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)))
         inspector = GroupCollector(admin, STOCK)
-        wait_until(lambda: shared_by_all(inspector, groups), "groups with all their members")
+        wait_for_all(inspector, groups)
         for round_ in (1, 2, 3):
             write(cluster.bootstrap, topic, 1)
             wait_until(lambda r=round_: all(records(m) >= r * PARTITIONS for m in quick), "all read")  # type: ignore[misc]

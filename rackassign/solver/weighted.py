@@ -23,8 +23,9 @@ kept if it is *good*:
    reference depends on chance: one partition more or less fits. There the costs of some other references are as good,
    which are computed from weights as they may be measured the next time.
 3. No more members than in the reference are *starved*. A member is starved if it has less than half of its even level,
-   and another member has a partition for it and would still have the larger load of the two. Otherwise a member that
-   joins a large group would stay without partitions, since all others are within the tolerance.
+   and another member has a partition for it, with which it would have less than the other one has with it, and without
+   which the other one would not be starved. Otherwise a member that joins a large group would stay without partitions,
+   since all others are within the tolerance.
 
 An assignment that is not good is changed (`weighted_relief`). The overloaded members give away the least weight that is
 sufficient. They are brought down to half of the tolerance, so that the next noise does not start moves again, unless
@@ -124,11 +125,12 @@ class _Reference:
     def good(self, reader: Ints) -> bool:
         """Return whether an assignment is within the tolerance of this one, and starves no more members."""
         ground = self._ground
-        return (
-            ground.within(reader, self.base)
-            and any(ground.costs_within(ground.costs(reader), costs) for costs in self._costs)
-            and starved(ground, reader) <= self._starved
-        )
+        return ground.within(reader, self.base) and self.cheap(reader) and starved(ground, reader) <= self._starved
+
+    def cheap(self, reader: Ints) -> bool:
+        """Return whether the costs of an assignment are within the tolerance of this one."""
+        ground = self._ground
+        return any(ground.costs_within(ground.costs(reader), costs) for costs in self._costs)
 
 
 class _StabilityPolicy:
@@ -220,7 +222,8 @@ class _StabilityPolicy:
                 self.note = str(error)
             else:
                 yield self._relieved(cheaper, owner, reference)
-        if self._work.end():
+        # Costs are hardly changed by it.
+        if self._work.end() and reference.cheap(completed):
             yield fed(ground, ground.kept_to_limit(owner), owner, Goal(reference.base, outer, outer))
 
     def _relieved(self, reader: Ints, owner: Ints, reference: _Reference) -> Ints:

@@ -24,6 +24,9 @@ FLOW_UNITS = 1 << 24
 _ARCS_OF_A_CHOICE = 250
 """How many arcs of a flow can be looked at in the time that it takes to choose the member of a partition."""
 
+STARVED = 0.5
+"""Share of its even level below which a member is starved."""
+
 ROUNDING = 1e-9
 """Relative difference of two sums that are equal but for rounding."""
 
@@ -134,14 +137,15 @@ class WeightedInstance:
     def completed(self, owner: Ints) -> Ints:
         """Return an assignment with these owners; other partitions go to the cheapest members that have capacity.
 
-        Capacity ends at half of the tolerance, so that other weights in the next rebalance find it within.
+        Capacity ends at half of the tolerance, so that other weights in the next rebalance find it within. Starved
+        members come first, or what others have revoked for a member that joins would go back to them.
         """
         problem, weight, goal = self.problem, self.weight, 1 + self.tolerance / 2
         reader: Ints = owner.copy()
         load = self.loads(owner)
         count = np.bincount(owner[owner != NO_MEMBER], minlength=len(self.level))
         free = np.flatnonzero(owner == NO_MEMBER)
-        self.work.spend(_ARCS_OF_A_CHOICE * len(free))
+        self.work.spend(4 * _ARCS_OF_A_CHOICE * len(free))
         for partition in free[np.lexsort((free, -weight[free]))].tolist():
             candidates = self.readers[int(problem.topic_class[partition])]
             costs = problem.cost[problem.cost_row[partition]][problem.rack[candidates]]
@@ -152,7 +156,8 @@ class WeightedInstance:
             if not weight[partition]:
                 order = np.lexsort((costs, count[candidates]))
             elif room.any():
-                order = np.lexsort((over, costs, ~room))
+                starved = load[candidates] < self.even_level[candidates] * STARVED
+                order = np.lexsort((over, costs, ~starved, ~room))
             else:
                 order = np.lexsort((costs, over))
             member = int(candidates[order[0]])

@@ -24,7 +24,7 @@ import numpy as np
 from rackassign.solver.min_cost_flow import SolveBudget
 from rackassign.solver.problem import NO_MEMBER
 from rackassign.solver.types import Bools, Floats, Ints
-from rackassign.solver.weighted_instance import ROUNDING, WeightedInstance, moved_weight
+from rackassign.solver.weighted_instance import ROUNDING, STARVED, WeightedInstance, moved_weight
 
 _BRANCHES = 6_000
 """Number of branches of `least_moves`."""
@@ -46,9 +46,6 @@ _ARCS_OF_A_PAIR = 15
 
 _ARCS_OF_A_SUM = 5
 """How many, in the time that it takes to add a partition to a sum of partitions."""
-
-_STARVED = 0.5
-"""Share of its even level below which a member is starved."""
 
 _STEPS_TO_FEED = 8_000
 """Limit of the steps of `fed`."""
@@ -323,7 +320,7 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
         goal: Limits.
     """
     loads, before = _Loads(ground, reader, owner, goal.base), ground.work.left
-    for member in np.flatnonzero(loads.load < ground.even_level * _STARVED).tolist():
+    for member in np.flatnonzero(loads.load < ground.even_level * STARVED).tolist():
         while loads.load[member] < ground.even_level[member] * _FED:
             gift = _gift(loads, member, ground.even_level[member])
             if gift is None or ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
@@ -335,7 +332,7 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
 def starved(ground: WeightedInstance, reader: Ints) -> int:
     """Return how many members have less than half of their level and could get a partition of a fuller member."""
     loads = _Loads(ground, reader, reader, ground.even_level)
-    hungry = np.flatnonzero(loads.load < ground.even_level * _STARVED)
+    hungry = np.flatnonzero(loads.load < ground.even_level * STARVED)
     return sum(_gift(loads, member, ground.even_level[member]) is not None for member in hungry.tolist())
 
 
@@ -354,6 +351,7 @@ def _gift(loads: _Loads, member: int, level: float) -> int | None:
             if loads.weight[p]
             and ground.reads[loads.topic_class[p], own_class]
             and (loads.load[member] + loads.weight[p]) * (1 + ground.tolerance) < loads.load[giver]
+            and loads.load[giver] - loads.weight[p] >= ground.even_level[giver] * STARVED
         ]
         if gifts:
             # The cheapest, then the heaviest that fits.

@@ -89,7 +89,8 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
     if plan.optimality_note:
         once.warn(
             "not proven",
-            "%s: the assignment is balanced; %s (a plan may take some steps, and %.1f s, a third of the session timeout)",
+            "%s: the assignment is balanced; %s"
+            " (a plan is limited in steps, and to %.1f s, a third of the session timeout)",
             *(name, plan.unproven(), limit_s),
             about=plan.optimality_note,
         )
