@@ -93,6 +93,26 @@ def test_a_new_member_of_a_large_group_gets_partitions() -> None:
     assert settled(joined) == reclaimed(joined, plan.target, 6)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_new_member_moves_little_although_what_it_gets_is_not_local(seed: int) -> None:
+    """With subscriptions of their own, what it can get is local elsewhere, and must not go back there."""
+    rng = random.Random(seed)
+    topics = {f"t{i}": tuple(Partition((p % 3,), p % 3) for p in range(25)) for i in range(40)}
+    members = tuple(
+        Member(f"m{i:03}", frozenset(rng.sample(sorted(topics), 4)), "abc"[i % 3], generation=5) for i in range(200)
+    )
+    weights = {topic: tuple(rng.lognormvariate(0, 1) for _ in row) for topic, row in topics.items()}
+    group = Group(Topology(tuple(Broker(i, rack) for i, rack in enumerate("abc")), topics), members, weights)
+    before = plan_cooperative(replace(group, members=members[:-1])).target
+    owned = [replace(member, owned=before[member.id]) for member in members[:-1]]
+    joined = replace(group, members=(*owned, members[-1]))
+    plan = plan_cooperative(joined)
+    assert plan.target[members[-1].id]
+    assert plan.moved <= 10
+    after = plan_cooperative(reclaimed(joined, plan.assignment, 6))
+    assert (after.target, after.moved) == (plan.target, 0)
+
+
 def test_partitions_follow_their_replicas_although_loads_are_even() -> None:
     rng = random.Random(3)
     weights = [rng.uniform(0.5, 1.5) for _ in range(60)]
