@@ -1,8 +1,8 @@
 """Local share and speed of batches that Spark reads in three racks: its own source beside ours, on real brokers.
 
-A stand-alone Spark has a worker with one core in each rack. Local bytes are counted by the clients: by librdkafka for
-rackassign, by the metrics of the Java consumers for Spark's own source. One machine does all the work, so times are
-comparable only as ratios within a round; each round has another order.
+A stand-alone Spark has a worker in each rack, with one core unless `--cores` says otherwise. Local bytes are counted by
+the clients: by librdkafka for rackassign, by the metrics of the Java consumers for Spark's own source. One machine does
+all the work, so times are comparable only as ratios within a round; each round has another order.
 
 Spark's own source (`jvm`, `jvm-racks`) needs Spark 4.0 and a JDK, as `make bench-spark` has them.
 """
@@ -34,8 +34,14 @@ from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.kafka.spark_harness import fill, told_in, wire_size
 
 RACKS = {1: "a", 2: "b", 3: "c"}
-PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]
-PARTITIONS = 2 * len(PAIRS)
+REPLICAS = {
+    1: [[1], [2], [2], [3], [3], [1]],
+    2: [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]],
+    3: [[1, 2, 3], [2, 3, 1], [2, 1, 3], [3, 1, 2], [3, 2, 1], [1, 3, 2]],
+}
+"""Replicas of each partition, by their number."""
+
+PARTITIONS = 12
 TOPIC = "rows"
 JVM = ("jvm", "jvm-racks")
 OURS = ("none", "executor", "pull", "barrier")
@@ -125,10 +131,10 @@ class Stage:
             print(number, way, f"{of.seconds[-1]:.1f} s,", _share(of.bytes[-1]), "local", flush=True)
 
     def _timed(self, way: str, of: Found) -> None:
-        cpu, begun = self._cpu(), time.perf_counter()
+        cpu, begun = cpu_of(self._spark, self._workers), time.perf_counter()
         _drain(self._frame(way, {}))
         of.seconds.append(time.perf_counter() - begun)
-        of.cpu.append(self._cpu().since(cpu))
+        of.cpu.append(cpu_of(self._spark, self._workers).since(cpu))
 
     def _frame(self, way: str, more: Mapping[str, str]) -> Any:
         options = {**self._options, **more}
@@ -155,20 +161,22 @@ class Stage:
                 near += int(size) * (RACKS[int(node)] == rack)
         return Bytes(near, total)
 
-    def _cpu(self) -> Cpu:
-        jvm = python = driver = 0.0
-        ours = self._spark.sparkContext._gateway.proc.pid
-        running = list(processes())
-        parents = {process.id: process.parent for process in running}
-        executors = {process for rack in RACKS.values() for process in self._workers.executors(rack)}
-        for process in running:
-            if process.id in executors:
-                jvm += process.cpu_s
-            elif executors.intersection(_ancestors(process.id, parents)):
-                python += process.cpu_s
-            elif process.id == ours or ours in _ancestors(process.id, parents):
-                driver += process.cpu_s
-        return Cpu(jvm, python, driver)
+
+def cpu_of(spark: Any, workers: SparkCluster) -> Cpu:
+    """Return the processor time so far of a session and of the executors of its cluster."""
+    jvm = python = driver = 0.0
+    ours = spark.sparkContext._gateway.proc.pid
+    running = list(processes())
+    parents = {process.id: process.parent for process in running}
+    executors = {process for rack in RACKS.values() for process in workers.executors(rack)}
+    for process in running:
+        if process.id in executors:
+            jvm += process.cpu_s
+        elif executors.intersection(_ancestors(process.id, parents)):
+            python += process.cpu_s
+        elif process.id == ours or ours in _ancestors(process.id, parents):
+            driver += process.cpu_s
+    return Cpu(jvm, python, driver)
 
 
 def _ancestors(process: int, parents: Mapping[int, int]) -> Iterator[int]:
@@ -213,13 +221,13 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Found], int]:
             jars = connector_jars()
             config["spark.jars"] = ",".join(map(str, [*jars, _jar_of_counter(folder, jars)]))
         cluster = stage.enter_context(LocalCluster(list(RACKS.values())))
-        create_topic(cluster.bootstrap, TOPIC, PAIRS * 2)
+        create_topic(cluster.bootstrap, TOPIC, REPLICAS[options.replicas] * 2)
         counts = dict.fromkeys(range(PARTITIONS), options.records)
         fill(cluster, TOPIC, counts, size=options.record, **{"batch.size": options.batch, "linger.ms": 200})
         wire = sum(wire_size(cluster, TOPIC, partition, 0, options.records) for partition in range(PARTITIONS))
-        workers = stage.enter_context(SparkCluster(list(RACKS.values()), memory="2g"))
+        workers = stage.enter_context(SparkCluster(list(RACKS.values()), cores=options.cores, memory="2g"))
         spark = stage.enter_context(session(workers.master, config))
-        wait_until(lambda: total_slots(spark) == len(RACKS), "an executor in each rack", timeout_s=_TIMEOUT_S)
+        wait_until(lambda: total_slots(spark) == sum(options.cores), "an executor in each rack", timeout_s=_TIMEOUT_S)
         held = stage.enter_context(Coordinator(spark))
         reading = Stage(spark, workers, cluster, folder, held, dict(each.split("=", 1) for each in options.option))
         # The first round warms executors, and does not count.
@@ -249,7 +257,8 @@ def sheet(options: argparse.Namespace, found: Mapping[str, Found], wire: int) ->
     seconds = median(found[base].seconds)
     title = (
         f"{options.runs} batch reads of {PARTITIONS} partitions with {options.records:,} records of {options.record:,} "
-        f"bytes each, RF 2 in 3 racks{''.join(f', {each}' for each in options.option)}; {base}: {seconds:.1f} s"
+        f"bytes each, RF {options.replicas} in 3 racks with {', '.join(map(str, options.cores))} cores"
+        f"{''.join(f', {each}' for each in options.option)}; {base}: {seconds:.1f} s"
     )
     headings = (
         "read",
@@ -268,6 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ways", nargs="+", choices=(*JVM, *OURS), default=(*JVM, *OURS), help="the first is 1")
     parser.add_argument("--records", type=int, default=100_000, help="in each partition")
     parser.add_argument("--record", type=int, default=1000, help="bytes of a record")
+    parser.add_argument("--replicas", type=int, choices=REPLICAS, default=2, help="of each partition")
+    parser.add_argument("--cores", type=int, nargs=3, default=[1, 1, 1], help="of the executor in each rack")
     parser.add_argument("--batch", type=int, default=65_536, help="bytes of a record batch")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of our source")
     parser.add_argument("--markdown", action="store_true")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
+from rackassign.errors import ConfigError
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
 from rackassign.monitoring.traffic import traffic_matrix
 from rackassign.testing import Cluster, Progress
@@ -87,13 +88,16 @@ def records(members: Sequence[MemberProcess]) -> int:
 
 def missing(inspector: GroupCollector, groups: Zoo) -> dict[str, str]:
     """Return what groups lack that have not all of their members, or partitions without a reader."""
-    found = {i.snapshot.live.name: i for i in inspector.report(list(groups)).inspections}
+    try:
+        report = inspector.report(list(groups))
+    except ConfigError as error:
+        # A group that does not exist yet.
+        return {"": str(error)}
+    found = {i.snapshot.live.name: i for i in report.inspections}
     lacks: dict[str, str] = {}
     for name, members in groups.items():
-        group = found.get(name)
-        if group is None:
-            lacks[name] = "not found"
-        elif len(group.snapshot.live.members) != len(members) or not group.now or group.unassigned:
+        group = found[name]
+        if len(group.snapshot.live.members) != len(members) or not group.now or group.unassigned:
             live, unassigned = group.snapshot.live, group.unassigned
             lacks[name] = f"{live.state}, {len(live.members)} of {len(members)} members, {unassigned} unassigned"
     return lacks

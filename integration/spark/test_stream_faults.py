@@ -1,8 +1,9 @@
-"""Streams over topics that change under them, on real brokers."""
+"""Streams over topics that change under them, and queries that run side by side, on real brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from rackassign.spark import Coordinator
 from rackassign.spark.source.stream import supports_read_limits
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S
@@ -129,3 +131,35 @@ def test_transactions_that_end_between_batches_are_read_once_or_not_at_all(
     fill(rack_cluster, topic, {0: 1})
     # Offset 22 is the marker of the abort, and 25 that of the commit.
     assert run() == [*plain, 18, 19, 20, 21, 23, 24, 26]
+
+
+def test_two_streams_and_two_coordinators_share_a_session(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topics = [make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)]
+    counts: list[Mapping[int, int]] = [{0: 300, 1: 200, 2: 100}, {0: 7, 2: 90}]
+    queries = []
+    with Coordinator(spark) as one, Coordinator(spark) as two, ExitStack() as opened:
+        # One after the other: Spark waits ten seconds for the process of each query, however busy the machine is.
+        for topic, each in zip(topics, counts, strict=True):
+            fill(rack_cluster, topic, each)
+            frame = stream(spark, rack_cluster, topic, rackBinding="pull").select(*COLUMNS)
+            writer = frame.writeStream.format("parquet").option("path", str(tmp_path / topic / "rows"))
+            query = writer.option("checkpointLocation", str(tmp_path / topic / "checkpoint")).start()
+            opened.callback(query.stop)
+            query.processAllAvailable()
+            queries.append(query)
+        frames = []
+        for topic, held in zip(topics, (one, two), strict=True):
+            told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": topic, **held.options}
+            frames.append(spark.read.format("rackassign").options(**told).load())
+        for topic, frame, each in zip(topics, frames, counts, strict=True):
+            assert rows_of(frame) == all_of(topic, each)
+        for held in (one, two):
+            stats = held.stats()
+            assert stats.local + stats.stolen > 0 == stats.unknown
+        for topic, query in zip(topics, queries, strict=True):
+            fill(rack_cluster, topic, {1: 40}, first=1000)
+            query.processAllAvailable()
+    for topic, each in zip(topics, counts, strict=True):
+        assert kept(spark, tmp_path / topic) == all_of(topic, {**each, 1: each.get(1, 0) + 40})

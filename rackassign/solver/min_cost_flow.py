@@ -64,10 +64,12 @@ class SolveBudget:
     Args:
         left: Steps left.
         until: Deadline, on the clock of `time.monotonic`; infinite if there is none.
+        owed: Arcs of work in small parts that have not made up a step yet.
     """
 
     left: int
     until: float = math.inf
+    owed: int = 0
 
     def late(self) -> bool:
         """Return whether the deadline has passed."""
@@ -88,6 +90,11 @@ class SolveBudget:
     def spend(self, arcs: int) -> None:
         """Deduct the steps without ending anything, for what has to be computed in any case."""
         self.left -= 1 + arcs // ARCS_PER_STEP
+
+    def spend_part(self, arcs: int) -> None:
+        """Deduct a small part of a computation, which may be less than a step."""
+        steps, self.owed = divmod(self.owed + arcs, ARCS_PER_STEP)
+        self.left -= steps
 
     @contextmanager
     def reserved(self, steps: int) -> Iterator[None]:

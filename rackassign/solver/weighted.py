@@ -149,11 +149,11 @@ class _StabilityPolicy:
     def decided(self) -> Ints:
         """Return the member of each partition."""
         owner, ground = self._problem.owner, self._ground
-        left = self._work.left
+        begun = self._work.left, self._work.owed
         if (owner != NO_MEMBER).all() and self._obviously_good(owner):
             return owner
         # The next rebalance, in which some partitions have no owner, must find the same reference.
-        self._work.left = left
+        self._work.left, self._work.owed = begun
         fresh = self._fresh(ground)
         relabelled = fresh if (owner == NO_MEMBER).all() else self._relabelled(fresh)
         # With a budget that has ended the result is not as even as it could be, or moves more than it should.
@@ -194,13 +194,14 @@ class _StabilityPolicy:
 
     def _changed(self, owner: Ints, reference: _Reference) -> Ints | None:
         """Return the current assignment, completed, if it is good; otherwise one that moves as little as possible."""
-        left = self._work.left
+        work = self._work
+        left, owed = work.left, work.owed
         completed = self._completed(owner)
         if left > 0 and not reference.good(completed):
             # As above, what does not depend on owners has the same budget in every rebalance.
-            used, self._work.left = left - self._work.left, left
+            used, work.left, work.owed = left - work.left, left, owed
             reference = _Reference(self._ground, reference.reader, [self._fresh(each) for each in self._alike()])
-            self._work.left -= used
+            work.left -= used
         for target in self._candidates(owner, completed, reference):
             if self._work.late():
                 return None

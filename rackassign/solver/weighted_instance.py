@@ -145,7 +145,7 @@ class WeightedInstance:
         load = self.loads(owner)
         count = np.bincount(owner[owner != NO_MEMBER], minlength=len(self.level))
         free = np.flatnonzero(owner == NO_MEMBER)
-        self.work.spend(4 * _ARCS_OF_A_CHOICE * len(free))
+        self.work.spend_part(4 * _ARCS_OF_A_CHOICE * len(free))
         for partition in free[np.lexsort((free, -weight[free]))].tolist():
             candidates = self.readers[int(problem.topic_class[partition])]
             costs = problem.cost[problem.cost_row[partition]][problem.rack[candidates]]
@@ -248,7 +248,7 @@ class WeightedInstance:
         count = np.bincount(reader[reader != NO_MEMBER], minlength=len(self.level))
         in_rack: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NO_MEMBER)
-        self.work.spend(_ARCS_OF_A_CHOICE * len(free))
+        self.work.spend_part(_ARCS_OF_A_CHOICE * len(free))
         for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
             topic_class, near = int(problem.topic_class[partition]), int(problem.cost_row[partition])
             racks = wanted.get((topic_class, near), {})

@@ -82,7 +82,7 @@ class _Loads:
         self.has: list[list[int]] = [[] for _ in ground.level]
         for partition, member in enumerate(self.reader):
             self.has[member].append(partition)
-        ground.work.spend(_ARCS_OF_A_PAIR * len(self.reader))
+        ground.work.spend_part(_ARCS_OF_A_PAIR * len(self.reader))
         self.load = ground.loads(reader)
 
     def price(self, partition: int) -> float:
@@ -115,7 +115,7 @@ class _Loads:
     def others(self, partition: int) -> Ints:
         """Return the members that may read this partition instead."""
         readers = self.ground.readers[self.topic_class[partition]]
-        self.ground.work.spend(_ARCS_OF_A_LOOK + len(readers))
+        self.ground.work.spend_part(_ARCS_OF_A_LOOK + len(readers))
         found: Ints = readers[readers != self.reader[partition]]
         return found
 
@@ -179,7 +179,7 @@ def _cover(weights: list[tuple[float, int]], need: float, work: SolveBudget) -> 
     sums: dict[float, int] = {0.0: NO_MEMBER}
     best: tuple[float, int] | None = None
     for weight, partition in sorted(weights, key=lambda each: (-each[0], each[1])):
-        work.spend(_ARCS_OF_A_SUM * len(sums))
+        work.spend_part(_ARCS_OF_A_SUM * len(sums))
         for before, first in sorted(sums.items()):
             found = before + weight, partition if first == NO_MEMBER else first
             if found[0] < need:
@@ -203,7 +203,7 @@ def _swap(loads: _Loads, member: int, goal: Goal, movable: Bools | None) -> bool
         # The members with the most capacity are sufficient.
         for other in others[np.lexsort((others, short))[:8]].tolist():
             lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
-            loads.ground.work.spend(_ARCS_OF_A_PAIR * len(loads.has[other]))
+            loads.ground.work.spend_part(_ARCS_OF_A_PAIR * len(loads.has[other]))
             for take in loads.has[other]:
                 less = loads.weight[give] - loads.weight[take]
                 if (
@@ -340,11 +340,11 @@ def _gift(loads: _Loads, member: int, level: float) -> int | None:
     """Return the partition that this member should get from a fuller one, if there is one."""
     ground = loads.ground
     own_class = int(ground.problem.subscription_class[member])
-    ground.work.spend(_ARCS_OF_A_LOOK + len(loads.load))
+    ground.work.spend_part(_ARCS_OF_A_LOOK + len(loads.load))
     for giver in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
         if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
             return None
-        ground.work.spend(_ARCS_OF_A_PAIR * len(loads.has[giver]))
+        ground.work.spend_part(_ARCS_OF_A_PAIR * len(loads.has[giver]))
         gifts = [
             p
             for p in loads.has[giver]

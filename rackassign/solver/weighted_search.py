@@ -16,13 +16,13 @@ _ROUNDS_PER_MEMBER = 8
 _MOST_COMPARED = 300
 """Number of partitions of each of two members that are compared for an exchange."""
 
-_ARCS_OF_A_ROUND = 300
+_ARCS_OF_A_ROUND = 400
 """How many arcs of a flow can be looked at in the time that a round takes without its exchanges."""
 
-_ARCS_OF_AN_EXCHANGE = 200
+_ARCS_OF_AN_EXCHANGE = 300
 """How many, in the time that the exchanges of one topic class take, however few they are."""
 
-_ARCS_OF_A_PARTITION = 8
+_ARCS_OF_A_PARTITION = 12
 """How many, in the time that it takes to choose whether a partition is compared."""
 
 
@@ -52,7 +52,7 @@ class _LocalSearch:
         for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
             if stuck.all() or self._work.end():
                 break
-            self._work.spend(_ARCS_OF_A_ROUND + len(stuck) // 16)
+            self._work.spend_part(_ARCS_OF_A_ROUND + len(stuck) // 16)
             fullest = int(np.argmax(np.where(stuck, -np.inf, self._over)))
             found = self._best(fullest)
             if found is None:
@@ -96,11 +96,11 @@ class _LocalSearch:
         self, gifts: list[int], other: int, giver: int, difference: float
     ) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than the whole difference."""
-        self._work.spend(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(gifts) + len(self._has[other])))
+        self._work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(gifts) + len(self._has[other])))
         gifts = self._sample(gifts)
         subscription_class = int(self._subscription_class[giver])
         back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
-        self._work.spend(len(gifts) * len(back) // 6)
+        self._work.spend_part(len(gifts) * len(back) // 6)
         taken: list[int | None] = [None, *back]
         given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
         fits = (given > difference * ROUNDING) & (given < difference * (1 - ROUNDING))

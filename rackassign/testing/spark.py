@@ -53,7 +53,7 @@ class SparkCluster:
 
     Args:
         racks: Racks of the workers, one each.
-        cores: Number of cores of each worker.
+        cores: Number of cores of each worker; or a number for each rack.
         memory: Memory of each worker in Spark's notation.
         variable: Environment variable with the rack of an executor.
 
@@ -62,17 +62,25 @@ class SparkCluster:
     """
 
     def __init__(
-        self, racks: Sequence[str], *, cores: int = 1, memory: str = "1g", variable: str = "RACKASSIGN_RACK"
+        self,
+        racks: Sequence[str],
+        *,
+        cores: int | Sequence[int] = 1,
+        memory: str = "1g",
+        variable: str = "RACKASSIGN_RACK",
     ) -> None:
         named = not isinstance(racks, str) and all(isinstance(rack, str) for rack in racks) and all(racks)
         if not named or len(set(racks)) != len(racks):
             raise ConfigError(f"racks: expected a different name for each worker, got {racks!r}")
-        if type(cores) is not int or cores < 1:
+        of_rack = [*cores] if isinstance(cores, Sequence) else [cores] * len(racks)
+        if not all(type(each) is int and each >= 1 for each in of_rack):
             raise ConfigError(f"cores: expected 1 or more, got {short_repr(cores)}")
+        if len(of_rack) != len(racks):
+            raise ConfigError(f"cores: expected a number for each of {len(racks)} racks, got {short_repr(cores)}")
         if not _VARIABLE.fullmatch(variable):
             raise ConfigError(f"variable: expected the name of an environment variable, got {short_repr(variable)}")
         self._racks = tuple(racks)
-        self._worker_arguments = ["--cores", str(cores), "--memory", memory]
+        self._cores, self._memory = of_rack, memory
         self._variable = variable
         self._supervisor: ProcessSupervisor | None = None
         self._directory = Path()
@@ -109,9 +117,9 @@ class SparkCluster:
             self._start_supervisor(cluster_dir)
             self._run(spark, "master", ["master", "Master"], [], "")
             self._master = self._wait_for_log("master", r"spark://127\.0\.0\.1:[1-9]\d*")
-            for rack in self._racks:
+            for rack, cores in zip(self._racks, self._cores, strict=True):
                 arguments = [
-                    *self._worker_arguments,
+                    *("--cores", str(cores), "--memory", self._memory),
                     "--work-dir",
                     str(self._directory / f"work-{len(self.workers())}"),
                     self._master,
