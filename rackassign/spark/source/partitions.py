@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from rackassign.spark.pull.protocol import CoordinatorEndpoint
 
 _TASKS_PER_RACK = 2
-"""With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot."""
+"""With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot.
+
+A batch that is worth one task has one for each rack: what crosses if a rack gets none is less than a task costs.
+"""
 
 
 class SplitPartition(InputPartition):
@@ -59,7 +62,8 @@ def task_count(options: Options, splits: Sequence[Split]) -> int:
         return len(splits)
     # Splits are only requested where tasks run, so there has to be a task in each rack.
     racks = {rack for split in splits for rack in split.racks} if options.rack_binding == "pull" else ()
-    return worthwhile_tasks(splits, max(1, _TASKS_PER_RACK * len(racks)))
+    per_rack = 1 if worthwhile_tasks(splits) == 1 else _TASKS_PER_RACK
+    return worthwhile_tasks(splits, max(1, per_rack * len(racks)))
 
 
 def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -> int:

@@ -94,8 +94,8 @@ def test_a_task_reads_its_splits_one_after_the_other(log: Log, monkeypatch: pyte
         ({"maxRecordsPerPartition": "1000"}, 60, 1),
         ({"tasks": "7"}, 7, 0),
         ({"tasks": "70"}, 60, 0),
-        # Two for each of three racks.
-        ({"rackBinding": "pull"}, 6, 0),
+        # One for each of three racks.
+        ({"rackBinding": "pull"}, 3, 0),
         ({"rackBinding": "pull", "minPartitions": "2"}, 60, 1),
         ({"rackBinding": "pull", "tasks": "7"}, 7, 0),
     ],
@@ -111,6 +111,14 @@ def test_small_splits_share_tasks_unless_options_say_how_many(
     assert max_splits_per_task(chosen, tasks, splits) == per_task
     without_racks = [replace(split, racks=()) for split in splits]
     assert task_count(reader(rackBinding="pull")._options, without_racks) == 1
+
+
+def test_what_is_worth_two_tasks_has_two_for_each_rack() -> None:
+    splits = [Split(OffsetRange(TopicPartition("t", n), 0, 10_000), ("abc"[n % 3],), 100, 1) for n in range(10)]
+    pull = reader(rackBinding="pull")._options
+    assert task_count(pull, splits) == 6
+    assert task_count(pull, splits[:9]) == 3
+    assert task_count(pull, splits[:2]) == 2
 
 
 def test_with_as_many_tasks_as_splits_each_pulls_one() -> None:
