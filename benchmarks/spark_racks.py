@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.tables import Sheet, show
+from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import total_slots
 from rackassign.testing import LocalCluster, create_topic
@@ -283,11 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of our source")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(arguments)
-    result = sheet(options, *measured(options))
-    if options.markdown:
-        print(result.markdown())
-    else:
-        show([result])
+    show_or_print(sheet(options, *measured(options)), markdown=options.markdown)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.spark_racks import JVM, PARTITIONS, RACKS, REPLICAS, Cpu, cpu_of
-from benchmarks.tables import Sheet, show
+from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import kafka_options
 from rackassign.spark.barrier import total_slots
 from rackassign.testing import LocalCluster, create_topic
@@ -138,11 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", type=int, default=1000, help="bytes of a record")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(arguments)
-    result = sheet(options, measured(options))
-    if options.markdown:
-        print(result.markdown())
-    else:
-        show([result])
+    show_or_print(sheet(options, measured(options)), markdown=options.markdown)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,14 @@ def show(sheets: Iterable[Sheet]) -> None:
         console.print(table)
 
 
+def show_or_print(sheet: Sheet, *, markdown: bool) -> None:
+    """Show a table on a terminal, or print it as the documentation has it."""
+    if markdown:
+        print(sheet.markdown())
+    else:
+        show([sheet])
+
+
 def write_markdown(file: Path, name: str, sheets: Iterable[Sheet], *, above: str = "") -> None:
     """Write tables into a document, in place of those between its marks of that name, or at its end.
 

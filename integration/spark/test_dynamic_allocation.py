@@ -5,7 +5,7 @@ Speculation cannot be tried on one machine: Spark starts no copy of a task on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ COUNTS = {0: 300, 1: 200, 2: 100}
 BINDINGS = pytest.mark.parametrize("binding", ["executor", "pull"])
 
 ON_DEMAND = {
+    "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "2s",
@@ -34,11 +35,10 @@ ON_DEMAND = {
 
 
 @contextmanager
-def spark_with(config: Mapping[str, str]) -> Iterator[Far]:
-    """Run a Spark of three workers in the racks a, b and c, with one core each."""
+def on_demand() -> Iterator[Far]:
+    """Run a Spark of workers in the racks a, b and c, of one core each, which starts executors as it needs them."""
     check_java()
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.executor.cores": "1", **config}
-    with SparkCluster(RACKS) as cluster, spark_session(cluster.master, settings) as spark:
+    with SparkCluster(RACKS) as cluster, spark_session(cluster.master, ON_DEMAND) as spark:
         yield Far(cluster, spark)
 
 
@@ -60,7 +60,7 @@ def test_executors_come_and_go_between_batches(
     rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, binding: str
 ) -> None:
     topic = make_topic(replicas=SPREAD)
-    with spark_with(ON_DEMAND) as stage:
+    with on_demand() as stage:
 
         def none_is_left() -> bool:
             return not any(stage.cluster.executors(rack) for rack in RACKS)

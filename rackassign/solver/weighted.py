@@ -42,7 +42,7 @@ weights in the next rebalance it holds as far as they are within the margin.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -175,14 +175,14 @@ class _StabilityPolicy:
             and not starved(ground, reader)
         )
 
-    def _alike(self) -> Iterator[WeightedInstance]:
-        """Yield instances with other weights, as they could be measured the next time."""
+    def _alike(self, work: SolveBudget) -> Iterator[WeightedInstance]:
+        """Yield instances with other weights, as they could be measured the next time, with this budget."""
         ground = self._ground
         number = np.arange(1, len(ground.weight) + 1)
         for i in range(_ALIKE if len(number) <= _FEW else 0):
             noise = 2 * (number * _GOLDEN * (i + 1) % 1) - 1
             weight = ground.weight * (1 + noise * min(ground.tolerance, _MOST_NOISE))
-            yield WeightedInstance(ground.problem, weight / float(weight.max()), ground.tolerance, ground.work)
+            yield WeightedInstance(ground.problem, weight / float(weight.max()), ground.tolerance, work)
 
     def _fresh(self, ground: WeightedInstance) -> Ints:
         staged = None
@@ -194,14 +194,12 @@ class _StabilityPolicy:
 
     def _changed(self, owner: Ints, reference: _Reference) -> Ints | None:
         """Return the current assignment, completed, if it is good; otherwise one that moves as little as possible."""
-        work = self._work
-        left, owed = work.left, work.owed
+        # As above, what does not depend on owners has the same budget in every rebalance.
+        left, own = self._work.left, replace(self._work)
         completed = self._completed(owner)
         if left > 0 and not reference.good(completed):
-            # As above, what does not depend on owners has the same budget in every rebalance.
-            used, work.left, work.owed = left - work.left, left, owed
-            reference = _Reference(self._ground, reference.reader, [self._fresh(each) for each in self._alike()])
-            work.left -= used
+            reference = _Reference(self._ground, reference.reader, [self._fresh(each) for each in self._alike(own)])
+            self._work.left -= left - own.left
         for target in self._candidates(owner, completed, reference):
             if self._work.late():
                 return None

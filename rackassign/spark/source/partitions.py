@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TASKS_PER_RACK = 2
 """With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot.
 
-A batch that is worth one task has one for each rack: what crosses if a rack gets none is less than a task costs.
+A batch that is worth one task has one for each rack: if a rack gets none, at most what one task reads crosses.
 """
 
 
