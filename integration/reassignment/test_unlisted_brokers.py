@@ -6,13 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.testing import create_topic
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
+from rackassign.testing.readiness import alive_brokers
 from tests.helpers.kafka.command import rackassign
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 WARNING = "broker 3 is not listed, and the plan replaces its replicas: before Kafka 4.0 it may only be offline"
+
+
+def stop_until_unlisted(cluster: Cluster, broker: int) -> None:
+    """Stop a broker, and wait until all others have learnt it from the controller, whichever a command will ask."""
+    cluster.stop(broker)
+    others = [other for other in cluster.brokers if other.id in cluster.running]
+    wait_until(
+        lambda: all(broker not in alive_brokers(other.host, other.port, 30) for other in others),
+        f"brokers that do not list broker {broker}",
+    )
 
 
 @pytest.mark.long
@@ -24,7 +36,7 @@ def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
     create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 4, 1]])
     whole = rackassign("reassign plan", cluster.bootstrap, home=tmp_path)
     assert "nothing to reassign" in whole.stdout
-    cluster.stop(3)
+    stop_until_unlisted(cluster, 3)
     done = rackassign("reassign plan", cluster.bootstrap, home=tmp_path)
     if kafka_version.startswith("3."):
         assert "1 replica to copy" in done.stdout
@@ -39,7 +51,7 @@ def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
 def test_no_warning_for_a_broker_that_was_asked_to_be_replaced(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(["a", "b", "c", "c"])
     create_topic(cluster.bootstrap, "t", [[1, 2, 3]])
-    cluster.stop(3)
+    stop_until_unlisted(cluster, 3)
     done = rackassign("reassign plan", cluster.bootstrap, "--remove-broker", "3", home=tmp_path)
     assert "1 replica to copy" in done.stdout
     assert "not listed" not in done.stderr
