@@ -127,7 +127,11 @@ class GroupMember:
             RevocationRequired: Partitions must be revoked before the next join.
             KafkaException: The group cannot be joined; or a topic does not exist, which is raised once.
         """
-        if self._by_pattern is None or self._awaited.wait():
+        if self._by_pattern is None:
+            return
+        if self._awaited.take_request() and self._cluster is not None:
+            internals.request_update(self._cluster)
+        if self._awaited.wait():
             return
         self._check_topics()
         try:

@@ -25,6 +25,7 @@ from rackassign.clients.kafka_python.internals.metadata import (
     on_refresh,
     partitions_with_leader,
     read_brokers,
+    request_update,
     topology,
 )
 from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics, MetricGroup
@@ -48,6 +49,7 @@ __all__ = [
     "options_of_consumer_under_construction",
     "partitions_with_leader",
     "read_brokers",
+    "request_update",
     "topology",
     "warn_on_join_response",
 ]

@@ -64,6 +64,11 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, ke
     cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("kafka-python"))}
 
 
+def request_update(cluster: Any) -> None:
+    """Request new metadata; on any thread."""
+    cluster.request_update()
+
+
 def missed_local_replica(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
     """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
 

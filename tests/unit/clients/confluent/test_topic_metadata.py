@@ -25,8 +25,9 @@ class Host:
             brokers=list,
             unauthorized_topics=set(),
             partitions_for_topic=lambda topic: {0} if topic in self.known else None,
+            request_update=self.count_request,
         )
-        self.polls = 0
+        self.polls = self.requests = 0
         monkeypatch.setattr("rackassign.clients.confluent.group_member.RackAwareConsumer", lambda **_: self)
         monkeypatch.setattr(
             "rackassign.clients.confluent.group_member.GroupOnlyMember",
@@ -43,6 +44,9 @@ class Host:
 
     def unsubscribe(self) -> None:
         """Ask for nothing."""
+
+    def count_request(self) -> None:
+        self.requests += 1
 
     def refresh(self, now: float, *known: str) -> None:
         self.now = now
@@ -87,6 +91,7 @@ def test_a_topic_that_does_not_exist_is_told_once_a_subscription(host: Host) -> 
         host.refresh(begun + 0.9, "t")
         assert (host.poll(), host.polls) == (None, 0)
         host.refresh(begun + 1.1)
+        host.refresh(begun + 1.2)
         assert [host.poll() for _ in range(4)] == [KafkaError.UNKNOWN_TOPIC_OR_PART] * 2 + [None] * 2
         assert host.polls == 2
 
@@ -98,6 +103,25 @@ def test_without_new_metadata_nothing_is_said_and_it_joins_some_time(host: Host)
     host.now = 5.0
     assert (host.poll(), host.polls) == (None, 1)
     host.refresh(6.0)
+    host.refresh(6.1)
+    assert host.poll() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_a_response_from_before_the_subscription_proves_nothing_and_more_is_requested(host: Host) -> None:
+    host.member.subscribe(["t"])
+    assert (host.poll(), host.requests) == (None, 0)
+    # It was requested for no topics, and took long.
+    host.refresh(1.5)
+    assert [host.poll() for _ in range(3)] == [None] * 3
+    assert (host.polls, host.requests) == (0, 1)
+    host.refresh(1.6, "t")
+    assert (host.poll(), host.polls, host.requests) == (None, 1, 1)
+    # Each subscription has its own.
+    host.member.subscribe(["u"])
+    host.refresh(4.0)
+    assert [host.poll() for _ in range(2)] == [None] * 2
+    assert host.requests == 2
+    host.refresh(4.1)
     assert host.poll() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -114,6 +138,7 @@ def test_a_topic_that_comes_late_is_not_missing(host: Host) -> None:
 def test_a_topic_that_may_not_be_seen_is_told_so(host: Host) -> None:
     host._cluster.unauthorized_topics.add("t")
     host.member.subscribe(["t"])
+    host.refresh(1.4)
     host.refresh(1.5)
     assert host.poll() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -121,5 +146,6 @@ def test_a_topic_that_may_not_be_seen_is_told_so(host: Host) -> None:
 def test_a_topic_that_is_being_created_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch, allow_auto_create_topics=True)
     host.member.subscribe(["t"])
+    host.refresh(1.4)
     host.refresh(1.5)
     assert (host.poll(), host.polls) == (None, 1)
