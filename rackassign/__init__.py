@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         attach,
     )
     from rackassign.monitoring.byte_rates import ByteRates
-    from rackassign.racks import detect_rack
+    from rackassign.racks import client_id_with_zone, detect_rack
 
 __version__ = "0.1.0"
 
@@ -35,10 +35,11 @@ __all__ = (
     "RackChangePolicy",
     "StandbyAwareAssignor",
     "attach",
+    "client_id_with_zone",
     "detect_rack",
 )
 
-_OTHER_PACKAGES = {"ByteRates": "monitoring.byte_rates", "detect_rack": "racks"}
+_OTHER_PACKAGES = {"ByteRates": "monitoring.byte_rates", "client_id_with_zone": "racks", "detect_rack": "racks"}
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
@@ -136,6 +136,8 @@ _OURS = (
     *("partition.assignment.strategy", "group.protocol", "on_commit", "stats_cb", "ssl.ca.pem"),
 )
 _CA = "ssl.ca.pem"
+_CLIENT_ID = "rdkafka"
+"""librdkafka's default."""
 _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl.")
 """Prefixes of properties that affect the membership and do not exist in kafka-python."""
 
@@ -217,6 +219,19 @@ class ConsumerConfig:
             auto_store=_switch("enable.auto.offset.store", given.get("enable.auto.offset.store", True)),
             on_commit=_callback(given, "on_commit"),
             stats_cb=_callback(given, "stats_cb"),
+        )
+
+    def with_client_id(self, change: Callable[[str], str]) -> ConsumerConfig:
+        """Return the same configuration with another client ID for both clients, made of the configured or default one.
+
+        Raises:
+            ConfigError: As raised by `change`.
+        """
+        changed = change(self.reader.get("client.id") or _CLIENT_ID)
+        return replace(
+            self,
+            member=Settings({**self.member, "client_id": changed}),
+            reader=Settings({**self.reader, "client.id": changed}),
         )
 
 

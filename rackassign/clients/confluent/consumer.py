@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from operator import attrgetter
 from time import monotonic
@@ -17,14 +18,15 @@ from rackassign.clients.common.rack_config import resolve_rack
 from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
-from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, kafka_exception
+from rackassign.clients.confluent.errors import STATE, kafka_exception
 from rackassign.clients.confluent.fetcher import ConsumerFactory, PartitionFetcher, to_topic_partition
 from rackassign.clients.confluent.group_member import GroupMember
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, RebalanceHandler
 from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
+from rackassign.clients.confluent.transaction_metadata import TransactionMetadata
 from rackassign.locality import Locality
-from rackassign.racks import BrokerRackCache
+from rackassign.racks import BrokerRackCache, client_id_with_zone
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -87,8 +89,9 @@ class RackAwareConsumer:
     * The constructor waits for a broker, since the member needs its version. Without a broker it raises `_TIMED_OUT`
       after 30 s, and releases all resources. A consumer that is garbage-collected without `close()` leaves its group,
       on a thread and without rebalance callbacks; one that exists at interpreter exit does not.
-    * There is no `consumer_group_metadata()`: confluent-kafka cannot create it for a member that is not its own, so
-      offsets cannot be sent to a transaction. There is no `set_sasl_credentials()` either.
+    * `consumer_group_metadata()` raises `UNKNOWN_MEMBER_ID` without an assignment. librdkafka returns metadata without
+      a generation then, with which the broker does not reject the offsets of a former owner.
+    * There is no `set_sasl_credentials()`.
 
     Only commits, `position()`, `committed()` and the meters may be used on other threads than the polling one.
 
@@ -97,9 +100,10 @@ class RackAwareConsumer:
         more: Properties as keywords: `RackAwareConsumer(**config)`.
         assignors: Assignors that the member offers to the group, in order of preference.
         logger: Logger for librdkafka's messages.
+        zone_hint: The vendor of a service that reads the zone from `client.id`; see `client_id_with_zone`.
 
     Raises:
-        ConfigError: A property is not valid, or "auto" finds no rack.
+        ConfigError: A property is not valid, "auto" finds no rack, or `zone_hint` cannot be followed.
         KafkaException: librdkafka rejects a property, or no broker responds.
     """
 
@@ -109,12 +113,15 @@ class RackAwareConsumer:
         *,
         assignors: Sequence[Any] | None = None,
         logger: Any = None,  # noqa: ANN401 - as confluent-kafka's
+        zone_hint: Any = None,  # noqa: ANN401 - `**config` may have values of any type
         **more: Any,  # noqa: ANN401 - the same
     ) -> None:
         given = {**(config or {}), **more} if more or config is None else config
         properties = ConsumerConfig.of(given, assignors)
         rack = resolve_rack(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
+        if zone_hint is not None:
+            properties = properties.with_client_id(partial(client_id_with_zone, zone_hint, zone=rack))
         racks = BrokerRackCache()
         self._meter = StatsMeter(rack, racks.rack_of)
         self._stalls = StallDetector()
@@ -135,12 +142,14 @@ class RackAwareConsumer:
             raise
         self._commits = Commits(self._member, self._reader, properties)
         self._rebalances = RebalanceHandler(self, self._member, self._reader, self._commits, self._stalls)
+        group_id, instance_id = properties.member["group_id"], properties.member.get("group_instance_id") or None
+        self._transaction_metadata = TransactionMetadata(group_id, instance_id, self._member, self._rebalances)
         # Waiting for a batch must not cost the membership.
         self._patience_s = properties.member.get("max_poll_interval_ms", _MAX_POLL_MS) / 2000
         self._looked = 0.0
         self._next_look = 0.0
         self._closed = False
-        set_view(self, _view(self._meter, self._reader, racks, properties.member.get("group_id")))
+        set_view(self, _view(self._meter, self._reader, racks, group_id))
 
     def __enter__(self) -> Self:
         return self
@@ -307,9 +316,19 @@ class RackAwareConsumer:
         self._check_open()
         return self._member.id
 
-    def consumer_group_metadata(self) -> Any:  # noqa: ANN401 - as confluent-kafka's
-        """Raise an error: see the class docstring."""
-        raise kafka_exception(NOT_IMPLEMENTED, "not available for a group member of kafka-python")
+    def consumer_group_metadata(self) -> bytes:
+        """Return what a producer's `send_offsets_to_transaction` needs; call it again for each transaction (KIP-447).
+
+        Its generation is that of the assignment whose records are delivered. If the group is ahead of it, the broker
+        rejects the offsets, and the transaction is to be aborted.
+
+        Raises:
+            KafkaException: `UNKNOWN_MEMBER_ID`: the consumer has no assignment (yet), or has lost it; a transaction
+                with records of a lost one is to be aborted. `_NOT_IMPLEMENTED`: the installed confluent-kafka
+                serializes these metadata in another form.
+        """
+        self._check_open()
+        return self._transaction_metadata.current()
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ANN401 - as confluent-kafka's
         """Return the metadata of the cluster, or of one topic."""
@@ -387,6 +406,7 @@ class RackAwareConsumer:
         try:
             self._rebalances.give_up(self._reader.held, lost=self._member.lost())
         finally:
+            self._rebalances.following = None
             self._commits.end()
 
     def _check_open(self) -> None:

@@ -59,7 +59,8 @@ class RebalanceHandler:
         self._reader = reader
         self._commits = commits
         self._stalls = stalls
-        self._member_id = ""
+        self.following: MemberAssignment | None = None
+        """The assignment that is read; None before the first one, and after a loss or an unsubscription."""
         self.callbacks = Callbacks()
         self.in_callback = False
         """Whether a callback is running."""
@@ -94,6 +95,8 @@ class RebalanceHandler:
             tps: The partitions; if empty, no callback is called.
             lost: Whether other members may own them already: then nothing is committed, and the callback cannot commit.
         """
+        if lost:
+            self.following = None
         if not tps:
             return
         if lost:
@@ -114,10 +117,13 @@ class RebalanceHandler:
 
     def _follow(self, given: MemberAssignment) -> None:
         # A member with a new member ID lost its membership in between, whether it noticed or not.
-        renamed, self._member_id = given.member_id != self._member_id, given.member_id
+        renamed = self.following is None or given.member_id != self.following.member_id
+        # What is only revoked has no other owner until the next join, so it can be committed in this generation.
+        self.following = given
         try:
             self.give_up(self._reader.held if renamed else self._reader.held - given.owned, lost=renamed)
         finally:
+            self.following = given
             added = given.owned - self._reader.held
             first = not self._reader.held
             self._reader.take(added)

@@ -1,4 +1,4 @@
-"""The example programs with state as processes that are killed, and what their changelogs and inputs have."""
+"""The example programs as processes that are killed, and what their changelogs and inputs have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
@@ -32,9 +32,16 @@ class Members:
         module: The example.
         arguments: Its arguments, without those of a member.
         folder: Where the members have their directories and their output.
+        own: Option with which each member gets something of its own.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        folder: Path,
+        own: Literal["--state-dir", "--member"] = "--state-dir",
+    ) -> None:
         self._command = [
             sys.executable,
             "-m",
@@ -44,11 +51,12 @@ class Members:
             str(CONSUMER["session_timeout_ms"]),
         ]
         self._folder = folder
+        self._own = own
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:
         for name in names:
-            own = ["--zone", name[0], "--state-dir", str(self._folder / name)]
+            own = ["--zone", name[0], self._own, name if self._own == "--member" else str(self._folder / name)]
             with (self._folder / f"{name}.out").open("ab") as out:
                 self.running[name] = subprocess.Popen([*self._command, *own], stdout=out, stderr=subprocess.STDOUT)
 
@@ -58,6 +66,10 @@ class Members:
             self.running[name].kill()
         for name in names:
             self.running.pop(name).wait()
+
+    def signal(self, number: signal.Signals, *names: str) -> None:
+        for name in names:
+            self.running[name].send_signal(number)
 
     def output(self, name: str) -> str:
         return (self._folder / f"{name}.out").read_text("utf-8")[-3000:]

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.confluent.internals import serialize_group_metadata
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
@@ -49,7 +50,7 @@ class Scripted(Source):
 class Play:
     """A `RackAwareConsumer` between a member and a source that are both played."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, zone_hint: Any = None, **given: Any) -> None:
         self.member, self.source = Member(), Scripted()
         self.told: list[tuple[str, set[int]]] = []
         self.config: dict[str, Any] = {}
@@ -65,7 +66,7 @@ class Play:
 
         monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", seat)
         monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
-        self.consumer = RackAwareConsumer({**GROUP, **given})
+        self.consumer = RackAwareConsumer({**GROUP, **given}, zone_hint=zone_hint)
         self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
 
     def note(self, what: str) -> Any:
@@ -260,6 +261,33 @@ def test_both_clients_are_in_the_same_rack(monkeypatch: pytest.MonkeyPatch, give
     play = Play(monkeypatch, **given)
     assert (play.config["client.rack"], play.arguments["client_rack"]) == (rack, rack)
     assert play.consumer.locality().rack == rack
+
+
+def test_metadata_for_transactions_are_those_of_the_assignment_until_it_ends(play: Play) -> None:
+    assert play.consumer.consumer_group_metadata() == serialize_group_metadata("g", 1, "m", None)
+    play.consumer.unsubscribe()
+    with pytest.raises(KafkaException, match="no assignment in its group"):
+        play.consumer.consumer_group_metadata()
+    play.consumer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        play.consumer.consumer_group_metadata()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "rdkafka,zone=b"), ({"client.id": "app;x=1"}, "app;x=1;zone=b"), ({"client.id": None}, "rdkafka,zone=b")],
+)
+def test_a_zone_hint_is_in_the_client_id_of_both_clients(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected: str
+) -> None:
+    play = Play(monkeypatch, "bufstream", **{"client.rack": "b", **given})
+    assert (play.config["client.id"], play.arguments["client_id"]) == (expected, expected)
+
+
+def test_a_zone_hint_without_a_rack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    with pytest.raises(ConfigError, match="bufstream needs the rack of this client"):
+        Play(monkeypatch, "bufstream")
 
 
 def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

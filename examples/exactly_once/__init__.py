@@ -1,0 +1,1 @@
+"""Read records, write results, and commit both in one transaction."""

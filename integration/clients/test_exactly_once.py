@@ -1,0 +1,29 @@
+"""Each record has one result that readers of committed records see, whichever members and brokers fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing import Cluster
+from tools.exactly_once import play
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+
+
+def test_each_record_has_one_result(rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: Path) -> None:
+    outcome = play(rack_cluster, unique_name(), 1, ["kill", "suspend", "crash"], tmp_path)
+    assert (outcome.lost, outcome.repeated) == (0, 0), outcome
+    assert outcome.records > 1000, outcome
+    # Faults have found open transactions.
+    assert outcome.aborted > 0, outcome
+
+
+def test_without_transactions_results_are_repeated(
+    rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    outcome = play(rack_cluster, unique_name(), 1, ["kill"] * 2, tmp_path, transactions=False)
+    assert (outcome.lost, outcome.aborted) == (0, 0), outcome
+    assert outcome.repeated > 0, outcome

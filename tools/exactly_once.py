@@ -1,0 +1,250 @@
+"""The example that reads, writes and commits in transactions, and at random: members and brokers fail.
+
+python -m tools.exactly_once [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
+
+======= =====================================================================================================
+kill    SIGKILL of one to three members, which start again
+suspend SIGSTOP of a member until others have its partitions, then SIGCONT: a former owner commits
+stop    a broker stops and starts
+crash   a broker is killed and starts
+======= =====================================================================================================
+
+Whatever happens: a reader of committed records finds the result of each record of the input once. Transactions stay
+open for up to a second, so that most faults find one that is open. Without transactions, results are repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPythonPartition
+
+from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
+from tests.helpers.kafka.example_members import Members
+
+KINDS = ("kill", "suspend", "stop", "crash")
+MEMBERS = ("ax", "bx", "cx")
+SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
+PARTITIONS = len(SPREAD)
+TIMEOUT_S = 600.0
+_PER_S = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the results differ from the input.
+
+    Args:
+        records: Number of records of the input.
+        lost: Values without a result.
+        repeated: Results beyond the first one of a value.
+        aborted: Results of transactions that were aborted, which readers of committed records skip.
+    """
+
+    records: int
+    lost: int
+    repeated: int
+    aborted: int
+
+
+class Progress:
+    """The committed offsets of a group.
+
+    Args:
+        bootstrap: Addresses of brokers.
+        topic: What it reads.
+        group: The group.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self._tps = [KafkaPythonPartition(topic, partition) for partition in range(PARTITIONS)]
+        # It does not join: it only asks the coordinator.
+        self._reader = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+
+    def committed(self) -> list[int]:
+        """Return the committed offset of each partition; 0 without one."""
+        return [self._reader.committed(tp) or 0 for tp in self._tps]
+
+    def wait_for_all(self, what: str) -> None:
+        """Wait until each partition was committed once more."""
+        before = self.committed()
+        wait_until(
+            lambda: all(now > then for now, then in zip(self.committed(), before, strict=True)),
+            f"each partition processed {what}; committed were {before}",
+            timeout_s=TIMEOUT_S,
+        )
+
+    def wait_for_the_end(self) -> None:
+        """Wait until everything is committed."""
+        ends = self._reader.end_offsets(self._tps)
+        expected = [ends[tp] for tp in self._tps]
+        wait_until(lambda: self.committed() == expected, f"all processed, up to {expected}", timeout_s=TIMEOUT_S)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@contextmanager
+def written(bootstrap: str, topic: str) -> Iterator[None]:
+    """Write records to all partitions while the block runs."""
+    over = threading.Event()
+
+    def write() -> None:
+        began, number = time.monotonic(), 0
+        with closing(KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)) as producer:
+            while not over.is_set():
+                producer.send(topic, b"record-%d" % number, partition=number % PARTITIONS)
+                number += 1
+                time.sleep(max(0.0, began + number / _PER_S - time.monotonic()))
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            yield
+        finally:
+            over.set()
+        writing.result(TIMEOUT_S)
+
+
+def values_of(bootstrap: str, topic: str, isolation: str) -> Counter[bytes]:
+    """Return how often each value is in a topic."""
+    found: Counter[bytes] = Counter()
+    config = {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": isolation}
+    with closing(Consumer({**config, "enable.partition.eof": True, "enable.auto.commit": False})) as reader:
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+        ended: set[int] = set()
+        since = time.monotonic()
+        while len(ended) < PARTITIONS:
+            messages = reader.consume(1000, 0.5)
+            if messages:
+                since = time.monotonic()
+            elif time.monotonic() - since > TIMEOUT_S:
+                raise TimeoutError(f"{topic}: nothing is read, and no end of {PARTITIONS - len(ended)} partitions")
+            for message in messages:
+                error, partition, value = message.error(), message.partition(), message.value()
+                if error is None and value is not None:
+                    found[value] += 1
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                    ended.add(partition)
+    return found
+
+
+def compare(given: Mapping[bytes, int], visible: Mapping[bytes, int], all_results: Mapping[bytes, int]) -> Outcome:
+    """Compare the results with the input.
+
+    Args:
+        given: How often each value was written.
+        visible: How often a reader of committed records finds each result.
+        all_results: The same, with those of aborted transactions.
+    """
+    expected = Counter({value.upper(): number for value, number in given.items()})
+    found = Counter(visible)
+    return Outcome(
+        records=expected.total(),
+        lost=(expected - found).total(),
+        repeated=(found - expected).total(),
+        aborted=(Counter(all_results) - found).total(),
+    )
+
+
+def play(
+    cluster: Cluster,
+    name: str,
+    seed: int,
+    faults: Sequence[str],
+    folder: Path,
+    *,
+    transactions: bool = True,
+) -> Outcome:
+    """Process records while members and brokers fail, and compare.
+
+    Args:
+        cluster: Three brokers in three racks.
+        name: Begins the names of topics, and is that of the group.
+        seed: Of the times of faults, and whom they hit.
+        faults: What happens, of `KINDS`.
+        folder: Gets the output of the members.
+        transactions: Whether the members use transactions.
+    """
+    source, target, dice = f"{name}-source", f"{name}-target", random.Random(seed)
+    for topic in (source, target):
+        create_topic(cluster.bootstrap, topic, SPREAD)
+    arguments = ["on" if transactions else "off", cluster.bootstrap, source, target, "--group", name]
+    members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member")
+    with closing(members), closing(Progress(cluster.bootstrap, source, name)) as progress:
+        with written(cluster.bootstrap, source):
+            members.start(*MEMBERS)
+            progress.wait_for_all("at first")
+            for kind in faults:
+                # Somewhere within a transaction.
+                time.sleep(2 * dice.random())
+                strike(kind, cluster, members, progress, dice)
+                progress.wait_for_all(f"after {kind}")
+        progress.wait_for_the_end()
+        members.end()
+    return compare(
+        values_of(cluster.bootstrap, source, "read_committed"),
+        values_of(cluster.bootstrap, target, "read_committed"),
+        values_of(cluster.bootstrap, target, "read_uncommitted"),
+    )
+
+
+def strike(kind: str, cluster: Cluster, members: Members, progress: Progress, dice: random.Random) -> None:
+    """Let one fault happen, and end."""
+    if kind == "kill":
+        names = dice.sample(MEMBERS, dice.randint(1, len(MEMBERS)))
+        members.kill(*names)
+        members.start(*names)
+    elif kind == "suspend":
+        name = dice.choice(MEMBERS)
+        members.signal(signal.SIGSTOP, name)
+        try:
+            progress.wait_for_all(f"without {name}")
+        finally:
+            members.signal(signal.SIGCONT, name)
+    else:
+        broker = dice.choice([each.id for each in cluster.brokers])
+        (cluster.stop if kind == "stop" else cluster.kill)(broker)
+        cluster.start(broker)
+        cluster.wait_ready()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.exactly_once", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="how many schedules (default: 3)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
+    parser.add_argument("--faults", type=int, default=6, help="of each (default: 6)")
+    parser.add_argument("--without-transactions", action="store_true", help="to see that the comparison can fail")
+    chosen = parser.parse_args(arguments)
+    failed = []
+    with LocalCluster(["a", "b", "c"]) as cluster:
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            faults = random.Random(seed).choices(KINDS, k=chosen.faults)
+            with tempfile.TemporaryDirectory() as folder:
+                on = not chosen.without_transactions
+                outcome = play(cluster, f"seed-{seed}", seed, faults, Path(folder), transactions=on)
+            print(f"seed {seed}: {', '.join(faults)}: {outcome}", flush=True)
+            if outcome.lost or outcome.repeated:
+                failed.append(f"{seed}")
+    if failed:
+        raise SystemExit(f"records lost or repeated: seeds {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
