@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka import __version__ as aiokafka_version
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
@@ -21,7 +22,7 @@ from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mis
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.racks import BrokerRackCache
+from rackassign.racks import BrokerRackCache, client_id_with_zone
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -131,14 +132,24 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         client_rack: The rack of this consumer, as the brokers write theirs in `broker.rack`. If omitted,
             `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
             `detect_rack`), which blocks the loop until one responds; it is an error if none has a rack.
+        zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
         **configs: As for `AIOKafkaConsumer`.
 
     Raises:
-        ConfigError: If "auto" finds no rack.
+        ConfigError: If "auto" finds no rack, or `zone_hint` cannot be followed.
     """
 
-    def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *topics: str,
+        client_rack: str | None = None,
+        zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        **configs: Any,  # noqa: ANN401 - as aiokafka's
+    ) -> None:
         rack = resolve_rack(client_rack)
+        if zone_hint is not None:
+            client_id = configs.get("client_id") or f"aiokafka-{aiokafka_version}"
+            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
         if internals.FOLLOWS:

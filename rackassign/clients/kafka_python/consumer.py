@@ -22,7 +22,7 @@ from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.racks import BrokerRackCache
+from rackassign.racks import BrokerRackCache, client_id_with_zone
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -160,14 +160,24 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         client_rack: The rack of this consumer, as the brokers write theirs in `broker.rack`. If omitted,
             `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
             `detect_rack`); it is an error if none has a rack.
+        zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
         **configs: As for `KafkaConsumer`.
 
     Raises:
-        ConfigError: If "auto" finds no rack.
+        ConfigError: If "auto" finds no rack, or `zone_hint` cannot be followed.
     """
 
-    def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *topics: str,
+        client_rack: str | None = None,
+        zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        **configs: Any,  # noqa: ANN401 - as kafka-python's
+    ) -> None:
         rack = resolve_rack(client_rack)
+        if zone_hint is not None:
+            client_id = configs.get("client_id") or KafkaConsumer.DEFAULT_CONFIG["client_id"]
+            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)

@@ -66,6 +66,16 @@ def test_a_rack_aware_consumer_has_it_all() -> None:
     with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
 
 
+@pytest.mark.parametrize(("given", "first"), [({}, "aiokafka-"), ({"client_id": "app"}, "app")])
+def test_a_zone_hint_is_in_the_client_id(given: dict[str, Any], first: str) -> None:
+    def look(consumer: AIOKafkaConsumer) -> None:
+        client_id: str = consumer._client._client_id
+        assert client_id.startswith(first)
+        assert client_id.endswith(",diskless_az=a")
+
+    with_consumer(lambda: RackAwareConsumer("t", client_rack="a", zone_hint="inkless", **given), look)
+
+
 def test_a_consumer_is_read_from_outside_until_it_was_stopped() -> None:
     made: list[AIOKafkaConsumer] = []
 
