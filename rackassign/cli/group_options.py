@@ -26,6 +26,10 @@ PriceOption = Annotated[
     float | None,
     typer.Option("--price-per-gb", help="Price of cross-rack traffic in USD per GB.", show_default="0.02, as AWS"),
 ]
+CloudOption = Annotated[
+    str | None,
+    typer.Option("--cloud", help="Use the list price of a cloud instead: aws, google or azure.", show_default=False),
+]
 Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
 
 Sort = Annotated[

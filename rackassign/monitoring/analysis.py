@@ -151,6 +151,15 @@ class GroupAnalysis:
         most = max(0.0, self.flows.cross_at_most - then.cross)
         return max(0.0, self.flows.cross - then.cross - then.unknown), most
 
+    @property
+    def lag_by_rack(self) -> dict[str | None, int]:
+        """Return the lag by the rack of the reader, None if that is unknown; partitions without reader are left out."""
+        sums: dict[str | None, int] = {}
+        for read in self.now:
+            if read.tp in self.rates.lag:
+                sums[read.home] = sums.get(read.home, 0) + self.rates.lag[read.tp]
+        return dict(sorted(sums.items(), key=lambda item: (item[0] is None, item[0] or "")))
+
     def sort_key(self, by: SortKey) -> tuple[float, float, str]:
         """Return a key for sorting; an unknown amount counts as what it is at most."""
         name = self.snapshot.live.name

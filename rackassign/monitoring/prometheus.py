@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rackassign.errors import MissingExtraError
-from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.consumer_metrics import ConsumerMetrics
+from rackassign.monitoring.group_metrics import group_metrics
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.shared_metrics import (
-    RackPair,
-    add_partitions,
-    add_read_bytes,
-    partitions_metric,
-    read_bytes_metric,
-)
+from rackassign.monitoring.rebalance_counter import RebalanceCounter
+from rackassign.monitoring.shared_metrics import RackPair, add_read_bytes, read_bytes_metric
 from rackassign.monitoring.traffic import traffic_matrix
 
 try:
@@ -72,6 +66,7 @@ class ReportMetrics(Collector):
         self._succeeded_at: float | None = None
         self._failed = 0
         self._read: dict[tuple[str, RackPair], float] = {}
+        self._rebalances = RebalanceCounter()
 
     def take(self, survey: ClusterReport) -> None:
         """Store a report."""
@@ -84,6 +79,7 @@ class ReportMetrics(Collector):
             # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
+            self._rebalances.take((i.snapshot.live for i in survey.inspections), frozenset(odd))
             for inspected in survey.inspections:
                 # Bytes, and not rates times seconds: the time between the samples differs between brokers.
                 for pair, size in traffic_matrix(inspected.now, inspected.rates.bytes_read).pairs.items():
@@ -121,6 +117,7 @@ class ReportMetrics(Collector):
         """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
             last, failed, read, succeeded_at = self._last, self._failed, dict(self._read), self._succeeded_at
+            rebalances = self._rebalances.totals()
             if self._overdue():
                 last = None
         yield GaugeMetricFamily(
@@ -145,54 +142,9 @@ class ReportMetrics(Collector):
         bytes_ = read_bytes_metric()
         add_read_bytes(bytes_, read)
         yield bytes_
-        yield from _of_groups(last, self._price)
+        yield from group_metrics(last, rebalances, self._price)
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
-
-
-def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
-    partitions = partitions_metric()
-    reachable = GaugeMetricFamily(
-        "rackassign_reachable_partitions",
-        "What a strategy would make of rackassign_partitions.",
-        labels=("group", "strategy", "locality"),
-    )
-    moves = GaugeMetricFamily(
-        "rackassign_reachable_moves", "Partitions that would change readers for that.", labels=("group", "strategy")
-    )
-    members = GaugeMetricFamily("rackassign_members", "Members.", labels=("group",))
-    nowhere = GaugeMetricFamily("rackassign_members_without_rack", "Members without a known rack.", labels=("group",))
-    cost = GaugeMetricFamily(
-        "rackassign_cross_usd_per_month", "What crosses racks, in USD a month at the given price.", labels=("group",)
-    )
-    saved = GaugeMetricFamily(
-        "rackassign_savings_usd_per_month",
-        "What the cooperative-sticky strategy of rackassign would save, in USD a month: at least, and at most.",
-        labels=("group", "bound"),
-    )
-    lag = GaugeMetricFamily(
-        "rackassign_lag_records", "Records between the committed offsets and the ends of the logs.", labels=("group",)
-    )
-    seen = GaugeMetricFamily(
-        "rackassign_group_seen", "Whether the last survey could describe the group.", labels=("group",)
-    )
-    for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
-        seen.add_metric((name,), 0)
-    for inspected in survey.inspections:
-        name = inspected.snapshot.live.name
-        seen.add_metric((name,), 1)
-        add_partitions(partitions, name, inspected.partitions)
-        _add_reaches(inspected, reachable, moves)
-        members.add_metric((name,), len(inspected.snapshot.live.members))
-        nowhere.add_metric((name,), len(inspected.snapshot.unknown))
-        # If only a part was measured, the cost would be too low.
-        if survey.measured.seconds and not inspected.flows.unmeasured:
-            cost.add_metric((name,), price.monthly(inspected.flows.cross))
-            for bound, bytes_s in zip(("at_least", "at_most"), inspected.savings_bytes_s, strict=True):
-                saved.add_metric((name, bound), price.monthly(bytes_s))
-        if inspected.rates.total_lag is not None:
-            lag.add_metric((name,), inspected.rates.total_lag)
-    yield from (seen, partitions, reachable, moves, members, nowhere, cost, saved, lag)
 
 
 def metrics_registry(metrics: Collector) -> CollectorRegistry:
@@ -200,11 +152,3 @@ def metrics_registry(metrics: Collector) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     return registry
-
-
-def _add_reaches(inspected: GroupAnalysis, reachable: GaugeMetricFamily, moves: GaugeMetricFamily) -> None:
-    name = inspected.snapshot.live.name
-    for reach in inspected.reaches:
-        for locality, count in asdict(reach.partitions).items():
-            reachable.add_metric((name, reach.strategy, locality), count)
-        moves.add_metric((name, reach.strategy), reach.moved)

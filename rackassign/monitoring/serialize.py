@@ -13,7 +13,6 @@ from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.describe import describe_action, verdict
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
 
 
@@ -64,7 +63,7 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "verdict": verdict(inspected, price, measured=measured),
         "measured_by": inspected.rates.measured_by,
         "written_bytes_per_second": round(inspected.rates.written_s, 1) if measured else None,
-        "lag": _lag(inspected.rates),
+        "lag": _lag(inspected),
         **_traffic(inspected.flows, price, measured=measured),
         "savings": _savings(inspected, price) if measured else None,
         "strategies": [
@@ -81,14 +80,16 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
     }
 
 
-def _lag(rates: ReadRates) -> dict[str, Any] | None:
+def _lag(inspected: GroupAnalysis) -> dict[str, Any] | None:
     """Return the lag in records; null where nothing is committed, or was not measured."""
+    rates = inspected.rates
     if rates.total_lag is None:
         return None
     partitions: dict[str, dict[str, int]] = {}
     for tp, records in sorted(rates.lag.items()):
         partitions.setdefault(tp.topic, {})[str(tp.partition)] = records
-    return {"records": rates.total_lag, "partitions": partitions}
+    racks = [{"rack": rack, "records": records} for rack, records in inspected.lag_by_rack.items()]
+    return {"records": rates.total_lag, "partitions": partitions, "racks": racks}
 
 
 def _savings(inspected: GroupAnalysis, price: Price) -> dict[str, Any]:

@@ -55,11 +55,12 @@ def add_read_bytes(metric: CounterMetricFamily, read: Mapping[tuple[str, RackPai
     # A rack may have the name that is the label of unknown ones.
     sums: dict[tuple[str, str, str, str], float] = {}
     for (group, (source, home)), total in read.items():
-        labels: tuple[str, str, str, str] = (group, _label(home), _label(source), read_locality(source, home))
+        labels: tuple[str, str, str, str] = (group, rack_label(home), rack_label(source), read_locality(source, home))
         sums[labels] = sums.get(labels, 0.0) + total
     for labels, total in sums.items():
         metric.add_metric(labels, total)
 
 
-def _label(rack: str | None) -> str:
+def rack_label(rack: str | None) -> str:
+    """Return the label of a rack."""
     return UNKNOWN if rack is None else rack

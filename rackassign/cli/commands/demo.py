@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli.group_options import CloudOption, PriceOption
 from rackassign.cli.progress import ProgressDisplay, progress_display
 
 RACKS = ("a", "b", "c")
@@ -59,17 +58,17 @@ def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
 
 def demo(
     *,
-    price: Annotated[
-        float,
-        typer.Option(
-            "--price-per-gb", min=0, help="Price of cross-rack traffic in USD per GB (AWS: 0.01 on each side)."
-        ),
-    ] = 0.02,
+    price: PriceOption = None,
+    cloud: CloudOption = None,
 ) -> None:
     """Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured."""
+    # Imports a client, which other commands do without.
+    from rackassign.monitoring import Price  # noqa: PLC0415
+
+    usd_per_gb = Price.from_options(price, cloud).usd_per_gb
     with progress_display() as show:
         runs = _measure(show)
-    _show(Console(highlight=False), runs, price)
+    _show(Console(highlight=False), runs, usd_per_gb)
 
 
 def _measure(show: ProgressDisplay) -> list[Run]:

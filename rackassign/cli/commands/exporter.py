@@ -13,6 +13,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
+    CloudOption,
     Groups,
     Interval,
     PriceOption,
@@ -45,6 +46,7 @@ def exporter(
     all_: All = False,
     rack_map: RackMapFile = "",
     price: PriceOption = None,
+    cloud: CloudOption = None,
     interval: Interval = INTERVAL_S,
     client_config: ClientConfig = "",
 ) -> int:
@@ -58,7 +60,7 @@ def exporter(
     from rackassign.monitoring.metrics_server import METRICS, serve_metrics  # noqa: PLC0415 - the same
     from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry  # noqa: PLC0415 - an extra
 
-    metrics = ReportMetrics(Price.from_option(price), max(interval, SHORTEST_S))
+    metrics = ReportMetrics(Price.from_options(price, cloud), max(interval, SHORTEST_S))
 
     def watch() -> None:
         with admin_client(bootstrap, client_config) as admin:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.group_options import PriceOption
+from rackassign.cli.group_options import CloudOption, PriceOption
 from rackassign.cli.output import HtmlFile, check_output, check_writable, plain_console, write_text
 from rackassign.cli.progress import ProgressDisplay, progress_display
 from rackassign.errors import MissingExtraError
@@ -42,6 +42,7 @@ def fleet(
         bool, typer.Option("--recommend", help="Compute recommendations for each group; takes several times as long.")
     ] = False,
     price: PriceOption = None,
+    cloud: CloudOption = None,
     output: Annotated[
         str, typer.Option(help="Output format: table, json, or jsonl with a line for each group.")
     ] = "table",
@@ -57,7 +58,7 @@ def fleet(
     from rackassign.fleet.aggregate import aggregate  # noqa: PLC0415
     from rackassign.monitoring import Price  # noqa: PLC0415
 
-    cost = Price.from_option(price)
+    cost = Price.from_options(price, cloud)
     wanted = what_if or []
     named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
     how = FleetAudit(cost, tuple(named), recommend)

@@ -14,6 +14,7 @@ from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     INTERVAL_S,
     All,
+    CloudOption,
     Groups,
     Interval,
     PriceOption,
@@ -45,6 +46,7 @@ def inspect(
     all_: All = False,
     rack_map: RackMapFile = "",
     price: PriceOption = None,
+    cloud: CloudOption = None,
     interval: Interval = INTERVAL_S,
     fail_under: Annotated[
         str,
@@ -67,7 +69,7 @@ def inspect(
     check_writable("html", html)
     from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
 
-    cost = Price.from_option(price)
+    cost = Price.from_options(price, cloud)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.on_progress)
     survey = survey.sorted_by(by)

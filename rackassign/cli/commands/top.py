@@ -19,6 +19,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
+    CloudOption,
     Groups,
     Interval,
     PriceOption,
@@ -61,6 +62,7 @@ def top(
     all_: All = False,
     rack_map: RackMapFile = "",
     price: PriceOption = None,
+    cloud: CloudOption = None,
     interval: Interval = INTERVAL_S,
     sort: Sort = "money",
     iterations: Annotated[
@@ -75,7 +77,7 @@ def top(
     by = sort_key(sort)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
 
-    shown = _Shown(racks, Price.from_option(price), Console(highlight=False), by)
+    shown = _Shown(racks, Price.from_options(price, cloud), Console(highlight=False), by)
 
     def survey(report_progress: Callable[[Progress], None]) -> Iterator[ClusterReport | str]:
         with admin_client(bootstrap, client_config) as admin:

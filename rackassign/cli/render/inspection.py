@@ -187,6 +187,8 @@ def _lags(inspected: GroupAnalysis) -> Iterator[RenderableType]:
     if worst:
         text += ": " + join_first([f"{tp.topic}-{tp.partition} {lag[tp]:,}" for tp in worst], _MOST_LAGS)
     yield Text(strip_control_chars(text))
+    by_rack = [f"{rack or 'unknown'} {records:,}" for rack, records in inspected.lag_by_rack.items()]
+    yield Text(strip_control_chars(f"lag by rack of the reader: {', '.join(by_rack)}"))
     if how := describe_rates(inspected):
         yield Text(how)
 

@@ -415,11 +415,19 @@ def test_a_rack_map_is_read() -> None:
 
 def test_a_month_has_730_hours() -> None:
     assert Price().monthly(1e9 / 3600) == pytest.approx(730 * 0.02)
-    assert Price.from_option(0.05).monthly(1e9 / 3600) == pytest.approx(730 * 0.05)
-    assert Price.from_option(0.05).source == "as given"
+    assert Price.from_options(0.05).monthly(1e9 / 3600) == pytest.approx(730 * 0.05)
+    assert Price.from_options(0.05).source == "as given"
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="price"):
             Price(wrong)
+
+
+@pytest.mark.parametrize(("cloud", "usd"), [("aws", 0.02), ("google", 0.01), ("azure", 0.0)])
+def test_a_cloud_has_its_list_price_and_says_of_what(cloud: str, usd: float) -> None:
+    price = Price.from_options(None, cloud)
+    assert price.monthly(1e9 / 3600) == pytest.approx(730 * usd)
+    assert cloud in price.source.lower()
+    assert Price.from_options(None) == Price.from_options(None, "aws")
 
 
 def test_figures_are_short_and_never_round_to_all_or_nothing() -> None:

@@ -43,6 +43,8 @@ def test_a_survey_is_scraped() -> None:
         assert of(found, "rackassign_read_bytes_total", group=name, **pair) == 500.0
         assert of(found, "rackassign_members", group=name) == 2
         assert of(found, "rackassign_members_without_rack", group=name) == 1
+        assert of(found, "rackassign_members_in_foreign_racks", group=name) == 0
+        assert of(found, "rackassign_group_assigned_by_broker", group=name) == 0
         assert of(found, "rackassign_cross_usd_per_month", group=name) == pytest.approx(Price(0.1).monthly(100.0))
         reached = {"group": name, "strategy": "cooperative-sticky"}
         assert of(found, "rackassign_reachable_partitions", **reached, locality="local") == 1
@@ -108,6 +110,35 @@ def test_money_is_left_out_where_not_all_was_measured() -> None:
     assert not [key for key in scraped(metrics) if key[0] == "rackassign_cross_usd_per_month"]
 
 
+def test_a_rack_that_is_named_like_an_unknown_one_is_one_series_with_it() -> None:
+    there = cluster({"t": [[1], [1]]})
+    tps = [TopicPartition("t", p) for p in (0, 1)]
+    odd = group(member("m", "unknown", {"t": [0]}), member("n", None, {"t": [1]}), name="odd")
+    metrics = ReportMetrics(Price())
+    read = ReadRates(lag={tps[0]: 3, tps[1]: 4})
+    metrics.take(ClusterReport(there, (inspected(odd, there, read),), (), rates({})))
+    assert of(scraped(metrics), "rackassign_rack_lag_records", group="odd", rack="unknown") == 7
+
+
+def test_members_in_racks_of_no_broker_and_groups_of_the_broker_are_exported() -> None:
+    there = cluster({"t": [[1], [2]]})
+    far = group(member("m", "use1-az9", {"t": [0]}), member("n", "a", {"t": [1]}), name="far")
+    served = replace(group(member("m", "a", {"t": [0, 1]}), name="served"), kind="consumer")
+    metrics = ReportMetrics(Price())
+    metrics.take(ClusterReport(there, tuple(inspected(g, there, rates({})) for g in (far, served)), (), rates({})))
+    found = scraped(metrics)
+    assert [of(found, "rackassign_members_in_foreign_racks", group=g) for g in ("far", "served")] == [1, 0]
+    assert [of(found, "rackassign_group_assigned_by_broker", group=g) for g in ("far", "served")] == [0, 1]
+
+
+def test_rebalances_are_counted_between_surveys() -> None:
+    there, metrics = cluster({"t": [[1], [2]]}), ReportMetrics(Price())
+    for owned in ([0], [0], [0, 1]):
+        seen = inspected(group(member("m", "b", {"t": owned}), name="g"), there, rates({}))
+        metrics.take(ClusterReport(there, (seen,), (), rates({})))
+    assert of(scraped(metrics), "rackassign_rebalances_total", group="g") == 1
+
+
 def test_lag_is_exported_where_it_is_known_and_savings_as_a_range() -> None:
     there, tp = cluster({"t": [[1]]}), TopicPartition("t", 0)
     lagging = inspected(
@@ -121,6 +152,9 @@ def test_lag_is_exported_where_it_is_known_and_savings_as_a_range() -> None:
     found = scraped(metrics)
     assert {key: value for key, value in found.items() if key[0] == "rackassign_lag_records"} == {
         ("rackassign_lag_records", (("group", "lagging"),)): 77.0
+    }
+    assert {key: value for key, value in found.items() if key[0] == "rackassign_rack_lag_records"} == {
+        ("rackassign_rack_lag_records", (("group", "lagging"), ("rack", "b"))): 77.0
     }
     savings = "rackassign_savings_usd_per_month"
     assert of(found, savings, group="lagging", bound="at_least") == pytest.approx(Price().monthly(1e6))

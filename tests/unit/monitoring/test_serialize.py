@@ -54,7 +54,11 @@ def test_it_follows_the_schema(*, measured: bool) -> None:
     assert (found["version"], found["time"]) == (__version__, "2026-01-02T03:04:05+00:00")
     assert (found["groups"][0]["savings"] is not None) == measured
     if measured:
-        assert found["groups"][1]["lag"] == {"records": 7, "partitions": {"t": {"0": 7}}}
+        assert found["groups"][1]["lag"] == {
+            "records": 7,
+            "partitions": {"t": {"0": 7}},
+            "racks": [{"rack": None, "records": 7}],
+        }
 
 
 def test_the_schema_finds_what_is_undocumented_or_missing() -> None:

@@ -151,6 +151,7 @@ def test_lag_is_shown_per_group_and_partition_and_what_was_measured_by_it() -> N
     text = " ".join(shown(seen).split())
     assert "12.4 k" in text
     assert "lag 12400 records: t-0 12,345, t-1 55" in text
+    assert "lag by rack of the reader: a 12,400" in text
     assert "it lags: bytes are computed from committed offsets, and not from what is written" in text
     assert "committed" in text
 
