@@ -51,13 +51,17 @@ $(QUIX)/dev.stamp: benchmarks/quix-requirements.txt
 demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: the bytes that cross racks
 	@exec $(BIN)/rackassign demo
 
+.PHONY: examples
+examples: $(VENV)/dev.stamp ## The examples with frameworks, with rackassign and without: local shares, and records after a kill
+	$(BIN)/python -m tools.run_examples
+
 .PHONY: pipeline
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
 # Three at a time: part of it is waiting. Each has a cluster of its own.
 ON_BROKERS := -n 3 --dist worksteal --durations 12
-SHORT := not docker and not spark and not spark_faults
+SHORT := not docker and not spark and not spark_faults and not frameworks
 
 .PHONY: test
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
@@ -161,6 +165,10 @@ chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make 
 chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail at random, and a checker: make chaos-stateful SEEDS=20
 	$(BIN)/python -m tools.stateful_chaos --seeds $(SEEDS)
 
+.PHONY: exactly-once
+exactly-once: $(VENV)/dev.stamp ## The transactional example under faults, and a comparison of results: make exactly-once SEEDS=3
+	$(BIN)/python -m tools.exactly_once --seeds $(SEEDS)
+
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
 	$(BIN)/python -m tools.soak
@@ -169,7 +177,7 @@ soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memor
 test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python $(INSTALL) --editable '.[dev]' 'kafka-python==3.0.5'
-	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults' tests integration
+	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults and not frameworks' tests integration
 
 .PHONY: matrix
 ONLY ?=
@@ -195,5 +203,5 @@ coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, b
 
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays
-	rm -rf $(VENV) .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,24 +8,19 @@ for each line on stdin, until that ends.
 from __future__ import annotations
 
 import json
-import os
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Literal
+
+from tests.helpers.kernel_traffic import ReceivedBytes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Client = Literal["kafka-python", "rackassign", "rackassign-range", "aiokafka", "librdkafka"]
-
-_BYTES_RECEIVED = 128
-"""Offset of tcpi_bytes_received, of 64 bits, in the kernel's struct tcp_info (Linux 4.1)."""
 
 _END_S = 600
 
@@ -81,34 +76,6 @@ class MemberProcess:
             raise AssertionError(f"a member ended with {self._process.wait(_END_S)}: {self._settings}")
         found = json.loads(line)
         return found["records"], {int(port): size for port, size in found["received"].items()}
-
-
-class _Connections:
-    """Bytes received from each port by this process, also on connections that are closed by now."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
-
-    def received(self) -> dict[int, int]:
-        """Return the bytes by port, as of now."""
-        for descriptor in Path("/proc/self/fd").iterdir():
-            # One that is closed meanwhile, or not connected, has nothing to count.
-            with suppress(OSError):
-                link = str(descriptor.readlink())
-                if link.startswith("socket:"):
-                    self._count(link, int(descriptor.name))
-        sums: dict[int, int] = {}
-        for port, size in self._seen.values():
-            sums[port] = sums.get(port, 0) + size
-        return sums
-
-    def _count(self, link: str, descriptor: int) -> None:
-        with socket.socket(fileno=os.dup(descriptor)) as connection:
-            if connection.family not in {socket.AF_INET, socket.AF_INET6}:
-                return
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            (size,) = struct.unpack_from("Q", info, _BYTES_RECEIVED)
-            self._seen[link] = (connection.getpeername()[1], size)
 
 
 def _poll(client: Client, settings: Mapping[str, Any], stop: Event, read: Callable[[int], None]) -> None:
@@ -189,20 +156,20 @@ def _main(client: Any, bootstrap: str, group: str, topics: str, rack: str, clien
         "client_id": client_id,
         "slowly": bool(slowly),
     }
-    stop, records, connections = Event(), 0, _Connections()
+    stop, records, connections = Event(), 0, ReceivedBytes()
 
     def read(count: int) -> None:
         nonlocal records
         records += count
         if count:
-            connections.received()
+            connections.look()
 
     thread = Thread(target=_poll, args=(client, settings, stop, read))
     thread.start()
     for _ in sys.stdin:
         if not thread.is_alive():
             sys.exit(1)
-        sys.stdout.write(json.dumps({"records": records, "received": connections.received()}) + "\n")
+        sys.stdout.write(json.dumps({"records": records, "received": connections.look()}) + "\n")
         sys.stdout.flush()
     stop.set()
     thread.join()

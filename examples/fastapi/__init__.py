@@ -1,0 +1,1 @@
+"""A FastAPI service with a consumer in the background."""

@@ -1,0 +1,1 @@
+"""A pool of threads behind a consumer with the interface of confluent-kafka."""
