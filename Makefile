@@ -85,7 +85,7 @@ test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: 
 CONTAINERS ?= not local
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
-	  exec $(BIN)/python -m pytest --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
+	  exec $(BIN)/python -m pytest -n 2 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
 	else \
 	  echo "Skipped the tests on brokers in containers: no Docker engine responds"; \
 	fi

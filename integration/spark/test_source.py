@@ -101,7 +101,9 @@ def test_little_more_is_received_than_the_batches_that_hold_a_range(
         splits = plan.stream(start, end)
         assert sum(len(split.range) for split in splits) == 3 * size
         wire = sum(wire_size(rack_cluster, topic, *split_bounds(split)) for split in splits)
-        assert received(rack_cluster, splits) <= 1.15 * wire
+        # When a partition is unassigned, librdkafka (2.16) empties its queue before it stops to fetch, and now and then
+        # fetches one more batch in between. A reader that fetched behind the end of each range would have three more.
+        assert received(rack_cluster, splits) <= 1.15 * wire + batch
         start = end
 
 
