@@ -19,11 +19,3 @@ def test_each_record_has_one_result(rack_cluster: Cluster, unique_name: Callable
     assert outcome.records > 1000, outcome
     # Faults have found open transactions.
     assert outcome.aborted > 0, outcome
-
-
-def test_without_transactions_results_are_repeated(
-    rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: Path
-) -> None:
-    outcome = play(rack_cluster, unique_name(), 1, ["kill"] * 2, tmp_path, transactions=False)
-    assert (outcome.lost, outcome.aborted) == (0, 0), outcome
-    assert outcome.repeated > 0, outcome
