@@ -10,7 +10,7 @@ crash   a broker is killed and starts
 ======= =====================================================================================================
 
 Whatever happens: a reader of committed records finds the result of each record of the input once. Transactions stay
-open for up to a second, so that most faults find one that is open. Without transactions, results are repeated.
+open for up to a second, so that most faults find one that is open. Without transactions, results are usually repeated.
 """
 
 from __future__ import annotations
