@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from kafka import KafkaProducer
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
+from rackassign.testing.ports import reserve_ports
 from tests.helpers.kernel_traffic import ReceivedBytes
 
 ROOT = Path(__file__).parents[1]
@@ -126,9 +126,10 @@ class Member:
         words = ["-m", example.module] if ours else ["-m", "tests.helpers.kafka.without_rackassign", example.module]
         self.rack = rack
         self.output = folder / f"{rack}-{time.monotonic_ns()}.out"
-        with socket.socket() as free, self.output.open("wb") as out:
-            free.bind(("127.0.0.1", 0))
-            environment = {**os.environ, **variables, "RACKASSIGN_RACK": rack, "PORT": str(free.getsockname()[1])}
+        self._ports = reserve_ports(1)
+        (port,) = self._ports.numbers
+        environment = {**os.environ, **variables, "RACKASSIGN_RACK": rack, "PORT": str(port)}
+        with self.output.open("wb") as out:
             self.process = subprocess.Popen(
                 [example.python, *words], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
             )
@@ -139,6 +140,7 @@ class Member:
         self.process.kill()
         self.process.wait()
         self.received.close()
+        self._ports.close()
 
 
 def handled(folder: Path) -> Counter[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 from rackassign.testing.harness import wait_until
+from rackassign.testing.ports import reserve_ports
 from tests.helpers.http_get import fetched
 
 
@@ -70,16 +70,17 @@ def prometheus(config: Path) -> Iterator[Prometheus]:
     Args:
         config: Its configuration; its data are kept in the same folder.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     log = config.with_name("prometheus.log")
-    words = [
-        f"--config.file={config}",
-        f"--storage.tsdb.path={config.parent / 'data'}",
-        f"--web.listen-address={address}",
-    ]
-    with log.open("wb") as out, subprocess.Popen([program("prometheus"), *words], stdout=out, stderr=out) as process:
+    with ExitStack() as opened:
+        ports = opened.enter_context(closing(reserve_ports(1)))
+        address = f"127.0.0.1:{ports.numbers[0]}"
+        words = [
+            f"--config.file={config}",
+            f"--storage.tsdb.path={config.parent / 'data'}",
+            f"--web.listen-address={address}",
+        ]
+        out = opened.enter_context(log.open("wb"))
+        process = opened.enter_context(subprocess.Popen([program("prometheus"), *words], stdout=out, stderr=out))
         try:
             server = Prometheus(f"http://{address}", log)
             wait_until(lambda: process.poll() is not None or server.is_ready(), "a Prometheus that is ready")
