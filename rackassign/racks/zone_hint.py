@@ -51,12 +51,13 @@ def client_id_with_zone(zone_hint: ZoneHint, client_id: str, zone: str | None) -
         raise ConfigError(f"zone_hint: {zone_hint} needs the rack of this client: set client_rack or RACKASSIGN_RACK")
     if _DELIMITERS.search(zone):
         raise ConfigError(f"zone_hint: a zone must have no delimiter such as ',' or '=', got {short_repr(zone)}")
+    written = quote(zone, safe="") if zone_hint == "automq" else zone
     hinted = re.search(rf"(?:^|[,;&| ]){key}=([^,;=&| ]*)", client_id)
     if hinted is not None:
-        if hinted[1] != zone:
+        if hinted[1] != written:
             raise ConfigError(f"zone_hint: the client ID has {key}={hinted[1]} already, and the rack is {zone!r}")
         return client_id
     if zone_hint == "automq":
-        return f"{key}={quote(zone, safe='')}&automq_client_id={quote(client_id, safe='')}"
+        return f"{key}={written}&automq_client_id={quote(client_id, safe='')}"
     delimiter = ";" if zone_hint == "bufstream" and ";" in client_id else ","
     return f"{client_id}{delimiter}{key}={zone}"

@@ -31,8 +31,9 @@ def test_each_vendor_has_its_form_and_it_is_added_once(vendor: Any, client_id: s
 
 
 def test_what_automq_reads_is_what_was_given() -> None:
-    read = parse_qs(client_id_with_zone("automq", "a&b=c", "zone/1"))
-    assert read == {"automq_az": ["zone/1"], "automq_client_id": ["a&b=c"]}
+    written = client_id_with_zone("automq", "a&b=c", "zone/1")
+    assert parse_qs(written) == {"automq_az": ["zone/1"], "automq_client_id": ["a&b=c"]}
+    assert client_id_with_zone("automq", written, "zone/1") == written
 
 
 def test_a_key_that_only_ends_alike_is_another_one() -> None:
