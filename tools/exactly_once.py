@@ -184,7 +184,8 @@ def play(
     for topic in (source, target):
         create_topic(cluster.bootstrap, topic, SPREAD)
     arguments = ["on" if transactions else "off", cluster.bootstrap, source, target, "--group", name]
-    members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member")
+    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker.
+    members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal="_FENCED")
     with closing(members), closing(Progress(cluster.bootstrap, source, name)) as progress:
         with written(cluster.bootstrap, source):
             members.start(*MEMBERS)
@@ -194,6 +195,7 @@ def play(
                 time.sleep(2 * dice.random())
                 strike(kind, cluster, members, progress, dice)
                 progress.wait_for_all(f"after {kind}")
+                members.restart_ended()
         progress.wait_for_the_end()
         members.end()
     return compare(

@@ -27,6 +27,7 @@ from tests.helpers.kafka.scenarios import (
     expelled_beside_a_joiner,
     unsubscribed,
 )
+from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -73,7 +74,8 @@ def between_polls(stage: ScenarioGroup, kind: Kind) -> Outcome:
     There are four partitions, and this is over when the members share them, or have long joined in vain.
     """
     topic = stage.make_topic(4)
-    members = [stage.start(kind, topic, poll_ms=0, work_s=0.1) for _ in range(2)]
+    # On a slow machine a join takes longer, and the work must be longer than a join.
+    members = [stage.start(kind, topic, poll_ms=0, work_s=scaled_s(0.1)) for _ in range(2)]
 
     def shared_or_in_vain() -> bool:
         for member in members:

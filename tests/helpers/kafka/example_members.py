@@ -33,6 +33,8 @@ class Members:
         arguments: Its arguments, without those of a member.
         folder: Where the members have their directories and their output.
         own: Option with which each member gets something of its own.
+        fatal: Text in the output of a member that may end by itself, as one whose transaction has timed out does. A
+            supervisor would start it again.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Members:
         arguments: Sequence[str],
         folder: Path,
         own: Literal["--state-dir", "--member"] = "--state-dir",
+        fatal: str | None = None,
     ) -> None:
         self._command = [
             sys.executable,
@@ -52,17 +55,20 @@ class Members:
         ]
         self._folder = folder
         self._own = own
+        self._fatal = fatal
+        self._before: dict[str, int] = {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:
         for name in names:
             own = ["--zone", name[0], self._own, name if self._own == "--member" else str(self._folder / name)]
             with (self._folder / f"{name}.out").open("ab") as out:
+                self._before[name] = out.tell()
                 self.running[name] = subprocess.Popen([*self._command, *own], stdout=out, stderr=subprocess.STDOUT)
 
     def kill(self, *names: str) -> None:
         for name in names:
-            assert self.running[name].poll() is None, self.output(name)
+            assert self.running[name].poll() is None or self._ended_by_itself(name), self.output(name)
             self.running[name].kill()
         for name in names:
             self.running.pop(name).wait()
@@ -71,8 +77,19 @@ class Members:
         for name in names:
             self.running[name].send_signal(number)
 
+    def restart_ended(self) -> None:
+        """Start those again that have ended by themselves, and check that they had a reason."""
+        for name in [name for name, process in self.running.items() if process.poll() is not None]:
+            assert self._ended_by_itself(name), self.output(name)
+            self.start(name)
+
+    def _ended_by_itself(self, name: str) -> bool:
+        """Return whether a member that has ended was allowed to."""
+        return self._fatal is not None and self._fatal in self.output(name)
+
     def output(self, name: str) -> str:
-        return (self._folder / f"{name}.out").read_text("utf-8")[-3000:]
+        """Return the end of what a member has written since its last start."""
+        return (self._folder / f"{name}.out").read_bytes()[self._before[name] :].decode("utf-8", "replace")[-3000:]
 
     def end(self) -> None:
         """End all as a service is ended, and check that they do."""
@@ -86,7 +103,7 @@ class Members:
             process.terminate()
         for name, process in self.running.items():
             code = process.wait(_END_S)
-            assert code == 0, f"{name} ended with {code}: {self.output(name)}"
+            assert code == 0 or self._ended_by_itself(name), f"{name} ended with {code}: {self.output(name)}"
         self.running.clear()
 
     def close(self) -> None:
