@@ -20,10 +20,11 @@ for tool in docker mmdebstrap jlink "$python"; do
   command -v "$tool" > /dev/null || { echo "docker/build.sh needs $tool" >&2; exit 1; }
 done
 
-digest_of() { sha256sum | cut -c 1-16; }
+# shellcheck source=docker/rootfs.sh
+source docker/rootfs.sh
 
 jdk=$(jlink --version)
-digest=$({ echo "$jdk"; cat docker/build.sh rackassign/testing/local/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
+digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/local/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
 if [[ $(docker image inspect -f '{{index .Config.Labels "rackassign.digest"}}' "$image" 2> /dev/null) == "$digest" ]]
 then
   echo "$image is up to date"
@@ -36,15 +37,7 @@ work=$(mktemp -d "$cache/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # Every part is named by what it is made of, and moved to its name when complete.
-rootfs=$cache/rootfs-$(echo "$suite $packages" | digest_of).tar
-if [[ ! -e $rootfs ]]; then
-  echo "Fetching Debian packages"
-  mmdebstrap --quiet --variant=extract --format=tar --include="$packages" \
-    --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
-    --customize-hook='rm -rf "$1"/usr/share/locale "$1"/usr/share/man "$1"/var/lib/apt/lists "$1"/var/cache/apt' \
-    "$suite" "$work/rootfs.tar"
-  mv "$work/rootfs.tar" "$rootfs"
-fi
+rootfs=$(debian_rootfs "$suite" "$packages" "$cache" "$work")
 
 jre=$cache/jre-$(echo "$jdk $modules" | digest_of)
 if [[ ! -e $jre ]]; then

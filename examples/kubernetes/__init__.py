@@ -1,0 +1,1 @@
+"""Consumers in Kubernetes that read locally: programs of the pods, and manifests."""

@@ -1,0 +1,57 @@
+"""A consumer for a Deployment: it reads locally, exports its metrics, and leaves its group when the pod is stopped.
+
+The zone comes from RACKASSIGN_RACK, or from the file that RACKASSIGN_RACK_FILE names. The manifests set one of them.
+
+    RACKASSIGN_RACK=use1-az1 KAFKA_BOOTSTRAP=broker:9092 TOPIC=orders python -m examples.kubernetes.consumer
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+from prometheus_client import REGISTRY, start_http_server
+
+from rackassign import RackAwareConsumer
+from rackassign.monitoring.prometheus import ConsumerMetrics
+
+METRICS_PORT = 9109
+
+
+def handle(record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+    """Do what the service is for, with one record."""
+    print((record.value or b"").decode(errors="replace"), flush=True)
+
+
+def main() -> None:
+    """Handle records until SIGTERM, with which Kubernetes stops a pod, or Ctrl-C."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    consumer = RackAwareConsumer(
+        os.environ.get("TOPIC", "orders"),
+        bootstrap_servers=os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092"),
+        group_id=os.environ.get("GROUP", "billing"),
+        client_id=os.environ.get("POD_NAME", "billing"),
+        client_rack="auto",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    REGISTRY.register(ConsumerMetrics(consumer))
+    server, thread = start_http_server(int(os.environ.get("METRICS_PORT", METRICS_PORT)))
+    # Closing leaves the group at once, so the others need not wait for the session timeout.
+    with consumer:
+        while not ended.is_set():
+            for records in consumer.poll(timeout_ms=500).values():
+                for record in records:
+                    handle(record)
+            # After they were handled: what is handled again after a crash is not lost.
+            consumer.commit()
+    server.shutdown()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()
