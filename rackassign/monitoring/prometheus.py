@@ -12,9 +12,10 @@ from rackassign.errors import MissingExtraError
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.consumer_metrics import ConsumerMetrics
 from rackassign.monitoring.group_metrics import group_metrics
+from rackassign.monitoring.metric_labels import RackPair
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.rebalance_counter import RebalanceCounter
-from rackassign.monitoring.shared_metrics import RackPair, add_read_bytes, read_bytes_metric
+from rackassign.monitoring.shared_metrics import add_read_bytes, read_bytes_metric
 from rackassign.monitoring.traffic import traffic_matrix
 
 try:

@@ -1,0 +1,80 @@
+"""OpenTelemetry metrics of the consumers of a process: the instruments of `consumer_metrics`, by OpenTelemetry's API.
+
+Only the API is used (`opentelemetry-api`, seen with 1.45). What the figures become is decided by the SDK that the
+application configures. OpenTelemetry's exporters to Prometheus turn the names of the instruments into those of
+`consumer_metrics`: `rackassign.read` in bytes becomes `rackassign_read_bytes_total`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from rackassign.errors import MissingExtraError
+from rackassign.monitoring.consumer_pool import ConsumerPool, Metered
+from rackassign.monitoring.metric_labels import (
+    PARTITIONS,
+    PARTITIONS_LABELS,
+    READ_BYTES,
+    READ_BYTES_LABELS,
+    by_labels,
+)
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
+except ModuleNotFoundError:
+    raise MissingExtraError("opentelemetry-api", "opentelemetry") from None
+
+METER = "rackassign"
+
+_ATTRIBUTE = "_rackassign_metrics"
+
+
+class OpenTelemetryMetrics:
+    """Metrics of any number of consumers of a process: one object, and `add` for each consumer.
+
+    The consumers of a group are summed up. It may be used from any thread. It does not keep a consumer alive, and
+    closed consumers need not be removed.
+
+    A second object of a meter exports together with the first one, if the SDK was configured before both of them.
+
+    Args:
+        meter: Meter that gets the instruments; by default `rackassign` of the global meter provider.
+    """
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        self._pool: ConsumerPool = ConsumerPool()
+        meter = get_meter(METER) if meter is None else meter
+        counter = meter.create_observable_counter("rackassign.read", [self._read], unit="By", description=READ_BYTES)
+        meter.create_observable_gauge(
+            "rackassign.partitions", [self._partitions], unit="{partition}", description=PARTITIONS
+        )
+        # The SDK returns an equal instrument that exists, and drops the callbacks without a word.
+        self._pool = vars(counter).setdefault(_ATTRIBUTE, self._pool)
+
+    def add(self, consumer: Metered, group: str | None = None) -> None:
+        """Export a consumer until it is closed or garbage-collected; a second time has no effect.
+
+        Args:
+            consumer: A `RackAwareConsumer`, or any other with `locality()`, as after `attach`.
+            group: Its group; by default that of the consumer's configuration.
+
+        Raises:
+            ConfigError: It meters nothing, or its group is not known.
+        """
+        self._pool.add(consumer, group, self._pool)
+
+    def _read(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the bytes read; called by the SDK, on a thread of its own."""
+        return [
+            Observation(int(total), dict(zip(READ_BYTES_LABELS, labels, strict=True)))
+            for labels, total in by_labels(self._pool.totals([self._pool]).read).items()
+        ]
+
+    def _partitions(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the partitions owned, as above."""
+        return [
+            Observation(count, dict(zip(PARTITIONS_LABELS, (group, locality), strict=True)))
+            for group, counted in self._pool.totals([self._pool]).owned.items()
+            for locality, count in asdict(counted).items()
+        ]
