@@ -55,6 +55,11 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 examples: $(VENV)/dev.stamp ## The examples with frameworks, with rackassign and without: local shares, and records after a kill
 	$(BIN)/python -m tools.run_examples
 
+.PHONY: test-examples
+test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and of the image of examples/kubernetes where a Docker engine answers
+	$(BIN)/python -m pytest -m 'frameworks and not docker' integration
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
+
 .PHONY: pipeline
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
@@ -71,10 +76,9 @@ test: lint ## Lint, types, import rules, unit, properties, and tests on brokers,
 
 .PHONY: test-all
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	# In one run: properties compute while tests on brokers wait.
-	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal --durations 12 \
-	  -m '$(SHORT) and (long or hypothesis)' tests integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and (long or not docker)'
+	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 3 -m 'long or hypothesis' tests
+	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and long' integration
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-stress
 ROUNDS ?= 3
@@ -83,7 +87,7 @@ test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: 
 	$(BIN)/python -m tools.stress --rounds $(ROUNDS) --select '$(SHORT)' $(TESTS)
 
 .PHONY: test-docker
-CONTAINERS ?= not local
+CONTAINERS ?= not local and not frameworks
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
 	  exec $(BIN)/python -m pytest -n 2 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \

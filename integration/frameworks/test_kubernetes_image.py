@@ -17,7 +17,7 @@ from tests.helpers import app_image
 from tests.helpers.exposition import parsed
 from tests.helpers.http_get import fetched
 
-pytestmark = [pytest.mark.brokers, pytest.mark.docker, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.docker, pytest.mark.frameworks]
 
 RACKS = "abc"
 TIMEOUT_S = 600.0

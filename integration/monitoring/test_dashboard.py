@@ -90,6 +90,8 @@ def test_every_query_has_an_answer(
     with ExitStack() as opened:
         member = opened.enter_context(KafkaPythonMember(ours))
         opened.enter_context(ConfluentMember(of_the_broker))
+        # Its thread creates it, and without a consumer the metrics would be empty for ever.
+        wait_until(lambda: member.consumer is not None, "a consumer")
         registry = CollectorRegistry()
         registry.register(ConsumerMetrics(member.consumer))
         served, thread = start_http_server(0, "127.0.0.1", registry)
@@ -97,7 +99,8 @@ def test_every_query_has_an_answer(
         opened.callback(served.shutdown)
         told = opened.enter_context(exporter(bootstrap))
         config = (EXAMPLE / "prometheus.yml").read_text("utf-8")
-        places = {"exporter:9108": told, "billing:8000": f"127.0.0.1:{served.server_port}", "15s": "1s"}
+        consumers = '"billing-a:9109", "billing-b:9109", "billing-c:9109"'
+        places = {"exporter:9108": told, consumers: f'"127.0.0.1:{served.server_port}"', "15s": "1s"}
         for name, value in places.items():
             assert name in config
             config = config.replace(name, value)
@@ -119,5 +122,6 @@ def test_every_query_has_an_answer(
             wait_until(all_answered, "an answer to each query")
         except TimeoutError as error:
             raise AssertionError(f"{error}: {unanswered}; {server.log.read_text('utf-8')[-2000:]}") from None
-        wait_until(lambda: bool(server.query('up{job="consumers"} == 1')), "a consumer that is scraped")
+        own = 'rackassign_read_bytes_total{job="consumers"} > 0'
+        wait_until(lambda: bool(server.query(own)), "what the consumer has counted itself")
         assert server.query(f'group:rackassign_local_bytes:share_rate5m{{group="{group}"}}')

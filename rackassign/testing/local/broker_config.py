@@ -52,6 +52,9 @@ logger.network.name = org.apache.kafka.clients.NetworkClient
 logger.network.level = ERROR
 logger.fetcher.name = kafka.server.ReplicaFetcherThread
 logger.fetcher.level = ERROR
+# Why groups rebalance.
+logger.groups.name = org.apache.kafka.coordinator.group.GroupMetadataManager
+logger.groups.level = INFO
 """
 _LOGGING_1 = """\
 log4j.rootLogger = WARN, out
@@ -61,6 +64,7 @@ log4j.appender.out.layout.ConversionPattern = [%d] %p %m (%c)%n
 log4j.logger.kafka.server.KafkaRaftServer = INFO
 log4j.logger.org.apache.kafka.clients.NetworkClient = ERROR
 log4j.logger.kafka.server.ReplicaFetcherThread = ERROR
+log4j.logger.kafka.coordinator.group.GroupCoordinator = INFO
 """
 """The same for the log4j 1 of Kafka 3."""
 

@@ -1,4 +1,4 @@
-"""What to know of a test on brokers that has failed: its groups, and the last lines of brokers and members."""
+"""What to know of a test on brokers that has failed: its groups and why they rebalanced, last lines of logs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ Section = tuple[str, str]
 """A title and a text, as in a report of pytest."""
 
 LINES = 15
+_REBALANCES = 60
+_COORDINATORS = ("(org.apache.kafka.coordinator.group.", "(kafka.coordinator.group.")
+"""What lines of a group coordinator contain."""
+_WHOLE = 10_000_000
 _MOST_FILES = 12
 _ENDS = {".err", ".out", ".log"}
 _TIMEOUT_MS = 60_000
@@ -32,7 +36,7 @@ def failure_context(item: pytest.Item) -> list[Section]:
     for cluster in clusters.values():
         found += _guarded("groups of the test", partial(groups, cluster, _prefix(item)))
         for broker in cluster.brokers:
-            found += _guarded(f"broker {broker.id}", partial(_log, cluster, broker.id))
+            found += _guarded(f"broker {broker.id}", partial(_log, cluster, broker.id, _prefix(item)))
     folder = given.get("tmp_path")
     if isinstance(folder, Path):
         found += _guarded("files", lambda: list(tails(folder)))
@@ -46,12 +50,33 @@ def _guarded(title: str, look: Callable[[], Iterable[Section]]) -> list[Section]
         return [(title, f"not available: {error!r}")]
 
 
-def _log(cluster: Any, broker: int) -> list[Section]:
+def _log(cluster: Any, broker: int, prefix: str) -> list[Section]:
     runs = "runs" if broker in cluster.running else "does not run"
     rack = next(each.rack for each in cluster.brokers if each.id == broker)
-    # Those in containers have their logs in the engine.
-    text = cluster.log_tail(broker, LINES) if hasattr(cluster, "log_tail") else "see docker logs"
-    return [(f"broker {broker} in rack {rack}, which {runs}: last lines", text)]
+    title = f"broker {broker} in rack {rack}, which {runs}"
+    if not hasattr(cluster, "log_tail"):
+        # Those in containers have their logs in the engine.
+        return [(f"{title}: last lines", "see docker logs")]
+    rebalances, others = of_groups(cluster.log_tail(broker, _WHOLE).splitlines(), prefix)
+    found = [(f"{title}: last lines", "\n".join(others))]
+    return [*found, (f"{title}: rebalances of the test's groups", "\n".join(rebalances))] if rebalances else found
+
+
+def of_groups(lines: Iterable[str], prefix: str) -> tuple[list[str], list[str]]:
+    """Return the last lines of the group coordinator about groups of a test, and the last of all but the coordinator's.
+
+    Args:
+        lines: The log.
+        prefix: Begins the names of the groups.
+    """
+    rebalances: list[str] = []
+    others: list[str] = []
+    for line in lines:
+        if not any(mark in line for mark in _COORDINATORS):
+            others.append(line)
+        elif prefix in line:
+            rebalances.append(line)
+    return rebalances[-_REBALANCES:], others[-LINES:]
 
 
 def _prefix(item: pytest.Item) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.helpers.kafka.failure_context import LINES, failure_context, tails
+from tests.helpers.kafka.failure_context import LINES, failure_context, of_groups, tails
 
 
 def test_the_last_lines_of_what_programs_have_written_are_shown(tmp_path: Path) -> None:
@@ -24,3 +24,11 @@ def test_what_cannot_be_looked_at_hides_no_error(tmp_path: Path, monkeypatch: An
     item: Any = SimpleNamespace(name="test_x", funcargs={"tmp_path": tmp_path})
     ((title, text),) = failure_context(item)
     assert (title, text) == ("files", "not available: ZeroDivisionError('division by zero')")
+
+
+def test_of_the_group_coordinator_only_lines_about_groups_of_the_test_are_shown() -> None:
+    manager = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
+    ours = f"[t] INFO Preparing to rebalance group test-x-1 with old generation 3 (reason: left) {manager}"
+    others = [f"[t] WARN line {number} (kafka.server.X)" for number in range(100)]
+    found = of_groups([ours, *others, f"[t] INFO group test-y-1 stabilized {manager}"], "test-x")
+    assert found == ([ours], others[-LINES:])

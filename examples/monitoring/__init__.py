@@ -1,0 +1,1 @@
+"""Traffic for the dashboard of this example."""
