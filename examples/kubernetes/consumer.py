@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import Any
 
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 from prometheus_client import REGISTRY, start_http_server
 
 from rackassign import RackAwareConsumer
@@ -44,11 +46,14 @@ def main() -> None:
     # Closing leaves the group at once, so the others need not wait for the session timeout.
     with consumer:
         while not ended.is_set():
-            for records in consumer.poll(timeout_ms=500).values():
-                for record in records:
-                    handle(record)
-            # After they were handled: what is handled again after a crash is not lost.
-            consumer.commit()
+            batch = [record for records in consumer.poll(timeout_ms=500).values() for record in records]
+            for record in batch:
+                handle(record)
+            if batch:
+                # After they were handled: what is handled again after a crash is not lost. The commit fails if other
+                # members have the partitions by now, who handle these records again.
+                with suppress(CommitFailedError, RebalanceInProgressError):
+                    consumer.commit()
     server.shutdown()
     thread.join()
 
