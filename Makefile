@@ -72,7 +72,7 @@ SHORT := not docker and not spark and not spark_faults and not frameworks
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
 	$(BIN)/python -m pytest -n 3 -m 'not long' tests
 	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and not long' integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long'
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
 
 .PHONY: test-all
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers

@@ -36,7 +36,8 @@ mkdir -p "$context/wheels"
 cp docker/app/Dockerfile "$context"
 tar --exclude=__pycache__ -c examples | tar -x -C "$context"
 wheel=("$python" -m pip --disable-pip-version-check --quiet wheel --wheel-dir "$context/wheels")
-options=()
+build=$(basename "$work")
+options=(--build-arg "BUILD=$build")
 if [[ -z $offline ]]; then
   "${wheel[@]}" --no-deps .
 else
@@ -55,5 +56,6 @@ if [[ -n ${BASE:-} ]]; then options+=(--build-arg "BASE=$BASE"); fi
 echo "Building $image"
 docker build --quiet --force-rm "${options[@]}" --tag "$image" "$context"
 
-# The first stage contains the wheels too, and is of no more use.
-docker image prune --force --filter label=rackassign.stage=installed > /dev/null
+# The first stage contains the wheels too, and is of no more use. That of this build alone: others may be running.
+docker image ls --quiet --filter dangling=true --filter "label=rackassign.build=$build" \
+  | xargs --no-run-if-empty docker image rm > /dev/null
