@@ -76,8 +76,9 @@ test: lint ## Lint, types, import rules, unit, properties, and tests on brokers,
 
 .PHONY: test-all
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 3 -m 'long or hypothesis' tests
-	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and long' integration
+	@# In one run: properties compute while tests on brokers wait. One after the other they take two minutes more.
+	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal --durations 12 \
+	  -m '$(SHORT) and (long or hypothesis)' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-stress
