@@ -12,16 +12,9 @@ modules=java.base,java.desktop,java.logging,java.management,java.naming,java.rmi
 modules+=,java.security.sasl,java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.management.agent,jdk.security.auth
 modules+=,jdk.unsupported,jdk.zipfs
 
-python=${PYTHON:-}
-if [[ -z $python && -x .venv/bin/python ]]; then python=.venv/bin/python; fi
-python=${python:-python3}
-
-for tool in docker mmdebstrap jlink "$python"; do
-  command -v "$tool" > /dev/null || { echo "docker/build.sh needs $tool" >&2; exit 1; }
-done
-
 # shellcheck source=docker/rootfs.sh
 source docker/rootfs.sh
+need docker/build.sh docker mmdebstrap jlink "$python"
 
 jdk=$(jlink --version)
 digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/local/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)

@@ -1,5 +1,19 @@
 # shellcheck shell=bash
-# Sourced by the build scripts: the files of Debian packages as an archive, with which an image begins.
+# Sourced by the build scripts, in the root of the project: the Python to use, what is needed, and the files of Debian
+# packages as an archive, with which an image begins.
+
+python=${PYTHON:-}
+if [[ -z $python && -x .venv/bin/python ]]; then python=.venv/bin/python; fi
+python=${python:-python3}
+
+# End the script if one of its tools is missing.
+need() {
+  local script=$1 tool
+  shift
+  for tool in "$@"; do
+    command -v "$tool" > /dev/null || { echo "$script needs $tool" >&2; exit 1; }
+  done
+}
 
 digest_of() { sha256sum | cut -c 1-16; }
 

@@ -15,13 +15,9 @@ offline=
 if [[ ${1:-} == --offline ]]; then offline=yes; shift; fi
 image=${1:-rackassign-app:latest}
 
-python=${PYTHON:-}
-if [[ -z $python && -x .venv/bin/python ]]; then python=.venv/bin/python; fi
-python=${python:-python3}
-
-for tool in docker "$python" ${offline:+mmdebstrap}; do
-  command -v "$tool" > /dev/null || { echo "docker/app/build.sh needs $tool" >&2; exit 1; }
-done
+# shellcheck source=docker/rootfs.sh
+source docker/rootfs.sh
+need docker/app/build.sh docker "$python" ${offline:+mmdebstrap}
 found=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if [[ $offline && $found != "$version" ]]; then
   echo "docker/app/build.sh --offline needs Python $version, that of Debian $suite; PYTHON=$python is $found" >&2
@@ -41,8 +37,6 @@ options=(--build-arg "BUILD=$build")
 if [[ -z $offline ]]; then
   "${wheel[@]}" --no-deps .
 else
-  # shellcheck source=docker/rootfs.sh
-  source docker/rootfs.sh
   "${wheel[@]}" '.[cli,prometheus]'
   cache=$("$python" -c 'from rackassign.testing import cache_dir; print(cache_dir() / "image")')
   mkdir -p "$cache"
