@@ -64,21 +64,18 @@ test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and o
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
-# Three at a time: part of it is waiting. Each has a cluster of its own.
-ON_BROKERS := -n 3 --dist worksteal --durations 12
+# Beside each other: some compute while others wait for brokers. Each worker has a cluster of its own.
+TOGETHER := -n 4 --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks
 
 .PHONY: test
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
-	$(BIN)/python -m pytest -n 3 -m 'not long' tests
-	$(BIN)/python -m pytest $(ON_BROKERS) -m '$(SHORT) and not long' integration
+	$(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and not long' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
 
 .PHONY: test-all
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	@# In one run: properties compute while tests on brokers wait. One after the other they take two minutes more.
-	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal --durations 12 \
-	  -m '$(SHORT) and (long or hypothesis)' tests integration
+	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and (long or hypothesis)' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-stress
@@ -172,8 +169,8 @@ chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail 
 	$(BIN)/python -m tools.stateful_chaos --seeds $(SEEDS)
 
 .PHONY: exactly-once
-exactly-once: $(VENV)/dev.stamp ## The transactional example under faults, and a comparison of results: make exactly-once SEEDS=3
-	$(BIN)/python -m tools.exactly_once --seeds $(SEEDS)
+exactly-once: $(VENV)/dev.stamp ## A transactional example under faults, and a comparison of results: make exactly-once SEEDS=3 CLIENT=aiokafka
+	$(BIN)/python -m tools.exactly_once --client $(CLIENT) --seeds $(SEEDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
