@@ -26,12 +26,28 @@ CONFIG: dict[str, Any] = {"metadata_max_age_ms": 300}
 
 PREFERRED = 0
 
+# What kafka-python 3.0 logs if the next rebalance has begun before a member asked for its assignment.
+COORDINATOR = "kafka.coordinator"
+LATE = "failed due to coordinator rebalance"
+
 
 @pytest.fixture
 def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Tell what rebalances the watch has asked for, in its own words."""
     caplog.set_level(logging.INFO, WATCHER)
     return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
+
+
+@pytest.fixture
+def late(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
+    """Tell how often the next rebalance had begun before a member asked for its assignment.
+
+    A cooperative group changes in two rebalances: members give up, others take over. A member that has given up asks
+    for the second at once. Another one that was not as far joins it with what it has yet to give up, and the group
+    needs one more.
+    """
+    caplog.set_level(logging.INFO, COORDINATOR)
+    return lambda: sum(r.name == COORDINATOR and LATE in r.getMessage() for r in caplog.records)
 
 
 def start(group: RackGroup) -> None:
@@ -80,13 +96,14 @@ def test_replicas_that_move_are_followed_with_one_trigger(
     make_topic: MakeTopic,
     unique_name: Callable[[], str],
     asked: Callable[[], list[str]],
+    late: Callable[[], int],
 ) -> None:
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
     with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         start(group)
         before = group.settle()
         assert group.local(before) == 6
-        generation = group.generation()
+        generation, late_before = group.generation(), late()
         # Each partition leaves the rack of who reads it, and there is room for it in the new ones.
         reader = {place.partition: name[0] for name, owned in before.items() for place in owned}
         others = {"a": [2, 3], "b": [3, 1], "c": [1, 2]}
@@ -94,7 +111,7 @@ def test_replicas_that_move_are_followed_with_one_trigger(
         wait_until(lambda: bool(asked()), "a trigger")
         wait_until(lambda: group.local(group.settle()) == 6, "all local again")
         group.check_best(before, group.settle())
-        assert group.generation() - generation <= 2
+        assert group.generation() - generation <= 2 + late() - late_before
         assert len(asked()) == 1
         assert "makes 6 local instead of 0" in asked()[0]
         # The same racks in another order are no change, nor is who leads.
@@ -113,6 +130,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
     make_topic: MakeTopic,
     unique_name: Callable[[], str],
     asked: Callable[[], list[str]],
+    late: Callable[[], int],
     undone: bool,  # noqa: FBT001
 ) -> None:
     """The leader happens to refresh its metadata, which it keeps for five minutes, in the middle of a reassignment."""
@@ -128,7 +146,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
             group.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
         before = group.settle()
         assert group.local(before) == 12
-        generation = group.generation()
+        generation, late_before = group.generation(), late()
         half, whole = [[2], [3], [1]] * 2 + replicas[6:], [[2], [3], [1]] * 4
         move(group, half)
         (leader,) = (member for member in group.threaded().values() if member.do(leads))
@@ -145,7 +163,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
             wait_until(lambda: group.local(group.settle()) == 12, "all local again", timeout_s=600)
             assert len(asked()) == 1
             assert "makes 12 local instead of 0" in asked()[0]
-            assert group.generation() - generation <= 2
+            assert group.generation() - generation <= 2 + late() - late_before
 
 
 def leads(consumer: KafkaConsumer) -> bool:
