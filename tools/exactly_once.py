@@ -1,6 +1,6 @@
-"""The example that reads, writes and commits in transactions, and at random: members and brokers fail.
+"""The examples that read, write and commit in transactions, and at random: members and brokers fail.
 
-python -m tools.exactly_once [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
+python -m tools.exactly_once [--client confluent] [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
 
 ======= =====================================================================================================
 kill    SIGKILL of one to three members, which start again
@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.example_members import Members
 
+CLIENTS = ("confluent", "kafka-python", "aiokafka")
 KINDS = ("kill", "suspend", "stop", "crash")
 MEMBERS = ("ax", "bx", "cx")
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
@@ -120,6 +121,22 @@ def written(bootstrap: str, topic: str) -> Iterator[None]:
         writing.result(TIMEOUT_S)
 
 
+def wait_for_closed_transactions(bootstrap: str, topic: str) -> None:
+    """Wait until a reader of committed records can read a topic to its end."""
+    tps = [KafkaPythonPartition(topic, partition) for partition in range(PARTITIONS)]
+    with ExitStack() as opened:
+        all_readers = [
+            opened.enter_context(closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=level)))
+            for level in ("read_committed", "read_uncommitted")
+        ]
+
+        def closed() -> bool:
+            stable, ends = (reader.end_offsets(tps) for reader in all_readers)
+            return bool(stable == ends)
+
+        wait_until(closed, f"no open transaction in {topic}", timeout_s=TIMEOUT_S)
+
+
 def values_of(bootstrap: str, topic: str, isolation: str) -> Counter[bytes]:
     """Return how often each value is in a topic."""
     found: Counter[bytes] = Counter()
@@ -168,6 +185,7 @@ def play(
     faults: Sequence[str],
     folder: Path,
     *,
+    client: str = "confluent",
     transactions: bool = True,
 ) -> Outcome:
     """Process records while members and brokers fail, and compare.
@@ -178,12 +196,13 @@ def play(
         seed: Of the times of faults, and whom they hit.
         faults: What happens, of `KINDS`.
         folder: Gets the output of the members.
+        client: Whose example the members run, of `CLIENTS`.
         transactions: Whether the members use transactions.
     """
     source, target, dice = f"{name}-source", f"{name}-target", random.Random(seed)
     for topic in (source, target):
         create_topic(cluster.bootstrap, topic, SPREAD)
-    arguments = ["on" if transactions else "off", cluster.bootstrap, source, target, "--group", name]
+    arguments = [client, "on" if transactions else "off", cluster.bootstrap, source, target, "--group", name]
     # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker.
     members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal="_FENCED")
     with closing(members), closing(Progress(cluster.bootstrap, source, name)) as progress:
@@ -198,6 +217,8 @@ def play(
                 members.restart_ended()
         progress.wait_for_the_end()
         members.end()
+    # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
+    wait_for_closed_transactions(cluster.bootstrap, target)
     return compare(
         values_of(cluster.bootstrap, source, "read_committed"),
         values_of(cluster.bootstrap, target, "read_committed"),
@@ -229,18 +250,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.exactly_once", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0], help="the example (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="how many schedules (default: 3)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--faults", type=int, default=6, help="of each (default: 6)")
     parser.add_argument("--without-transactions", action="store_true", help="to see that the comparison can fail")
     chosen = parser.parse_args(arguments)
+    if chosen.without_transactions and chosen.client != CLIENTS[0]:
+        parser.error(f"--without-transactions is for --client {CLIENTS[0]}")
     failed = []
     with LocalCluster(["a", "b", "c"]) as cluster:
         for seed in range(chosen.first, chosen.first + chosen.seeds):
             faults = random.Random(seed).choices(KINDS, k=chosen.faults)
             with tempfile.TemporaryDirectory() as folder:
                 on = not chosen.without_transactions
-                outcome = play(cluster, f"seed-{seed}", seed, faults, Path(folder), transactions=on)
+                outcome = play(
+                    cluster, f"seed-{seed}", seed, faults, Path(folder), client=chosen.client, transactions=on
+                )
             print(f"seed {seed}: {', '.join(faults)}: {outcome}", flush=True)
             if outcome.lost or outcome.repeated:
                 failed.append(f"{seed}")

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing import Cluster
-from tools.exactly_once import play
+from tools.exactly_once import CLIENTS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 
-def test_each_record_has_one_result(rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: Path) -> None:
-    outcome = play(rack_cluster, unique_name(), 1, ["kill", "suspend", "crash"], tmp_path)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_record_has_one_result(
+    rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: Path, client: str
+) -> None:
+    outcome = play(rack_cluster, unique_name(), 1, ["kill", "suspend", "crash"], tmp_path, client=client)
     assert (outcome.lost, outcome.repeated) == (0, 0), outcome
     assert outcome.records > 1000, outcome
     # Faults have found open transactions.

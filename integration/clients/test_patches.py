@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
+from kafka import TopicPartition as HostPartition
+from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import FencedInstanceIdError, KafkaConnectionError
+from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError
 from kafka.future import Future
 
 from rackassign import RackAwareRangeAssignor, attach
@@ -19,7 +22,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, settled
 from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
-from tests.helpers.machine_speed import scaled_s
+from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 pytestmark = pytest.mark.brokers
 
@@ -332,3 +335,36 @@ def test_poll_of_a_fenced_static_member_raises(
             for _ in range(3):
                 with pytest.raises(FencedInstanceIdError, match="the-one"):
                     first.poll(timeout_ms=50)
+
+
+@pytest.mark.parametrize(
+    "disable", [(), ("keep_generation_when_removed",)], ids=["mended", "without the patch they are accepted"]
+)
+def test_offsets_of_a_removed_member_are_rejected(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Name,
+    admin: KafkaAdminClient,
+    disable: tuple[str, ...],
+) -> None:
+    """A member was removed while it processed records, and commits their offsets in a transaction."""
+    topic, group = make_topic(1), unique_name()
+    config = {"transactional_id": group, "transaction_timeout_ms": scaled_ms(60_000)}
+    with (
+        closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, **config)) as producer,
+        consumers(lambda: mended(rack_cluster, group, topic, *disable)) as (former,),
+    ):
+        producer.init_transactions()
+        wait_until(settled([former], topic, 1), "an assignment")
+        admin.remove_group_members(group, [MemberToRemove(member_id=former.group_metadata().member_id)])
+        # Its heartbeat is told so, while the user's code works on and does not poll.
+        coordinator = former._coordinator
+        wait_until(lambda: bool(coordinator._generation.is_lost()), "the member learns of its removal")
+        with consumers(lambda: mended(rack_cluster, group, topic)) as (owner,):
+            wait_until(settled([owner], topic, 1), "another owner")
+            producer.begin_transaction()
+            with nullcontext() if disable else pytest.raises(CommitFailedError, match="UnknownMemberId"):
+                producer.send_offsets_to_transaction(
+                    {HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)}, former.group_metadata()
+                )
+            producer.abort_transaction()

@@ -1,14 +1,15 @@
-"""The example that reads and writes exactly once, with transactions that stay open for a while, or without any.
+"""The examples that read and write exactly once, with transactions that stay open for a while, or without any.
 
-Run as a module it is the example, which faults find in the middle of a transaction nearly always:
+Run as a module it is one of the examples, which faults find in the middle of a transaction nearly always:
 
-    python -m tests.helpers.kafka.slow_transactions on ARGUMENTS
+    python -m tests.helpers.kafka.slow_transactions confluent on ARGUMENTS
 
-With `off` it writes the same at the same pace, and commits offsets with the consumer.
+With `off` the example for confluent-kafka writes the same at the same pace, and commits offsets with the consumer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -16,15 +17,17 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+import aiokafka
 import confluent_kafka
+import kafka
 
 from rackassign.clients.confluent import RackAwareConsumer
 
 _LONGEST_S = 0.6
 
 
-def _wait() -> None:
-    time.sleep(_LONGEST_S * random.random())
+def _pause_s() -> float:
+    return _LONGEST_S * random.random()
 
 
 class SlowProducer(confluent_kafka.Producer):
@@ -32,9 +35,27 @@ class SlowProducer(confluent_kafka.Producer):
 
     def send_offsets_to_transaction(self, *arguments: Any) -> None:
         self.flush()
-        _wait()
+        time.sleep(_pause_s())
         super().send_offsets_to_transaction(*arguments)
-        _wait()
+        time.sleep(_pause_s())
+
+
+class SlowKafkaPython(kafka.KafkaProducer):  # type: ignore[misc] # kafka-python is untyped
+    """The same for kafka-python; its example flushes before."""
+
+    def send_offsets_to_transaction(self, *arguments: Any) -> None:
+        time.sleep(_pause_s())
+        super().send_offsets_to_transaction(*arguments)
+        time.sleep(_pause_s())
+
+
+class SlowAIOKafka(aiokafka.AIOKafkaProducer):  # type: ignore[misc] # aiokafka is untyped
+    """The same for aiokafka."""
+
+    async def send_offsets_to_transaction(self, *arguments: Any) -> None:
+        await asyncio.sleep(_pause_s())
+        await super().send_offsets_to_transaction(*arguments)
+        await asyncio.sleep(_pause_s())
 
 
 class Untransactional(confluent_kafka.Producer):
@@ -57,9 +78,9 @@ class Untransactional(confluent_kafka.Producer):
 
     def send_offsets_to_transaction(self, offsets: Any, *_: Any) -> None:
         self.flush()
-        _wait()
+        time.sleep(_pause_s())
         Noted.made[-1].commit(offsets=offsets, asynchronous=False)
-        _wait()
+        time.sleep(_pause_s())
 
 
 class Noted(RackAwareConsumer):
@@ -72,7 +93,16 @@ class Noted(RackAwareConsumer):
         self.made.append(self)
 
 
+_EXAMPLES = {"confluent": "confluent", "kafka-python": "kafka_python", "aiokafka": "aiokafka_program"}
+_REPLACED: Mapping[tuple[str, str], Mapping[str, type]] = {
+    ("confluent", "on"): {"Producer": SlowProducer},
+    ("confluent", "off"): {"Producer": Untransactional, "RackAwareConsumer": Noted},
+    ("kafka-python", "on"): {"KafkaProducer": SlowKafkaPython},
+    ("aiokafka", "on"): {"AIOKafkaProducer": SlowAIOKafka},
+}
+
 if __name__ == "__main__":
-    example = import_module("examples.exactly_once.confluent")
-    vars(example).update(Producer=SlowProducer if sys.argv[1] == "on" else Untransactional, RackAwareConsumer=Noted)
-    example.main(sys.argv[2:])
+    client, transactions = sys.argv[1:3]
+    example = import_module(f"examples.exactly_once.{_EXAMPLES[client]}")
+    vars(example).update(_REPLACED[client, transactions])
+    example.main(sys.argv[3:])

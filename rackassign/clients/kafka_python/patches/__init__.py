@@ -12,6 +12,7 @@ from __future__ import annotations
 from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.clients.kafka_python.patches.coordinator import (
     BACKOFF_COORDINATOR_POLL,
+    KEEP_GENERATION_WHEN_REMOVED,
     RAISE_WHEN_FENCED,
     RETRY_COORDINATOR_LOOKUP,
 )
@@ -47,6 +48,7 @@ PATCHES: tuple[Patch, ...] = (
     BACKOFF_COORDINATOR_POLL,
     FETCH_DURING_REBALANCE,
     RAISE_WHEN_FENCED,
+    KEEP_GENERATION_WHEN_REMOVED,
     RETRY_COORDINATOR_LOOKUP,
     *FETCH_PATCHES,
 )

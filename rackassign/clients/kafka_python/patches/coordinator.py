@@ -1,4 +1,4 @@
-"""Patches for a coordinator that is gone or does not respond, and for a static member that has been fenced."""
+"""Patches for a coordinator that is gone or does not respond, and for members that are no longer in their group."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kafka.coordinator.base import UNKNOWN_MEMBER_ID
 from kafka.errors import FencedInstanceIdError, RetriableError
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
@@ -115,5 +116,65 @@ RAISE_WHEN_FENCED = Patch(
     needs=("_coordinator.group_id", "_coordinator.group_instance_id"),
     install=_raise_when_fenced,
     # While it keeps fetching, that patch does not call the poll() it wraps.
+    after=("fetch_during_rebalance",),
+)
+
+
+class _Membership:
+    """The membership in which a consumer was last assigned partitions; its methods have kafka-python's names."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._coordinator = coordinator = consumer._coordinator
+        self._current = coordinator.group_metadata
+        self._reset = coordinator.reset_generation
+        self._complete = coordinator._on_join_complete_async
+        self._assigned: tuple[int, str] | None = None
+        self._removed = False
+
+    def install(self) -> None:
+        coordinator = self._coordinator
+        coordinator.group_metadata = self.group_metadata
+        coordinator.reset_generation = self.reset_generation
+        coordinator._on_join_complete_async = self.on_join_complete_async
+
+    def group_metadata(self) -> Any:
+        # Read first: a removal in between, on the IO thread, is then seen.
+        metadata = self._current()
+        if not self._removed or self._assigned is None:
+            return metadata
+        generation, member = self._assigned
+        return metadata._replace(generation_id=generation, member_id=member)
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        self._removed = True
+        self._reset(member_id=member_id)
+
+    async def on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        self._assigned, self._removed = (generation, member_id), False
+        await self._complete(generation, member_id, protocol, member_assignment_bytes)
+
+
+def _keep_generation_when_removed(consumer: Consumer, _once: WarnOnce) -> None:
+    """Return the lost membership until the next assignment, so that the broker rejects the offsets."""
+    _Membership(consumer).install()
+
+
+KEEP_GENERATION_WHEN_REMOVED = Patch(
+    name="keep_generation_when_removed",
+    defect=(
+        "Once a member was removed from its group, group_metadata() returns no generation, or that of its next"
+        " membership. With either the broker accepts the offsets of a transaction, though the partitions have other"
+        " owners, which have committed further: records are processed twice."
+    ),
+    proof="integration/clients/test_patches.py::test_offsets_of_a_removed_member_are_rejected",
+    wraps={
+        "_coordinator.group_metadata": (),
+        "_coordinator.reset_generation": ("member_id",),
+        "_coordinator._on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
+    },
+    needs=(),
+    install=_keep_generation_when_removed,
     after=("fetch_during_rebalance",),
 )
