@@ -26,7 +26,8 @@ from rackassign import RackAwareConsumer
 BATCH = 500
 TRANSACTION_MS = 15_000
 WAIT_MS = 500
-HANG_S = 60
+HANG_S = 20
+"""Longer than the timeout of a transaction, after which the broker has aborted it."""
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from rackassign.cli.commands.create_topic import create_topic
 from rackassign.cli.commands.demo import demo
 from rackassign.cli.commands.detect_rack import detect_rack_command
 from rackassign.cli.commands.doctor import doctor
+from rackassign.cli.commands.estimate import estimate
 from rackassign.cli.commands.exporter import exporter
 from rackassign.cli.commands.fleet import fleet
 from rackassign.cli.commands.inspect import inspect
@@ -60,6 +61,12 @@ app.command("detect-rack", epilog=examples("detect-rack", "detect-rack --zone-na
 app.command(
     epilog=examples(f"doctor {_SERVER} --group billing", f"doctor {_SERVER} --group billing --fix"),
 )(doctor)
+app.command(
+    epilog=examples(
+        "estimate --gb-per-day 1000 --consumers 2,1,1 --replication-factor 2",
+        "estimate --gb-per-day 1000 --consumers 1,1,1 --no-follower-fetching --cloud google",
+    ),
+)(estimate)
 app.command(
     epilog=examples(f"exporter {_SERVER}", f"exporter {_SERVER} --listen 0.0.0.0:9108 --interval 60"),
 )(exporter)

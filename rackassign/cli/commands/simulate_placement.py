@@ -1,4 +1,4 @@
-"""`rackassign place`: where placers would put the replicas of a layout, side by side, without a cluster."""
+"""`rackassign simulate-placement`: where placers would put the replicas of a layout, without a cluster."""
 
 from __future__ import annotations
 

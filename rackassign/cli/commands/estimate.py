@@ -1,0 +1,214 @@
+"""`rackassign estimate`: what crosses zones with and without rackassign, from a few numbers and without a cluster."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from rackassign.cli.commands.demo import striped
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.group_options import CloudOption, PriceOption
+from rackassign.cli.output import Output, check_output, plain_console
+from rackassign.errors import ConfigError
+from rackassign.locality import Locality
+from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
+from rackassign.util.text import short_repr
+
+if TYPE_CHECKING:
+    from rackassign.monitoring import Price
+
+TOPIC = "topic"
+_MOST_MEMBERS, _MOST_PARTITIONS = 10_000, 100_000
+_DAYS = 730 / 24
+"""Days of a month as cloud providers bill it."""
+
+_RANGE, _OURS = "range without racks", "rackassign"
+_FROM: dict[LocalityMode, str] = {"leader": "leaders", "any-replica": "any replica"}
+_SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One way to read a topic.
+
+    Args:
+        assignor: With or without rackassign.
+        reads: Which replicas consumers read from.
+        local: Share of partitions that are read in the zone of their consumer.
+        gb_per_day: GB a day that cross zones.
+        usd_per_month: Their price in USD a month.
+    """
+
+    assignor: str
+    reads: LocalityMode
+    local: float
+    gb_per_day: float
+    usd_per_month: float
+
+
+def estimate(
+    *,
+    gb_per_day: Annotated[float, typer.Option(help="GB (1e9 bytes) that the group reads in a day.")],
+    consumers: Annotated[
+        str, typer.Option(help="Consumers in each zone with brokers, separated by commas: 2,1,1 are three zones.")
+    ] = "1,1,1",
+    replication_factor: Annotated[int, typer.Option(help="Replicas of each partition, each in another zone.")] = 3,
+    partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 36,
+    follower_fetching: Annotated[
+        bool,
+        typer.Option(help="Whether brokers let consumers read from followers: most can, some managed ones cannot."),
+    ] = True,
+    price: PriceOption = None,
+    cloud: CloudOption = None,
+    output: Output = "table",
+) -> int:
+    """Estimate what a group's reads cost across zones, with and without rackassign. It connects to no cluster.
+
+    The brokers are one in each zone, and replicas go around them. Without rackassign means Kafka's range assignor
+    without racks, on average over the order of the members.
+    """
+    check_output(output, "table", "json")
+    # Imports a client, which other commands do without.
+    from rackassign.monitoring import Price  # noqa: PLC0415
+
+    cost = Price.from_options(price, cloud)
+    if not (math.isfinite(gb_per_day) and gb_per_day >= 0):
+        raise ConfigError(f"--gb-per-day: expected 0 or more, got {gb_per_day!r}")
+    counts = _counts(consumers)
+    if not 1 <= replication_factor <= len(counts):
+        raise ConfigError(
+            f"--replication-factor: expected 1 to {len(counts)}, the number of zones in --consumers {consumers},"
+            f" got {replication_factor}"
+        )
+    if not 1 <= partitions <= _MOST_PARTITIONS:
+        raise ConfigError(f"--partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")
+    modes: tuple[LocalityMode, ...] = ("leader", "any-replica") if follower_fetching else ("leader",)
+    found = _estimates(_group(counts, partitions, replication_factor), counts, modes, gb_per_day, cost)
+    if output == "json":
+        rows = [
+            {
+                "rackassign": each.assignor == _OURS,
+                "reads": each.reads,
+                "local": each.local,
+                "gb_per_day_across_zones": each.gb_per_day,
+                "usd_per_month": each.usd_per_month,
+            }
+            for each in found
+        ]
+        sys.stdout.write(json.dumps({"usd_per_gb": cost.usd_per_gb, "estimates": rows}) + "\n")
+    else:
+        _write_table(found, cost)
+    return ExitCode.DONE
+
+
+def _counts(consumers: str) -> list[int]:
+    """Return the number of consumers of each zone."""
+    try:
+        counts = [int(each) for each in consumers.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 0 or not 0 < sum(counts) <= _MOST_MEMBERS:
+        raise ConfigError(
+            f"--consumers: expected the consumers of each zone, such as 2,1,1, and at most {_MOST_MEMBERS} in all,"
+            f" got {short_repr(consumers)}"
+        )
+    return counts
+
+
+def _group(counts: Sequence[int], partitions: int, replication_factor: int) -> Group:
+    """Return a group with consumers in zones, and a topic whose replicas go around them."""
+    zones = [f"zone-{number}" for number in range(1, len(counts) + 1)]
+    brokers = tuple(Broker(number, zone) for number, zone in enumerate(zones, 1))
+    replicas = tuple(
+        Partition(tuple(ids), leader=ids[0]) for ids in striped(partitions, replication_factor, len(zones))
+    )
+    members = tuple(
+        Member(f"{zone}-{number:05}", frozenset({TOPIC}), zone)
+        for zone, count in zip(zones, counts, strict=True)
+        for number in range(count)
+    )
+    return Group(Topology(brokers, {TOPIC: replicas}), members)
+
+
+def _estimates(
+    group: Group, counts: Sequence[int], modes: Sequence[LocalityMode], gb_per_day: float, cost: Price
+) -> list[Estimate]:
+    """Return the estimates, those without rackassign first."""
+    # Together with the solver it takes longer to import than the rest.
+    from rackassign.strategies import Options, strategy  # noqa: PLC0415
+
+    def of(assignor: str, mode: LocalityMode, local: float) -> Estimate:
+        crossing = gb_per_day * (1 - local)
+        return Estimate(assignor, mode, local, crossing, crossing * _DAYS * cost.usd_per_gb)
+
+    found = [of(_RANGE, mode, _local_by_chance(group, counts, mode)) for mode in modes]
+    for mode in modes:
+        plan = strategy("cooperative-sticky")(group, Options(locality=mode))
+        locality = Locality.of(group, plan)
+        found.append(of(_OURS, mode, locality.local / locality.total))
+    return found
+
+
+def _local_by_chance(group: Group, counts: Sequence[int], mode: LocalityMode) -> float:
+    """Return the mean local share of an assignor that ignores racks, over all orders of the members.
+
+    In a random order each member is equally likely to have a partition, so the zone of its reader has the share of the
+    members that are there.
+    """
+    partitions = group.topology.topics[TOPIC]
+    local = 0
+    for partition in partitions:
+        counting = partition.replicas[:1] if mode == "leader" else partition.replicas
+        local += sum(counts[broker - 1] for broker in counting)
+    return local / sum(counts) / len(partitions)
+
+
+def _write_table(found: Sequence[Estimate], cost: Price) -> None:
+    table = Table(title=f"Reads across zones at {cost.usd_per_gb:g} USD/GB")
+    for column in ("assignor", "reads from"):
+        table.add_column(column)
+    for column in ("local", "GB/day across", "USD/month"):
+        table.add_column(column, justify="right")
+    for each in found:
+        table.add_row(
+            each.assignor,
+            _FROM[each.reads],
+            f"{each.local:.1%}",
+            f"{each.gb_per_day:,.1f}",
+            f"{each.usd_per_month:,.0f}",
+        )
+    console = plain_console()
+    console.print(table)
+    console.print(_verdict(found), soft_wrap=True)
+    console.print(f"Price: {cost.source}.", soft_wrap=True)
+
+
+def _verdict(found: Sequence[Estimate]) -> str:
+    """Return what follows from the estimates, in one or two sentences."""
+    without, ours = (
+        max((each for each in found if each.assignor == name), key=lambda each: each.local) for name in (_RANGE, _OURS)
+    )
+    if without.local == 1:
+        return (
+            "You do not need rackassign: with follower fetching every assignor reads locally. Set client_rack on the"
+            " consumers and replica.selector.class on the brokers."
+        )
+    if ours.local - without.local < _SAME:
+        return "No assignment can help: add consumers in other zones, or move replicas (rackassign reassign plan)."
+    kept, saved = without.gb_per_day - ours.gb_per_day, without.usd_per_month - ours.usd_per_month
+    text = (
+        f"rackassign keeps {kept:,.1f} GB a day more in their zone than the best without it: {saved:,.0f} USD a month."
+    )
+    if ours.local < 1:
+        text += (
+            f" The other {1 - ours.local:.1%} cross because the consumers are not spread evenly over the zones; the"
+            " option max_skew lets some of them have more partitions."
+        )
+    return text
