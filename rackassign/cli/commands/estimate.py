@@ -204,7 +204,7 @@ def _verdict(found: Sequence[Estimate]) -> str:
         return "No assignment can help: add consumers in other zones, or move replicas (rackassign reassign plan)."
     kept, saved = without.gb_per_day - ours.gb_per_day, without.usd_per_month - ours.usd_per_month
     text = (
-        f"rackassign keeps {kept:,.1f} GB a day more in their zone than the best without it: {saved:,.0f} USD a month."
+        f"rackassign keeps {kept:,.1f} GB a day more in their zone than the best without it, {saved:,.0f} USD a month."
     )
     if ours.local < 1:
         text += (
