@@ -114,11 +114,11 @@ def test_without_follower_fetching_there_are_leaders_alone(capsys: pytest.Captur
     [
         (["--replication-factor", "3"], "You do not need rackassign"),
         (["--consumers", "3,0,0", "--replication-factor", "2"], "No assignment can help"),
-        (["--replication-factor", "2"], "333.3 GB a day more in their zone than the best without it: 203 USD"),
+        (["--replication-factor", "2"], "in their zone than the best without it, 203 USD a month."),
         (["--consumers", "2,1,1", "--replication-factor", "1"], "The other 16.7% cross"),
         (
             ["--replication-factor", "2", "--cloud", "azure"],
-            "333.3 GB a day more in their zone than the best without it: 0 USD",
+            "in their zone than the best without it, 0 USD a month.",
         ),
     ],
 )
