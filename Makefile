@@ -110,6 +110,18 @@ lint: $(VENV)/dev.stamp ## Style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Material for MkDocs reports at each build that it ends in 2027; see CONTRIBUTING.md.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+.PHONY: docs
+docs: $(VENV)/dev.stamp ## The documentation as a site in build/site, which opens from the folder
+	$(MKDOCS) build --config-file tools/site/mkdocs.yml
+	@echo "Open build/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: $(VENV)/dev.stamp ## The same at http://127.0.0.1:8000, built again with each change
+	exec $(MKDOCS) serve --config-file tools/site/mkdocs.yml
+
 .PHONY: bench
 bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
 	$(BIN)/python -m benchmarks.assignors

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rackassign.testing.ports import reserve_ports
 from tests.helpers.kafka.failure_context import failure_context
 from tests.helpers.processes import heed_interrupts
 
@@ -38,20 +39,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.filterwarnings(f"ignore:{LEAK}:ResourceWarning"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
-    if workers > 1 and all(item.path.is_relative_to(HERE) for item in items):
+    if workers > 1:
         items[:] = shared_out(items, workers)
 
 
 def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return tests in an order of which workers get equal parts, each of them with one of the first files in front."""
-    files = [[item for item in items if name in str(item.path)] for name in FIRST]
-    rest = [item for item in items if not any(item in of for of in files)]
+    """Return tests in an order of which workers get equal parts.
+
+    Each part has as many tests on brokers as the others. One of the first files is in front of it. Every second worker
+    begins with the other tests: those compute while tests on brokers wait.
+    """
+    on_brokers = [item for item in items if item.path.is_relative_to(HERE)]
+    others = [item for item in items if not item.path.is_relative_to(HERE)]
+    files = [[item for item in on_brokers if name in str(item.path)] for name in FIRST]
+    rest = [item for item in on_brokers if not any(item in of for of in files)]
     ordered: list[pytest.Item] = []
-    for number, of in enumerate(files):
-        wanted = max(0, len(items) * number // workers - len(ordered))
-        ordered += rest[:wanted] + of
-        rest = rest[wanted:]
-    return ordered + rest
+    taken = 0
+    for number in range(workers):
+        of = files[number] if number < len(files) else []
+        taken += len(of)
+        wanted = max(0, len(on_brokers) * (number + 1) // workers - taken)
+        mine, rest = rest[:wanted], rest[wanted:]
+        taken += len(mine)
+        left = max(0, len(items) * (number + 1) // workers - len(ordered) - len(of) - len(mine))
+        more, others = others[:left], others[left:]
+        ordered += of + (more + mine if number % 2 else mine + more)
+    return ordered + [item for of in files[workers:] for item in of] + rest + others
 
 
 @pytest.hookimpl(wrapper=True)
@@ -70,3 +83,16 @@ def pytest_sessionfinish() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", LEAK, ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture
+def first_port() -> int:
+    """A port that is free, as are those after it, so that tests do not meet a cluster of this machine."""
+    while True:
+        reserved = reserve_ports(1)
+        first = reserved.numbers[0]
+        reserved.close()
+        row = reserve_ports(5, range(first, first + 5))
+        row.close()
+        if not row.refused:
+            return first

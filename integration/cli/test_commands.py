@@ -19,7 +19,6 @@ from kafka import KafkaAdminClient
 
 from rackassign.testing import KAFKA_VERSION, LocalCluster, cache_dir
 from rackassign.testing.harness import TIMEOUT_S, wait_until
-from rackassign.testing.ports import reserve_ports
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -96,20 +95,6 @@ def running(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
-
-
-@pytest.fixture
-def first_port(cache: Path) -> int:
-    """A port that is free, as are those after it, so that tests do not meet a cluster of this machine."""
-    del cache
-    while True:
-        reserved = reserve_ports(1)
-        first = reserved.numbers[0]
-        reserved.close()
-        row = reserve_ports(5, range(first, first + 5))
-        row.close()
-        if not row.refused:
-            return first
 
 
 @pytest.mark.long

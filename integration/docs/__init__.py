@@ -1,0 +1,1 @@
+"""What the documentation tells a user to run, run."""

@@ -1,0 +1,1 @@
+"""The documentation as a site."""
