@@ -103,6 +103,11 @@ spark-faults: $(SPARK40)/dev.stamp ## With Spark 4.0: beside the JVM source, its
 	$(SPARK40)/bin/python -m pytest -m spark_faults integration
 	$(SPARK40)/bin/python -m pytest -m spark integration
 
+.PHONY: test-wheel
+PYTHONS ?=
+test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed with each extra, used: make test-wheel PYTHONS='3.10 3.14'
+	$(BIN)/python -m tools.wheel $(if $(PYTHONS),--python $(PYTHONS))
+
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and import rules
 	$(BIN)/ruff check
