@@ -60,13 +60,17 @@ test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and o
 	$(BIN)/python -m pytest -m 'frameworks and not docker' integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
 
+.PHONY: test-docs
+test-docs: $(VENV)/dev.stamp ## The tutorial, run step by step; two minutes
+	$(BIN)/python -m pytest -m docs integration
+
 .PHONY: pipeline
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
 # Beside each other: some compute while others wait for brokers. Each worker has a cluster of its own.
 TOGETHER := -n 4 --dist worksteal --durations 12
-SHORT := not docker and not spark and not spark_faults and not frameworks
+SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 
 .PHONY: test
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers

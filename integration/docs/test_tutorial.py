@@ -16,7 +16,7 @@ import pytest
 from rackassign.testing import LocalCluster
 from tests.helpers.machine_speed import scaled_ms, scaled_s
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 TIMEOUT_S = 600.0
