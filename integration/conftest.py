@@ -51,7 +51,8 @@ def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """
     on_brokers = [item for item in items if item.path.is_relative_to(HERE)]
     others = [item for item in items if not item.path.is_relative_to(HERE)]
-    files = [[item for item in on_brokers if name in str(item.path)] for name in FIRST]
+    where = {item: f"/{item.path.relative_to(HERE).as_posix()}" for item in on_brokers}
+    files = [[item for item in on_brokers if name in where[item]] for name in FIRST]
     rest = [item for item in on_brokers if not any(item in of for of in files)]
     ordered: list[pytest.Item] = []
     taken = 0

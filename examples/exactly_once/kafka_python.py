@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from kafka import KafkaProducer, OffsetAndMetadata
@@ -49,11 +49,12 @@ def limited() -> Iterator[None]:
         raise KafkaTimeoutError(f"the producer does not respond for {HANG_S} s")
 
     signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(HANG_S)
+    # Again each second, in case the first error is lost in a finalizer.
+    signal.setitimer(signal.ITIMER_REAL, HANG_S, 1.0)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def process(
@@ -103,9 +104,19 @@ def transactional_producer(bootstrap: str, transactional_id: str) -> KafkaProduc
     try:
         producer.init_transactions()
     except KafkaError:
-        producer.close(timeout=0)
+        drop(producer)
         raise
     return producer
+
+
+def drop(producer: KafkaProducer) -> None:
+    """Close a producer without a wait for what it has under way, which its successor aborts.
+
+    `close` flushes first, so if records are under way it raises and closes nothing. The thread of such a producer ends
+    with the process.
+    """
+    with suppress(KafkaTimeoutError):
+        producer.close(timeout=0)
 
 
 def process_until_failure(consumer: RackAwareConsumer, given: argparse.Namespace, ended: threading.Event) -> None:
@@ -123,8 +134,7 @@ def process_until_failure(consumer: RackAwareConsumer, given: argparse.Namespace
             if batches:
                 process(consumer, producer, given.target, batches)
     finally:
-        # Without a wait for what it has under way, which its successor aborts.
-        producer.close(timeout=0)
+        drop(producer)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

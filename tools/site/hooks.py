@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 _LINK = re.compile(r"\]\((?P<target>\.\./[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
-_FOREIGN_SCRIPT = re.compile(r'<script src="https?://[^"]*"></script>')
+_FOREIGN_SCRIPT = re.compile(r'<script src="https?://[^"]*/iframe-worker/shim"></script>')
 _OWN_SCRIPT = "assets/search-from-a-folder.js"
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 

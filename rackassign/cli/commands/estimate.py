@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from rackassign.monitoring import Price
 
 TOPIC = "topic"
-_MOST_MEMBERS, _MOST_PARTITIONS = 10_000, 100_000
+_MOST_MEMBERS, _MOST_PARTITIONS, _MOST_ZONES = 10_000, 100_000, 100
+_MOST_GB = 1e12
 _DAYS = 730 / 24
 """Days of a month as cloud providers bill it."""
 
@@ -79,13 +79,13 @@ def estimate(
     from rackassign.monitoring import Price  # noqa: PLC0415
 
     cost = Price.from_options(price, cloud)
-    if not (math.isfinite(gb_per_day) and gb_per_day >= 0):
-        raise ConfigError(f"--gb-per-day: expected 0 or more, got {gb_per_day!r}")
+    if not 0 <= gb_per_day <= _MOST_GB:
+        raise ConfigError(f"--gb-per-day: expected 0 or more, and at most {_MOST_GB:g}, got {gb_per_day!r}")
     counts = _counts(consumers)
     if not 1 <= replication_factor <= len(counts):
         raise ConfigError(
-            f"--replication-factor: expected 1 to {len(counts)}, the number of zones in --consumers {consumers},"
-            f" got {replication_factor}"
+            f"--replication-factor: expected 1 to {len(counts)}, the number of zones in --consumers"
+            f" {short_repr(consumers)}, got {replication_factor}"
         )
     if not 1 <= partitions <= _MOST_PARTITIONS:
         raise ConfigError(f"--partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")
@@ -104,7 +104,7 @@ def estimate(
         ]
         sys.stdout.write(json.dumps({"usd_per_gb": cost.usd_per_gb, "estimates": rows}) + "\n")
     else:
-        _write_table(found, cost)
+        _write_table(found, counts, cost)
     return ExitCode.DONE
 
 
@@ -114,10 +114,10 @@ def _counts(consumers: str) -> list[int]:
         counts = [int(each) for each in consumers.split(",")]
     except ValueError:
         counts = []
-    if not counts or min(counts) < 0 or not 0 < sum(counts) <= _MOST_MEMBERS:
+    if not 0 < len(counts) <= _MOST_ZONES or min(counts) < 0 or not 0 < sum(counts) <= _MOST_MEMBERS:
         raise ConfigError(
-            f"--consumers: expected the consumers of each zone, such as 2,1,1, and at most {_MOST_MEMBERS} in all,"
-            f" got {short_repr(consumers)}"
+            f"--consumers: expected the consumers of each zone, such as 2,1,1, in at most {_MOST_ZONES} zones and at"
+            f" most {_MOST_MEMBERS} in all, got {short_repr(consumers)}"
         )
     return counts
 
@@ -170,7 +170,7 @@ def _local_by_chance(group: Group, counts: Sequence[int], mode: LocalityMode) ->
     return local / sum(counts) / len(partitions)
 
 
-def _write_table(found: Sequence[Estimate], cost: Price) -> None:
+def _write_table(found: Sequence[Estimate], counts: Sequence[int], cost: Price) -> None:
     table = Table(title=f"Reads across zones at {cost.usd_per_gb:g} USD/GB")
     for column in ("assignor", "reads from"):
         table.add_column(column)
@@ -186,29 +186,38 @@ def _write_table(found: Sequence[Estimate], cost: Price) -> None:
         )
     console = plain_console()
     console.print(table)
-    console.print(_verdict(found), soft_wrap=True)
+    console.print(_verdict(found, empty=0 in counts), soft_wrap=True)
     console.print(f"Price: {cost.source}.", soft_wrap=True)
 
 
-def _verdict(found: Sequence[Estimate]) -> str:
-    """Return what follows from the estimates, in one or two sentences."""
+def _verdict(found: Sequence[Estimate], *, empty: bool) -> str:
+    """Return what follows from the estimates, in one or two sentences.
+
+    Args:
+        found: The estimates.
+        empty: Whether a zone with brokers has no consumers.
+    """
     without, ours = (
         max((each for each in found if each.assignor == name), key=lambda each: each.local) for name in (_RANGE, _OURS)
     )
-    if without.local == 1:
+    if without.local == 1 and without.reads == "any-replica":
         return (
             "You do not need rackassign: with follower fetching every assignor reads locally. Set client_rack on the"
             " consumers and replica.selector.class on the brokers."
         )
     if ours.local - without.local < _SAME:
+        if ours.local == 1:
+            return "You do not need rackassign: every assignor reads locally."
         return "No assignment can help: add consumers in other zones, or move replicas (rackassign reassign plan)."
     kept, saved = without.gb_per_day - ours.gb_per_day, without.usd_per_month - ours.usd_per_month
     text = (
         f"rackassign keeps {kept:,.1f} GB a day more in their zone than the best without it, {saved:,.0f} USD a month."
     )
     if ours.local < 1:
-        text += (
-            f" The other {1 - ours.local:.1%} cross because the consumers are not spread evenly over the zones; the"
-            " option max_skew lets some of them have more partitions."
+        text += f" The other {1 - ours.local:.1%} cross because " + (
+            "zones without consumers have the only replicas: add consumers there."
+            if empty
+            else "the consumers are not spread evenly over the zones; the option max_skew lets some of them have more"
+            " partitions."
         )
     return text

@@ -44,9 +44,12 @@ def test_links_out_of_the_documentation_lead_to_the_repository(uri: str, given: 
 
 
 def test_no_script_comes_from_elsewhere() -> None:
-    foreign = '<script src="https://cdn.example/shim"></script><script src="own.js"></script>'
+    foreign = '<script src="https://cdn.example/iframe-worker/shim"></script><script src="own.js"></script>'
     ours = '<script src="../assets/search-from-a-folder.js"></script><script src="own.js"></script>'
     assert on_post_page(foreign, page=page("how-to/a.md")) == ours
+    # Another one is left for the test of the whole site to find.
+    other = '<script src="https://cdn.example/other.js"></script>'
+    assert on_post_page(other, page=page("how-to/a.md")) == other
 
 
 def test_each_page_is_in_the_navigation() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.base import UNKNOWN_MEMBER_ID
 from kafka.errors import FencedInstanceIdError, RetriableError
 
@@ -142,6 +143,9 @@ class _Membership:
         metadata = self._current()
         if not self._removed or self._assigned is None:
             return metadata
+        if self._coordinator._subscription.subscription_type == SubscriptionType.USER_ASSIGNED:
+            # A consumer that chooses its partitions itself is no member, also if it was one before.
+            return metadata
         generation, member = self._assigned
         return metadata._replace(generation_id=generation, member_id=member)
 
@@ -174,7 +178,7 @@ KEEP_GENERATION_WHEN_REMOVED = Patch(
         "_coordinator.reset_generation": ("member_id",),
         "_coordinator._on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
     },
-    needs=(),
+    needs=("_coordinator._subscription.subscription_type",),
     install=_keep_generation_when_removed,
     after=("fetch_during_rebalance",),
 )

@@ -115,6 +115,14 @@ def test_without_follower_fetching_there_are_leaders_alone(capsys: pytest.Captur
         (["--replication-factor", "3"], "You do not need rackassign"),
         (["--consumers", "3,0,0", "--replication-factor", "2"], "No assignment can help"),
         (["--replication-factor", "2"], "in their zone than the best without it, 203 USD a month."),
+        (
+            ["--consumers", "1,1,0", "--replication-factor", "1"],
+            "33.3% cross because zones without consumers",
+        ),
+        (
+            ["--consumers", "1", "--replication-factor", "1", "--no-follower-fetching"],
+            "You do not need rackassign: every assignor reads locally.",
+        ),
         (["--consumers", "2,1,1", "--replication-factor", "1"], "The other 16.7% cross"),
         (
             ["--replication-factor", "2", "--cloud", "azure"],
@@ -130,7 +138,9 @@ def test_what_follows_is_stated(words: list[str], verdict: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--gb-per-day", "-1"], "--gb-per-day: expected 0 or more, got -1.0"),
+        (["--gb-per-day", "-1"], "--gb-per-day: expected 0 or more, and at most 1e+12, got -1.0"),
+        (["--gb-per-day", "1e308"], "at most 1e+12"),
+        (["--gb-per-day", "1", "--consumers", ",".join(["1"] * 101)], "in at most 100 zones"),
         (["--gb-per-day", "nan"], "--gb-per-day: expected 0 or more"),
         (["--gb-per-day", "1", "--consumers", "a,b"], "--consumers: expected the consumers of each zone"),
         (["--gb-per-day", "1", "--consumers", "0,0"], "--consumers: expected the consumers of each zone"),
