@@ -71,6 +71,7 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
                 await self._stop()
                 await asyncio.wait_for(asyncio.gather(*map(self._take, assigned)), HANG_S)
                 self._taken = True
+                self._rebalances += 1
             except (KafkaError, asyncio.TimeoutError) as error:
                 # aiokafka would log it and continue, at positions read before the former owners were fenced.
                 self.failed = error
@@ -84,6 +85,10 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
         self._producers[tp] = producer
         # Aborts the open transaction of a former owner, or waits for its end, and fences the owner.
         await producer.start()
+        await self._rewind(tp)
+
+    async def _rewind(self, tp: TopicPartition) -> None:
+        """Continue after the last committed record of a partition."""
         committed = await self._consumer.committed(tp)
         if committed is None:
             await self._consumer.seek_to_beginning(tp)
@@ -103,8 +108,10 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
         async with self._lock:
             if self.failed is not None:
                 raise self.failed
-            if not self._taken or rebalances != self._rebalances:
-                # Read before the partitions were taken over, which has set the positions back.
+            if rebalances != self._rebalances:
+                # Read before the partitions were taken over, at least in part. A takeover yet to come sets the positions.
+                if self._taken:
+                    await asyncio.wait_for(asyncio.gather(*map(self._rewind, self._producers)), HANG_S)
                 return
             pending = [self._write(tp, batch) for tp, batch in batches.items() if batch]
             await asyncio.wait_for(asyncio.gather(*pending), HANG_S)

@@ -96,8 +96,11 @@ def missing(inspector: GroupCollector, groups: Zoo) -> dict[str, str]:
     found = {i.snapshot.live.name: i for i in report.inspections}
     lacks: dict[str, str] = {}
     for name, members in groups.items():
-        group = found[name]
-        if len(group.snapshot.live.members) != len(members) or not group.now or group.unassigned:
+        group = found.get(name)
+        if group is None:
+            # The report skips a group that cannot be described now.
+            lacks[name] = "not described"
+        elif len(group.snapshot.live.members) != len(members) or not group.now or group.unassigned:
             live, unassigned = group.snapshot.live, group.unassigned
             lacks[name] = f"{live.state}, {len(live.members)} of {len(members)} members, {unassigned} unassigned"
     return lacks
