@@ -109,7 +109,7 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
             if self.failed is not None:
                 raise self.failed
             if rebalances != self._rebalances:
-                # Read before the partitions were taken over, at least in part. A takeover yet to come sets the positions.
+                # Read before the partitions were taken over, in part. A takeover that is yet to come sets positions.
                 if self._taken:
                     await asyncio.wait_for(asyncio.gather(*map(self._rewind, self._producers)), HANG_S)
                 return
