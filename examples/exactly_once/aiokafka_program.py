@@ -15,6 +15,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
@@ -131,7 +132,10 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is unty
 
     async def _stop(self) -> None:
         stopped, self._producers = self._producers, {}
-        await asyncio.gather(*(producer.stop() for producer in stopped.values()), return_exceptions=True)
+        stopping = asyncio.gather(*(producer.stop() for producer in stopped.values()), return_exceptions=True)
+        # aiokafka waits for the brokers of what is under way. The successors of these producers abort it in any case.
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopping, HANG_S)
 
 
 async def membership(given: argparse.Namespace, ended: asyncio.Event) -> None:
