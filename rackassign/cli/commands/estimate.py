@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 TOPIC = "topic"
 _MOST_MEMBERS, _MOST_PARTITIONS, _MOST_ZONES = 10_000, 100_000, 100
 _MOST_GB = 1e12
-_DAYS = 730 / 24
-"""Days of a month as cloud providers bill it."""
+_GB_PER_DAY = 1e9 / 86_400
+"""Bytes per second."""
 
 _RANGE, _OURS = "range without racks", "rackassign"
 _FROM: dict[LocalityMode, str] = {"leader": "leaders", "any-replica": "any replica"}
@@ -146,7 +146,7 @@ def _estimates(
 
     def of(assignor: str, mode: LocalityMode, local: float) -> Estimate:
         crossing = gb_per_day * (1 - local)
-        return Estimate(assignor, mode, local, crossing, crossing * _DAYS * cost.usd_per_gb)
+        return Estimate(assignor, mode, local, crossing, cost.monthly(crossing * _GB_PER_DAY))
 
     found = [of(_RANGE, mode, _local_by_chance(group, counts, mode)) for mode in modes]
     for mode in modes:
