@@ -3,14 +3,15 @@
 python -m tools.exactly_once [--client confluent] [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
 
 ======= =====================================================================================================
-kill    SIGKILL of one to three members, which start again
+kill    SIGKILL of one to three members within transactions; they start again
 suspend SIGSTOP of a member until others have its partitions, then SIGCONT: a former owner commits
 stop    a broker stops and starts
 crash   a broker is killed and starts
 ======= =====================================================================================================
 
 Whatever happens: a reader of committed records finds the result of each record of the input once. Transactions stay
-open for up to a second, so that most faults find one that is open. Without transactions, results are usually repeated.
+open for up to a second, so that most faults find one that is open; a member is killed only while it has one open.
+Without transactions, a kill repeats results.
 """
 
 from __future__ import annotations
@@ -202,7 +203,16 @@ def play(
     source, target, dice = f"{name}-source", f"{name}-target", random.Random(seed)
     for topic in (source, target):
         create_topic(cluster.bootstrap, topic, SPREAD)
-    arguments = [client, "on" if transactions else "off", cluster.bootstrap, source, target, "--group", name]
+    arguments = [
+        client,
+        "on" if transactions else "off",
+        str(folder),
+        cluster.bootstrap,
+        source,
+        target,
+        "--group",
+        name,
+    ]
     # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker. The programs
     # for the other clients begin again by themselves then.
     fatal = "_FENCED" if client == "confluent" else None
@@ -214,7 +224,7 @@ def play(
             for kind in faults:
                 # Somewhere within a transaction.
                 time.sleep(2 * dice.random())
-                strike(kind, cluster, members, progress, dice)
+                strike(kind, cluster, members, progress, dice, folder)
                 progress.wait_for_all(f"after {kind}")
                 members.restart_ended()
         progress.wait_for_the_end()
@@ -228,11 +238,13 @@ def play(
     )
 
 
-def strike(kind: str, cluster: Cluster, members: Members, progress: Progress, dice: random.Random) -> None:
+def strike(
+    kind: str, cluster: Cluster, members: Members, progress: Progress, dice: random.Random, folder: Path
+) -> None:
     """Let one fault happen, and end."""
     if kind == "kill":
         names = dice.sample(MEMBERS, dice.randint(1, len(MEMBERS)))
-        members.kill(*names)
+        kill_within_transactions(members, names, folder)
         members.start(*names)
     elif kind == "suspend":
         name = dice.choice(MEMBERS)
@@ -246,6 +258,24 @@ def strike(kind: str, cluster: Cluster, members: Members, progress: Progress, di
         (cluster.stop if kind == "stop" else cluster.kill)(broker)
         cluster.start(broker)
         cluster.wait_ready()
+
+
+def kill_within_transactions(members: Members, names: Sequence[str], folder: Path) -> None:
+    """Kill members that have each written results, and not committed them."""
+    hold = folder / "hold"
+    marks = {members.running[name]: folder / f"{members.running[name].pid}" for name in names}
+    hold.touch()
+    try:
+        wait_until(
+            lambda: all(mark.exists() or process.poll() is not None for process, mark in marks.items()),
+            f"open transactions of {names}",
+            timeout_s=TIMEOUT_S,
+        )
+        members.kill(*names)
+    finally:
+        hold.unlink()
+        for mark in marks.values():
+            mark.unlink(missing_ok=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,5 +28,5 @@ def test_each_record_has_one_result(
     outcome = play(rack_cluster, unique_name(), 1, faults, tmp_path, client=client)
     assert (outcome.lost, outcome.repeated) == (0, 0), outcome
     assert outcome.records > 1000, outcome
-    # Faults have found open transactions.
+    # Each kill has found open transactions.
     assert outcome.aborted > 0, outcome

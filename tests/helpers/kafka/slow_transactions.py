@@ -2,19 +2,23 @@
 
 Run as a module it is one of the examples, which faults find in the middle of a transaction nearly always:
 
-    python -m tests.helpers.kafka.slow_transactions confluent on ARGUMENTS
+    python -m tests.helpers.kafka.slow_transactions confluent on FOLDER ARGUMENTS
 
 With `off` the example for confluent-kafka writes the same at the same pace, and commits offsets with the consumer.
+While the folder has a file `hold`, the process keeps each transaction open for some seconds, and has a file of its
+process number beside it as long: a test that kills it then is certain to leave an open transaction with results.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -24,10 +28,33 @@ import kafka
 from rackassign.clients.confluent import RackAwareConsumer
 
 _LONGEST_S = 0.6
+_HELD_S = 5.0
+"""Shorter than a transaction's timeout by far: who is not killed in this time goes on."""
+
+_STEP_S = 0.02
 
 
 def _pause_s() -> float:
     return _LONGEST_S * random.random()
+
+
+def _pauses_s() -> Iterator[float]:
+    """Yield times to wait between results and offsets, in seconds."""
+    yield _pause_s()
+    folder = Path(sys.argv[3])
+    mark = folder / f"{os.getpid()}"
+    until = time.monotonic() + _HELD_S
+    try:
+        while (folder / "hold").exists() and time.monotonic() < until:
+            mark.touch()
+            yield _STEP_S
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _pause() -> None:
+    for time_s in _pauses_s():
+        time.sleep(time_s)
 
 
 class SlowProducer(confluent_kafka.Producer):
@@ -35,7 +62,7 @@ class SlowProducer(confluent_kafka.Producer):
 
     def send_offsets_to_transaction(self, *arguments: Any) -> None:
         self.flush()
-        time.sleep(_pause_s())
+        _pause()
         super().send_offsets_to_transaction(*arguments)
         time.sleep(_pause_s())
 
@@ -44,7 +71,7 @@ class SlowKafkaPython(kafka.KafkaProducer):  # type: ignore[misc] # kafka-python
     """The same for kafka-python; its example flushes before."""
 
     def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        time.sleep(_pause_s())
+        _pause()
         super().send_offsets_to_transaction(*arguments)
         time.sleep(_pause_s())
 
@@ -53,7 +80,8 @@ class SlowAIOKafka(aiokafka.AIOKafkaProducer):  # type: ignore[misc] # aiokafka 
     """The same for aiokafka."""
 
     async def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        await asyncio.sleep(_pause_s())
+        for time_s in _pauses_s():
+            await asyncio.sleep(time_s)
         await super().send_offsets_to_transaction(*arguments)
         await asyncio.sleep(_pause_s())
 
@@ -78,7 +106,7 @@ class Untransactional(confluent_kafka.Producer):
 
     def send_offsets_to_transaction(self, offsets: Any, *_: Any) -> None:
         self.flush()
-        time.sleep(_pause_s())
+        _pause()
         Noted.made[-1].commit(offsets=offsets, asynchronous=False)
         time.sleep(_pause_s())
 
@@ -105,4 +133,4 @@ if __name__ == "__main__":
     client, transactions = sys.argv[1:3]
     example = import_module(f"examples.exactly_once.{_EXAMPLES[client]}")
     vars(example).update(_REPLACED[client, transactions])
-    example.main(sys.argv[3:])
+    example.main(sys.argv[4:])

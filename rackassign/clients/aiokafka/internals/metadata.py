@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rackassign.clients.common.metadata_listener import MetadataListener
-from rackassign.clients.common.shared_partitions import MISSING, SharedPartitions
+from rackassign.clients.common.shared_partitions import SharedPartitions
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
@@ -30,14 +30,12 @@ def topology(cluster: Any, topics: Iterable[str]) -> Topology:
 
     Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method returns replicas.
     """
-    known = SharedPartitions()
+    known = SharedPartitions(leader="leader", replicas="replicas")
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
         partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)
         if partitions:
-            wires = map(partitions.get, range(max(partitions) + 1))
-            keys = [MISSING if wire is None else (wire.leader, *wire.replicas) for wire in wires]
-            found[topic] = known.of_topic(keys)
+            found[topic] = known.of_topic(partitions)
     return Topology(brokers(cluster), found)
 
 

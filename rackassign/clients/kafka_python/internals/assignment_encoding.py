@@ -6,8 +6,8 @@ planning. Its coordinator uses only the bytes of an assignment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -36,9 +36,7 @@ def encode_member_assignments(
 def _answer(owned: Partitions, encoded: bytes, user_data: bytes | None = None) -> ConsumerProtocolAssignment:
     if _Encoded is None:
         return ConsumerProtocolAssignment(NEWEST, _listed(owned), user_data)
-    answer = _Encoded(NEWEST)
-    answer.owned, answer.encoded = owned, encoded
-    return answer
+    return _Encoded.of(owned, encoded)
 
 
 def _listed(owned: Partitions) -> list[tuple[str, list[int]]]:
@@ -55,6 +53,16 @@ def _make_kind() -> Any:
         class Encoded(ConsumerProtocolAssignment, init=False):  # type: ignore[misc, call-arg] # untyped
             owned: Partitions
             encoded: bytes
+            set_by_constructor: ClassVar[Sequence[tuple[str, Any]]]
+
+            @classmethod
+            def of(cls, owned: Partitions, encoded: bytes) -> Any:
+                """Return an assignment as kafka-python's constructor makes it, which iterates over its schema."""
+                answer = cls.__new__(cls)
+                for name, value in cls.set_by_constructor:
+                    setattr(answer, name, value)
+                answer.owned, answer.encoded = owned, encoded
+                return answer
 
             @property
             def assigned_partitions(self) -> list[tuple[str, list[int]]]:
@@ -72,7 +80,9 @@ def _make_kind() -> Any:
                     return written
                 return self.encoded
 
-        Encoded(NEWEST)
+        made = Encoded(NEWEST)
+        slots = {name for kind in Encoded.__mro__ for name in getattr(kind, "__slots__", ())} - {"assigned_partitions"}
+        Encoded.set_by_constructor = [(name, getattr(made, name)) for name in sorted(slots)]
     except Exception:  # noqa: BLE001 - then kafka-python's own class is used
         return None
     return Encoded

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rackassign.clients.common.metadata_listener import MetadataListener
-from rackassign.clients.common.shared_partitions import MISSING, SharedPartitions
+from rackassign.clients.common.shared_partitions import SharedPartitions
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -28,14 +28,12 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods return only
     replicas on online brokers. A replica list is shared here by all partitions with an equal list.
     """
-    known = SharedPartitions()
+    known = SharedPartitions(leader="leader_id", replicas="replica_nodes")
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
         partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
         if partitions:
-            wires = map(partitions.get, range(max(partitions) + 1))
-            keys = [MISSING if wire is None else (wire.leader_id, *wire.replica_nodes) for wire in wires]
-            found[topic] = known.of_topic(keys)
+            found[topic] = known.of_topic(partitions)
     return Topology(brokers(cluster), found)
 
 
