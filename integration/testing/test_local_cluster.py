@@ -208,7 +208,6 @@ def test_finds_it_whole(rack_cluster, make_topic, unique_name):
 
 @pytest.mark.long
 def test_fixtures_give_every_test_a_whole_cluster(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["rackassign.testing.pytest_plugin"]\n', "utf-8")
     (tmp_path / "test_users.py").write_text(FIXTURE_USERS, "utf-8")
     # The arguments keep the outer run's settings and cache out of it.
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", "--rootdir"]

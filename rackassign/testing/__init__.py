@@ -2,7 +2,8 @@
 
 `LocalCluster` starts brokers as processes of this machine, without Docker or an installed Java. `DockerCluster` starts
 equal clusters in containers (extra `docker`). `rackassign.testing.spark` starts a standalone Spark cluster with workers
-in racks (extra `spark`). The fixtures in `rackassign.testing.pytest_plugin` provide Kafka clusters to tests.
+in racks (extra `spark`). The fixtures of `rackassign.testing.pytest_plugin` provide Kafka clusters to tests; pytest
+finds them by itself.
 
 The package needs an extra: `pip install 'rackassign[testing]'`.
 """
@@ -12,17 +13,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rackassign.testing.cluster import Broker, Cluster
-from rackassign.testing.local.cluster import LocalCluster
-from rackassign.testing.local.jars import kafka_jars
-from rackassign.testing.local.java import Java, find_java
-from rackassign.testing.local.versions import KAFKA_VERSION, VERSIONS
-from rackassign.testing.paths import cache_dir
-from rackassign.testing.topics import create_topic
-from rackassign.util.progress import Progress
-
 if TYPE_CHECKING:
-    from rackassign.testing.docker.cluster import DockerCluster
+    from rackassign.testing.cluster import Broker, Cluster
+    from rackassign.testing.docker.cluster import DockerCluster, find_image
+    from rackassign.testing.local.cluster import LocalCluster
+    from rackassign.testing.local.jars import kafka_jars
+    from rackassign.testing.local.java import Java, find_java
+    from rackassign.testing.local.versions import KAFKA_VERSION, VERSIONS, resolve_version
+    from rackassign.testing.paths import cache_dir
+    from rackassign.testing.topics import create_topic
+    from rackassign.util.progress import Progress
 
 __all__ = [
     "KAFKA_VERSION",
@@ -35,13 +35,33 @@ __all__ = [
     "Progress",
     "cache_dir",
     "create_topic",
+    "find_image",
     "find_java",
     "kafka_jars",
+    "resolve_version",
 ]
+
+_MODULES = {
+    "KAFKA_VERSION": "testing.local.versions",
+    "VERSIONS": "testing.local.versions",
+    "Broker": "testing.cluster",
+    "Cluster": "testing.cluster",
+    "DockerCluster": "testing.docker.cluster",
+    "Java": "testing.local.java",
+    "LocalCluster": "testing.local.cluster",
+    "Progress": "util.progress",
+    "cache_dir": "testing.paths",
+    "create_topic": "testing.topics",
+    "find_image": "testing.docker.cluster",
+    "find_java": "testing.local.java",
+    "kafka_jars": "testing.local.jars",
+    "resolve_version": "testing.local.versions",
+}
 
 
 def __getattr__(name: str) -> object:
-    # Imported on access, so that other users do not pay for the imports of this provider.
-    if name == "DockerCluster":
-        return import_module("rackassign.testing.docker.cluster").DockerCluster
+    # Imported on access. pytest loads the plugin in this package wherever it is installed, and a run without clusters
+    # must not pay for a client; nor any user for the other provider.
+    if name in _MODULES:
+        return getattr(import_module(f"rackassign.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

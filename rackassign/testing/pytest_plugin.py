@@ -1,9 +1,12 @@
 """Pytest fixtures with real multi-rack clusters.
 
-Enable them in a `conftest.py` with `pytest_plugins = ["rackassign.testing.pytest_plugin"]`. By default the cluster has
-one broker in each of the racks a, b and c; the ini option `rack_cluster_racks` and the command-line option
-`--rack-cluster-racks a,a,b` set other racks. By default brokers are processes of this machine. The command-line option
-`--rack-cluster-provider docker`, the ini option `rack_cluster_provider` or the environment variable
+pytest finds them by itself, by the entry point `pytest11`, and loads no Kafka client before a test uses one of them.
+Without entry points (`PYTEST_DISABLE_PLUGIN_AUTOLOAD`), `-p rackassign.testing.pytest_plugin` enables them, or
+`pytest_plugins = ["rackassign.testing.pytest_plugin"]` in a `conftest.py`; doing both is no error.
+
+By default the cluster has one broker in each of the racks a, b and c; the ini option `rack_cluster_racks` and the
+command-line option `--rack-cluster-racks a,a,b` set other racks. By default brokers are processes of this machine. The
+command-line option `--rack-cluster-provider docker`, the ini option `rack_cluster_provider` or the environment variable
 `RACKASSIGN_PROVIDER`, in this order, selects containers.
 
 The command-line option `--kafka-version` and the ini option `kafka_version` select the version of Kafka of local
@@ -19,28 +22,19 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+# Its names are imported when they are first used, as the docstring promises.
+from rackassign import testing
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing.cluster import Cluster
-from rackassign.testing.docker.cluster import DockerCluster, find_image
-from rackassign.testing.local.cluster import LocalCluster
-from rackassign.testing.local.jars import kafka_jars
-from rackassign.testing.local.java import find_java
-from rackassign.testing.local.versions import resolve_version
-from rackassign.testing.topics import create_topic
 
-with warnings.catch_warnings():
-    # kafka-python 3.0.12 reads its schemas, while it is imported, in a way that Python 3.11 and 3.12 deprecate. It is
-    # imported here, before tests that treat warnings as errors.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-    import kafka  # noqa: F401
+if TYPE_CHECKING:
+    from rackassign.testing import Cluster, LocalCluster
 
 _OPTION = "rack_cluster_racks"
 _DEFAULT = "a,b,c"
@@ -48,7 +42,7 @@ _PROVIDER = "rack_cluster_provider"
 _LOCAL, _DOCKER = "local", "docker"
 _VERSION = "kafka_version"
 
-MakeCluster = Callable[..., Cluster]
+MakeCluster: TypeAlias = "Callable[..., Cluster]"
 """`make_cluster(racks, *, config=None, listeners=None, kafka_version=None) -> cluster`; the cluster is up."""
 
 MakeTopic = Callable[..., str]
@@ -72,8 +66,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker for the versions of Kafka of a test."""
+    """Register the marker for the versions of Kafka of a test, and let kafka-python be imported.
+
+    kafka-python 3.0.12 reads its schemas, while it is imported, in a way that Python 3.11 and 3.12 deprecate and 3.13
+    allows again: where warnings are errors, tests could not import it.
+    """
     config.addinivalue_line("markers", f"{_VERSION}(version, ...): versions of Kafka that the test runs with")
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -87,7 +86,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if not marker.args:
         raise ConfigError(f'{metafunc.definition.name}: the marker {_VERSION} needs a version, such as "3.9"')
-    metafunc.parametrize(_VERSION, [resolve_version(version) for version in marker.args])
+    metafunc.parametrize(_VERSION, [testing.resolve_version(version) for version in marker.args])
 
 
 @pytest.fixture
@@ -161,9 +160,9 @@ def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> C
 
     A test with another version of Kafka has another cluster.
     """
-    version = resolve_version(kafka_version)
+    version = testing.resolve_version(kafka_version)
     cluster: Cluster
-    if version == resolve_version(_chosen_version(request.config)):
+    if version == testing.resolve_version(_chosen_version(request.config)):
         cluster = request.getfixturevalue("rack_cluster_session")
     else:
         cluster = request.getfixturevalue("other_version_cluster").of(version)
@@ -199,7 +198,7 @@ def make_topic(rack_cluster: Cluster, unique_name: Callable[[], str]) -> MakeTop
         name = unique_name()
         factor = min(3, len(ids)) if replication_factor is None else replication_factor
         placed = replicas if replicas is not None else _spread(ids, partitions, factor)
-        create_topic(rack_cluster.bootstrap, name, placed, config=config)
+        testing.create_topic(rack_cluster.bootstrap, name, placed, config=config)
         return name
 
     return make
@@ -238,15 +237,15 @@ def _maker(config: pytest.Config, version: str | None) -> Callable[..., Cluster]
         pytest.skip(f"Kafka {version} is asked for, and KAFKA_IMAGE alone selects the version of containers")
     try:
         if provider == _DOCKER:
-            return partial(DockerCluster, image=find_image())
-        find_java()
-        kafka_jars(version=version)
+            return partial(testing.DockerCluster, image=testing.find_image())
+        testing.find_java()
+        testing.kafka_jars(version=version)
     except (ClusterError, MissingExtraError) as error:
         if os.environ.get("CI", "").lower() == "true":
             raise
         pytest.skip(f"no {provider} Kafka: {error}")
-    return LocalCluster if version is None else partial(_local_cluster, version)
+    return testing.LocalCluster if version is None else partial(_local_cluster, version)
 
 
 def _local_cluster(version: str, racks: Sequence[str | None], **options: Any) -> LocalCluster:  # noqa: ANN401
-    return LocalCluster(racks, **{"kafka_version": version, **options})
+    return testing.LocalCluster(racks, **{"kafka_version": version, **options})

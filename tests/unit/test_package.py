@@ -51,11 +51,23 @@ def test_public_names_are_resolved_when_used() -> None:
         _ = rackassign.Nothing
 
 
-def test_the_pytest_plugin_loads_where_warnings_are_errors() -> None:
+def test_the_pytest_plugin_loads_no_client() -> None:
+    # pytest loads it in each run where it is installed.
+    loaded = modules_after("import rackassign.testing.pytest_plugin")
+    assert "pytest" in loaded
+    assert not loaded & {"kafka", "numpy", "confluent_kafka", "jgo", "docker", "testcontainers"}
+
+
+@pytest.mark.parametrize("enabled", [["-p", "rackassign.testing.pytest_plugin"], []], ids=["by name", "by itself"])
+def test_with_the_pytest_plugin_warnings_can_be_errors(tmp_path: Path, enabled: list[str]) -> None:
     # What Python 3.11 and 3.12 deprecate is used by kafka-python while it is imported.
-    plugin = [sys.executable, "-W", "error", "-c", "import rackassign.testing.pytest_plugin, kafka, rackassign.clients"]
-    run = subprocess.run(plugin, capture_output=True, check=False, text=True)
-    assert (run.returncode, run.stderr) == (0, "")
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(unique_name):\n    import kafka\n    assert unique_name()\n", "utf-8"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *enabled, "--rootdir", str(tmp_path)]
+    run = subprocess.run([*command, "test_it.py"], cwd=tmp_path, capture_output=True, check=False, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("extra", ["testing", "docker"])
