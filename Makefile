@@ -131,6 +131,10 @@ docs: $(VENV)/dev.stamp ## The documentation as a site in build/site, which open
 docs-serve: $(VENV)/dev.stamp ## The same at http://127.0.0.1:8000, built again with each change
 	exec $(MKDOCS) serve --config-file tools/site/mkdocs.yml
 
+.PHONY: reference
+reference: $(VENV)/dev.stamp ## The page of all commands and options, from the commands
+	$(BIN)/python -m tools.command_reference
+
 .PHONY: bench
 bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
 	$(BIN)/python -m benchmarks.assignors
