@@ -15,6 +15,8 @@ from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
 
+INSPECTION_FORMAT = "rackassign-inspection/1"
+
 
 def as_json(survey: ClusterReport, price: Price, at: datetime | None = None) -> dict[str, Any]:
     """Return a report as JSON; money and bytes are null where they were not measured.
@@ -25,7 +27,7 @@ def as_json(survey: ClusterReport, price: Price, at: datetime | None = None) -> 
         at: Time of the report; by default now.
     """
     return {
-        "format": "rackassign-inspection/1",
+        "format": INSPECTION_FORMAT,
         "version": __version__,
         "time": (at or datetime.now(timezone.utc)).isoformat(timespec="seconds"),
         "cluster": survey.cluster.id or None,

@@ -175,9 +175,7 @@ class Options:
             end=_end(own, mode),
             max_fetch_bytes=min(max_fetch_bytes, MAX_FETCH_BYTES),
             **{
-                _PARSERS[name][0]: _PARSERS[name][1](_DISPLAY_NAMES[name], own[name])
-                for name in _PARSERS
-                if name in own
+                _PARSERS[name][0]: _PARSERS[name][1](DISPLAY_NAMES[name], own[name]) for name in _PARSERS if name in own
             },
         )
 
@@ -229,7 +227,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 """For each option: the argument of `Options` that it sets, and the function that parses it."""
 
-_DISPLAY_NAMES = {
+DISPLAY_NAMES = {
     name.lower(): name
     for name in (
         *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
@@ -258,10 +256,10 @@ _UNSUPPORTED = {
 def _check_known(own: Mapping[str, str]) -> None:
     for name in own:
         if name in _UNSUPPORTED:
-            raise ConfigError(f"{_DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
-        if name not in _DISPLAY_NAMES:
+            raise ConfigError(f"{DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
+        if name not in DISPLAY_NAMES:
             supported = sorted(
-                display_name for known, display_name in _DISPLAY_NAMES.items() if known not in _UNSUPPORTED
+                display_name for known, display_name in DISPLAY_NAMES.items() if known not in _UNSUPPORTED
             )
             raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
 

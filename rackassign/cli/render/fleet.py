@@ -17,6 +17,9 @@ from rackassign.fleet.format import Figures
 from rackassign.fleet.what_if import AS_IS
 from rackassign.monitoring import Price
 
+FLEET_AUDIT_FORMAT = "rackassign-fleet-audit/1"
+
+
 _MOST_GROUPS = 25
 _MAX_SHOWN = 10
 
@@ -114,7 +117,7 @@ def _totals(fleet: Fleet, figures: Figures) -> str:
 def as_json(fleet: Fleet, price: Price) -> dict[str, Any]:
     """Return a fleet for programs; money and bytes are null where they were not measured."""
     return {
-        "format": "rackassign-fleet-audit/1",
+        "format": FLEET_AUDIT_FORMAT,
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
         "snapshots": [
             {"taken": seen.taken.isoformat(), "groups": seen.groups, "now": _sum(seen.now, price)}

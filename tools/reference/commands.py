@@ -1,22 +1,14 @@
-"""The page of all commands and options, made from the commands themselves.
-
-python -m tools.command_reference
-
-It writes `docs/reference/command-options.md`. A test compares the page with what would be written.
-"""
+"""The page of all commands and options, made from the commands themselves."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import typer
 
 from rackassign.cli.app import app
-
-PAGE = Path(__file__).parents[1] / "docs/reference/command-options.md"
 
 Command: TypeAlias = Any
 """A command or a group of commands of typer, whose classes depend on its version."""
@@ -62,7 +54,3 @@ def _row(names: str, text: str) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")

@@ -1,0 +1,1 @@
+"""Pages of the reference and the list of stable names, made from the code."""

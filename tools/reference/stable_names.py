@@ -1,0 +1,93 @@
+"""What programs of users rely on: names to import with their parameters, commands, formats of JSON, options of
+Spark, metrics.
+
+The list is recorded, so that none of it changes by accident. Which of it may change, and how, is on the page
+`docs/reference/stability.md`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from rackassign.cli.app import app
+from rackassign.cli.render.fleet import FLEET_AUDIT_FORMAT
+from rackassign.fleet import schema
+from rackassign.monitoring.serialize import INSPECTION_FORMAT
+from rackassign.placement import state_file
+from rackassign.reassignment import journal
+from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT
+from rackassign.spark.options import DISPLAY_NAMES
+from tools.reference import metrics
+
+_WHOLE = (
+    "rackassign",
+    "rackassign.clients.aiokafka",
+    "rackassign.clients.confluent",
+    "rackassign.clients.kafka_python",
+    "rackassign.stateful",
+    "rackassign.testing",
+    "rackassign.testing.harness",
+)
+"""Modules of which all public names are for users."""
+
+_SINGLE = {
+    "rackassign.monitoring.opentelemetry": ("OpenTelemetryMetrics",),
+    "rackassign.monitoring.prometheus": ("ConsumerMetrics",),
+    "rackassign.stateful.prometheus": ("StateMetrics",),
+}
+
+_FORMATS = (
+    FLEET_AUDIT_FORMAT,
+    INSPECTION_FORMAT,
+    PLAN_FORMAT,
+    SCENARIO_FORMAT,
+    journal.FORMAT,
+    schema.FORMAT,
+    state_file.FORMAT,
+)
+
+
+def text() -> str:
+    """Return the list as JSON."""
+    names = {
+        "names": {module: _names(module, import_module(module).__all__) for module in _WHOLE}
+        | {module: _names(module, names) for module, names in _SINGLE.items()},
+        "commands": _commands(typer.main.get_command(app), "rackassign"),
+        "formats": sorted(_FORMATS),
+        "spark options": sorted(DISPLAY_NAMES.values()),
+        "metrics": {
+            name: {metric.name: [metric.type, *metrics.labels_of(metric)] for metric in of}
+            for name, of in metrics.families().items()
+        },
+    }
+    return json.dumps(names, indent=1, sort_keys=True) + "\n"
+
+
+def _names(module: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names of a module, each with its parameters."""
+    imported = import_module(module)
+    return {name: _parameters(getattr(imported, name)) for name in names}
+
+
+def _parameters(value: Any) -> list[str]:
+    if not callable(value):
+        return []
+    try:
+        return list(inspect.signature(value).parameters)
+    except ValueError:
+        # An alias of a type has no signature.
+        return []
+
+
+def _commands(command: Any, path: str) -> dict[str, list[str]]:
+    """Return the options of a command, and of those below it."""
+    found = {path: sorted(option for parameter in command.params for option in parameter.opts)}
+    for name, below in getattr(command, "commands", {}).items():
+        found |= _commands(below, f"{path} {name}")
+    return found
