@@ -146,21 +146,26 @@ class WeightedInstance:
         count = np.bincount(owner[owner != NO_MEMBER], minlength=len(self.level))
         free = np.flatnonzero(owner == NO_MEMBER)
         self.work.spend_part(4 * _ARCS_OF_A_CHOICE * len(free))
+        starving = self.even_level * STARVED
         for partition in free[np.lexsort((free, -weight[free]))].tolist():
             candidates = self.readers[int(problem.topic_class[partition])]
-            costs = problem.cost[problem.cost_row[partition]][problem.rack[candidates]]
-            limit = np.maximum(self.even_level[candidates], weight[partition]) * goal
-            room = load[candidates] + weight[partition] <= limit * (1 + ROUNDING)
-            over = load[candidates] - self.level[candidates]
+            cost = problem.cost[problem.cost_row[partition]]
             # Partitions of weight 0 are spread by number.
             if not weight[partition]:
-                order = np.lexsort((costs, count[candidates]))
-            elif room.any():
-                starved = load[candidates] < self.even_level[candidates] * STARVED
-                order = np.lexsort((over, costs, ~starved, ~room))
+                candidates = _lowest(candidates, count[candidates])
+                candidates = _lowest(candidates, cost[problem.rack[candidates]])
             else:
-                order = np.lexsort((costs, over))
-            member = int(candidates[order[0]])
+                limit = np.maximum(self.even_level[candidates], weight[partition]) * goal
+                fitting = candidates[load[candidates] + weight[partition] <= limit * (1 + ROUNDING)]
+                if len(fitting):
+                    starved = fitting[load[fitting] < starving[fitting]]
+                    fitting = starved if len(starved) else fitting
+                    fitting = _lowest(fitting, cost[problem.rack[fitting]])
+                    candidates = _lowest(fitting, load[fitting] - self.level[fitting])
+                else:
+                    candidates = _lowest(candidates, load[candidates] - self.level[candidates])
+                    candidates = _lowest(candidates, cost[problem.rack[candidates]])
+            member = int(candidates[0])
             count[member] += 1
             reader[partition] = member
             load[member] += weight[partition]
@@ -245,6 +250,7 @@ class WeightedInstance:
         """Assign the rest, heaviest first: to the rack that is to get most of it, and its member with most capacity."""
         problem = self.problem
         load = self.loads(reader)
+        above = load - self.level
         count = np.bincount(reader[reader != NO_MEMBER], minlength=len(self.level))
         in_rack: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NO_MEMBER)
@@ -261,16 +267,23 @@ class WeightedInstance:
                 candidates = in_rack[topic_class, rack]
             # Partitions of weight 0 are spread by number over all of them.
             if self.weight[partition]:
-                above = load[candidates] - self.level[candidates]
-                candidates = candidates[above == above.min()]
+                candidates = _lowest(candidates, above[candidates])
             if len(candidates) > 1:
-                candidates = candidates[count[candidates] == count[candidates].min()]
-            cheapest = np.argmin(problem.cost[near, problem.rack[candidates]]) if len(candidates) > 1 else 0
-            member = int(candidates[cheapest])
+                candidates = _lowest(candidates, count[candidates])
+            if len(candidates) > 1:
+                candidates = _lowest(candidates, problem.cost[near, problem.rack[candidates]])
+            member = int(candidates[0])
             count[member] += 1
             reader[partition] = member
             load[member] += self.weight[partition]
+            above[member] = load[member] - self.level[member]
         return reader
+
+
+def _lowest(members: Ints, values: Ints | Floats) -> Ints:
+    """Return those of the members whose value is the lowest."""
+    found: Ints = members[values == values.min()]
+    return found
 
 
 def moved_weight(weight: Floats, owner: Ints, reader: Ints) -> float:

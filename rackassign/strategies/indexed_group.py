@@ -104,18 +104,20 @@ class IndexedGroup:
     def to_problem(self, *, per_topic: bool = False) -> Problem:
         """Return the problem for the solver; with `per_topic` each topic is a topic class of its own."""
         subscription_class, read = self._subscription_classes
-        readers: list[list[int]] = [[] for _ in self.topics]
-        for i, topics in enumerate(read):
-            for topic in topics:
-                readers[topic].append(i)
+        # Groups with a subscription for each member have a million of these pairs.
+        lengths = list(map(len, read))
+        topic = np.fromiter(chain.from_iterable(read), np.int64, sum(lengths))
+        reader = np.repeat(np.arange(len(read)), lengths)[np.argsort(topic, kind="stable")]
+        ends = np.cumsum(np.bincount(topic, minlength=len(self.topics)))
+        # Without topics there is one part, which is empty.
+        readers = np.split(reader, ends[:-1])[: len(self.topics)]
         if per_topic:
-            classes: Sequence[Sequence[int]] = readers
+            classes = readers
             class_of_topic = list(range(len(self.topics)))
         else:
-            numbers: dict[tuple[int, ...], int] = {}
-            class_of_topic = [numbers.setdefault(tuple(each), len(numbers)) for each in readers]
-            classes = list(numbers)
-        lengths = list(map(len, classes))
+            numbers: dict[bytes, int] = {}
+            class_of_topic = [numbers.setdefault(each.tobytes(), len(numbers)) for each in readers]
+            classes = [np.frombuffer(each, np.int64) for each in numbers]
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
         tables = _CostTables(self._units(), homes, self.group)
@@ -128,8 +130,8 @@ class IndexedGroup:
             owner=self.claims.owner,
             subscription_class=subscription_class,
             rack=np.asarray([column[member.rack] for member in self.members], np.int64),
-            edge_topic_class=np.repeat(np.arange(len(classes)), lengths),
-            edge_subscription_class=np.fromiter(chain.from_iterable(classes), np.int64, sum(lengths)),
+            edge_topic_class=np.repeat(np.arange(len(classes)), list(map(len, classes))),
+            edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
             cost=cost,
             ties=ties,
         )

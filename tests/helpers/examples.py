@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.machine_speed import machine_factor
+
 _LEAST = 10
 _SHARE = 10
 
@@ -17,12 +19,16 @@ def thorough() -> bool:
 
 
 def examples(number: int) -> int:
-    """Return the number of examples of a run: this one if it is thorough, and otherwise a tenth of it.
+    """Return the number of examples of a run.
+
+    A thorough run has this number on a machine of the usual speed, and fewer on a slower one, where it takes as long:
+    a slow machine would find the same with more time, and its other tests take longer already. Other runs have a tenth.
 
     Args:
         number: As many as are needed to find what the property was written for.
     """
-    return number if thorough() else min(number, max(_LEAST, number // _SHARE))
+    few = min(number, max(_LEAST, number // _SHARE))
+    return max(few, round(number / machine_factor())) if thorough() else few
 
 
 def seeds(few: int, many: int) -> list[Any]:

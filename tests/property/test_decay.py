@@ -15,10 +15,12 @@ from rackassign.locality import Locality
 from rackassign.model import BALANCE_MODES, BalanceMode, Group, Partitions
 from rackassign.strategies import Options, plan_cooperative
 from tests.helpers.copartition_checks import check_units, unit_numbers
+from tests.helpers.examples import examples
 from tests.helpers.reference_solver import MILLION, Puzzle, by_flow
 
 SEED = 11
 FEW = 50
+MANY = examples(STEPS)
 
 MIXED = pytest.mark.parametrize("mixed", [False, True], ids=["equal", "mixed"])
 
@@ -29,7 +31,7 @@ MIXED = pytest.mark.parametrize("mixed", [False, True], ids=["equal", "mixed"])
 def test_nothing_is_lost_in_hundreds_of_changes(balance: BalanceMode, *, mixed: bool) -> None:
     options = Options(balance=balance)
     # The reference of topics takes five times as long.
-    steps = list(Churn(SEED, mixed=mixed).steps(STEPS if balance == "total" else STEPS // 4))
+    steps = list(Churn(SEED, mixed=mixed).steps(MANY if balance == "total" else MANY // 4))
     done = lived_through(Ours(options), steps)
     assert len(done) == len(steps)
     for step, settled in zip(steps, done, strict=True):
@@ -53,7 +55,7 @@ def test_co_partitioned_topics_lose_nothing_either(balance: BalanceMode) -> None
     # Topics grow one after the other, so that their numbers of partitions differ nearly always.
     steps = [
         replace(step, group=replace(step.group, copartition=(("topic0", "topic1", "topic3"),)))
-        for step in Churn(SEED, mixed=False).steps(STEPS)
+        for step in Churn(SEED, mixed=False).steps(MANY)
     ]
     done = lived_through(Ours(options), steps)
     for step, settled in zip(steps, done, strict=True):
