@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,9 @@ from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+GUARD_S = 200.0
+"""Below the age of metadata at which a consumer requests new ones by itself."""
 
 Name = Callable[[], str]
 
@@ -190,6 +194,32 @@ def test_every_byte_comes_from_the_own_rack_through_followers(make_group: MakeGr
         assert read.cross() == read.unknown() == (0, 0)
         assert read.local().records == 10
         assert read.local_share() == 1
+
+
+@needs_client_rack
+@pytest.mark.parametrize("make", [RackAwareConsumer, attached, AIOKafkaConsumer])
+def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic: MakeTopic, make: Any) -> None:
+    topic, access = make_topic(replicas=[[2, 1]]), rack_cluster.client_config()
+
+    async def read_after_the_follower_was_not_listed() -> None:
+        consumer = make(**access, client_rack="a", auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            consumer.assign([HostPartition(topic, 0)])
+            await asyncio.to_thread(produce_records, access, topic, 1, records=1, size=10)
+            await asyncio.wait_for(consumer.getone(), GUARD_S)
+            # As if the metadata were from a time at which the broker was down.
+            del consumer._client.cluster._brokers[1]
+            await asyncio.to_thread(produce_records, access, topic, 1, records=1, size=10)
+            if make is AIOKafkaConsumer:
+                for _ in range(20):
+                    assert not await consumer.getmany(timeout_ms=100)
+                await consumer._client.force_metadata_update()
+            await asyncio.wait_for(consumer.getone(), GUARD_S)
+        finally:
+            await consumer.stop()
+
+    asyncio.run(read_after_the_follower_was_not_listed())
 
 
 def test_a_class_is_made_an_instance_for_each_consumer(make_group: MakeGroup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
 
 
 def attach(consumer: ConsumerT) -> ConsumerT:
-    """Add fetch metrics and a check of follower fetching to a consumer.
+    """Add fetch metrics, a check of follower fetching and a fix of it to a consumer.
 
     Call it before `start()`. Later calls work too, but fetches that are under way are not counted. Nothing global is
     changed, and a second call has no further effect. The consumer gets a method `locality()`, which returns a
@@ -63,6 +63,8 @@ def attach(consumer: ConsumerT) -> ConsumerT:
         else:
             assignor.bind(begun, attached.racks)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
+    if internals.FOLLOWS and rack is not None:
+        internals.find_unknown_followers(consumer, attached.once)
     if not internals.FOLLOWS:
         warn_of_version(own_assignors, attached.once)
     elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:

@@ -32,6 +32,7 @@ from rackassign.clients.aiokafka.internals.metadata import (
     set_assignors,
     topology,
 )
+from rackassign.clients.aiokafka.internals.unknown_followers import find_unknown_followers
 
 __all__ = [
     "FOLLOWS",
@@ -44,6 +45,7 @@ __all__ = [
     "current_join",
     "fetch_rack",
     "find_membership",
+    "find_unknown_followers",
     "group_id",
     "is_closed",
     "membership_from_stack",
