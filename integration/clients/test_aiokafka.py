@@ -196,16 +196,22 @@ def test_every_byte_comes_from_the_own_rack_through_followers(make_group: MakeGr
         assert read.local_share() == 1
 
 
+def with_an_assignor(*topics: str, **config: Any) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(*topics, partition_assignment_strategy=[RackAwareStickyAssignor], **config)
+
+
 @needs_client_rack
-@pytest.mark.parametrize("make", [RackAwareConsumer, attached, AIOKafkaConsumer])
-def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic: MakeTopic, make: Any) -> None:
+@pytest.mark.parametrize("make", [RackAwareConsumer, attached, with_an_assignor, AIOKafkaConsumer])
+def test_a_follower_that_is_back_is_read_from(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, make: Any
+) -> None:
     topic, access = make_topic(replicas=[[2, 1]]), rack_cluster.client_config()
 
     async def read_after_the_follower_was_not_listed() -> None:
-        consumer = make(**access, client_rack="a", auto_offset_reset="earliest")
+        config = {**access, **CONSUMER, "metadata_max_age_ms": 300_000, "group_id": unique_name()}
+        consumer = make(topic, **config, client_rack="a")
         await consumer.start()
         try:
-            consumer.assign([HostPartition(topic, 0)])
             await asyncio.to_thread(produce_records, access, topic, 1, records=1, size=10)
             await asyncio.wait_for(consumer.getone(), GUARD_S)
             # As if the metadata were from a time at which the broker was down.

@@ -117,7 +117,7 @@ class RackAwareAssignor(Assignor):
             self._member.once.warn("assignment", "%s: an assignment could not be recorded", self.name, exc_info=True)
 
     def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
-        """Bind this assignor to its consumer, and decode the joins of that consumer.
+        """Bind this assignor to its consumer, decode the joins of that consumer, and let it find followers.
 
         Args:
             membership: Membership of the consumer.
@@ -129,6 +129,8 @@ class RackAwareAssignor(Assignor):
         super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._member.once)
+            if internals.FOLLOWS:
+                internals.find_unknown_followers(membership.coordinator, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
         """Use the rack cache of a consumer that is not started yet."""

@@ -41,7 +41,11 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
         self._cluster = cluster
         self._assignors = assignors
         self._client = SimpleNamespace(
-            set_topics=len, _maybe_wait_metadata=self._nothing, force_metadata_update=self._asked_for_metadata
+            cluster=cluster,
+            send=self._send,
+            set_topics=len,
+            _maybe_wait_metadata=self._nothing,
+            force_metadata_update=self._asked_for_metadata,
         )
         self.refreshes = 0
         self._subscription = SimpleNamespace(subscribed_pattern=None)
@@ -51,6 +55,8 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
         self.generation = -1
         self.asked = 0
         cluster.add_listener(self._handle_metadata_update)
+
+    async def _send(self, node_id: Any, request: Any, *, group: int = 0) -> Any: ...
 
     async def _nothing(self) -> None: ...
 

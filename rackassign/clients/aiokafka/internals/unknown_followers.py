@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rackassign.clients.aiokafka.internals.fetch_observer import before_fetches_return
+from rackassign.clients.aiokafka.internals.membership import Coordinator
 from rackassign.clients.aiokafka.internals.metadata import Consumer
 from rackassign.clients.common.fetch_metrics import FetchedPartition
 from rackassign.util.log_once import WarnOnce
@@ -23,12 +24,16 @@ _LONGEST_S = 0.1
 this is the time between two requests for metadata."""
 
 
-def find_unknown_followers(consumer: Consumer, once: WarnOnce) -> None:
-    """Request metadata when a leader names a follower that is not among the brokers.
+def find_unknown_followers(owner: Consumer | Coordinator, once: WarnOnce) -> None:
+    """Request metadata when a leader names a follower that is not among the brokers; a second call changes nothing.
 
     Uses `_client.cluster.broker_metadata` and `_client.force_metadata_update`.
+
+    Args:
+        owner: A consumer, or its coordinator, which has the same client.
+        once: Logs if aiokafka has changed.
     """
-    client: Any = getattr(consumer, "_client", None)
+    client: Any = getattr(owner, "_client", None)
     known = getattr(getattr(client, "cluster", None), "broker_metadata", None)
     update = getattr(client, "force_metadata_update", None)
     if not callable(known) or not callable(update):
@@ -44,4 +49,4 @@ def find_unknown_followers(consumer: Consumer, once: WarnOnce) -> None:
         if any(known(broker) is None for broker in named):
             await asyncio.wait([asyncio.ensure_future(update())], timeout=_LONGEST_S)
 
-    before_fetches_return(consumer, find, once)
+    before_fetches_return(owner, find, once)
