@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 INSTALL := -m pip --disable-pip-version-check --quiet install --no-compile
 SPARK40 := .venv-spark40
 QUIX := .venv-quix
+SBOM := .venv-sbom
 # Tests start hundreds of processes of Python. With this variable set, each of them would compile all modules that it
 # imports, which is half of the time of such tests.
 export PYTHONDONTWRITEBYTECODE :=
@@ -111,6 +112,19 @@ spark-faults: $(SPARK40)/dev.stamp ## With Spark 4.0: beside the JVM source, its
 PYTHONS ?=
 test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed with each extra, used: make test-wheel PYTHONS='3.10 3.14'
 	$(BIN)/python -m tools.wheel $(if $(PYTHONS),--python $(PYTHONS))
+
+# The tool is in no environment but this, since a list of what is installed would contain it.
+$(SBOM)/bin/cyclonedx-py:
+	@$(PYTHON) -m venv $(SBOM)
+	@$(SBOM)/bin/python $(INSTALL) 'cyclonedx-bom==7.*'
+
+.PHONY: sbom
+sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of what `pip install rackassign` brings: build/sbom.json
+	rm -rf build/sbom
+	$(PYTHON) -m venv --without-pip build/sbom
+	$(SBOM)/bin/python -m pip --python build/sbom/bin/python --quiet install .
+	$(SBOM)/bin/cyclonedx-py environment --output-reproducible --validate \
+	  --output-file build/sbom.json build/sbom
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and import rules

@@ -44,6 +44,11 @@ class Extra:
     absent: tuple[str, ...] = ()
 
 
+_PLUGIN_IS_FOUND = (
+    "from importlib.metadata import entry_points; "
+    "entry_points(group='pytest11')['rackassign.testing.pytest_plugin'].load()"
+)
+
 EXTRAS = (
     Extra(
         "",
@@ -56,7 +61,14 @@ EXTRAS = (
     Extra("prometheus", ("from rackassign.monitoring.prometheus import ConsumerMetrics",), ("typer", "pyspark")),
     Extra("opentelemetry", ("from rackassign.monitoring.opentelemetry import OpenTelemetryMetrics",), ("typer",)),
     Extra("msgpack", ("from rackassign.stateful import msgpack; msgpack()",), ("typer",)),
-    Extra("testing", ("from rackassign.testing import LocalCluster",), ("typer", "pyspark", "aiokafka")),
+    Extra(
+        "testing",
+        (
+            "from rackassign.testing import LocalCluster",
+            _PLUGIN_IS_FOUND,
+        ),
+        ("typer", "pyspark", "aiokafka"),
+    ),
     Extra("docker", ("import rackassign.testing.docker",), ("typer", "pyspark", "jgo")),
     Extra("spark", ("import pyspark_rackassign",), ("typer", "pytest", "aiokafka")),
     Extra("msk", ("from rackassign.spark.msk import *",), ("typer", "pyspark")),
