@@ -62,7 +62,7 @@ test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and o
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
 
 .PHONY: test-docs
-test-docs: $(VENV)/dev.stamp ## The tutorial, run step by step; two minutes
+test-docs: $(VENV)/dev.stamp ## The tutorial, run step by step, and the project of tests to copy; three minutes
 	$(BIN)/python -m pytest -m docs integration
 
 .PHONY: pipeline
@@ -131,6 +131,7 @@ lint: $(VENV)/dev.stamp ## Style, types and import rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	MYPYPATH=examples/tests_on_brokers $(BIN)/mypy --explicit-package-bases examples/tests_on_brokers/*.py
 	$(BIN)/lint-imports
 
 # Material for MkDocs reports at each build that it ends in 2027; see CONTRIBUTING.md.

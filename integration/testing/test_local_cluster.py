@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.local import cluster as local_cluster
 from rackassign.testing.readiness import alive_brokers
 from tests.helpers.processes import DEADLINE_S, alive, eventually
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -219,6 +222,22 @@ def test_fixtures_give_every_test_a_whole_cluster(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.docs
+def test_the_project_to_copy_passes(tmp_path: Path) -> None:
+    project = shutil.copytree(EXAMPLES / "tests_on_brokers", tmp_path / "project")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout
 
 
 OWNER = """
