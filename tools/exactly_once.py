@@ -10,8 +10,8 @@ crash   a broker is killed and starts
 ======= =====================================================================================================
 
 Whatever happens: a reader of committed records finds the result of each record of the input once. Transactions stay
-open for up to a second, so that most faults find one that is open; members are killed as soon as
-each has one open, or after some seconds. Without transactions, a kill repeats results.
+open for up to a second, so that most faults find one that is open; members are killed as soon as each has one open, or
+after some seconds. Without transactions, a kill repeats results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,14 +266,15 @@ def kill_within_transactions(members: Members, names: Sequence[str], folder: Pat
     """Kill members that have each written results, and not committed them, or kill them after `HOLD_S`."""
     hold = folder / "hold"
     marks = {members.running[name]: folder / f"{members.running[name].pid}" for name in names}
-    until = time.monotonic() + scaled_s(HOLD_S)
     hold.touch()
     try:
         # A member may have to rejoin first. One that others wait for in a rebalance must not be held for long.
-        while time.monotonic() < until and not all(
-            mark.exists() or process.poll() is not None for process, mark in marks.items()
-        ):
-            time.sleep(0.02)
+        with suppress(TimeoutError):
+            wait_until(
+                lambda: all(mark.exists() or process.poll() is not None for process, mark in marks.items()),
+                f"open transactions of {names}",
+                timeout_s=scaled_s(HOLD_S),
+            )
         members.kill(*names)
     finally:
         hold.unlink()

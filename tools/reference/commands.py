@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, TypeAlias
 
 import typer
@@ -26,24 +27,36 @@ _TYPE = re.compile(r"\s*<[^>]*>")
 """What typer writes behind the name of an option, in words that depend on its version."""
 
 
+def walk() -> Iterator[tuple[tuple[str, ...], Command, Any]]:
+    """Yield all commands and groups of commands, each with its words and its context, in the order of the help."""
+    root = typer.main.get_command(app)
+    found: list[tuple[tuple[str, ...], Command, Any]] = [
+        (("rackassign",), root, root.make_context("rackassign", [], resilient_parsing=True))
+    ]
+    while found:
+        path, command, context = found.pop()
+        yield path, command, context
+        below = [
+            ((*path, name), each, each.make_context(name, [], parent=context, resilient_parsing=True))
+            for name, each in getattr(command, "commands", {}).items()
+        ]
+        found += reversed(below)
+
+
 def page() -> str:
     """Return the page, in Markdown."""
-    root = typer.main.get_command(app)
-    return "\n".join([_HEAD, *_sections(root, root.make_context("rackassign", [], resilient_parsing=True), ())])
+    return "\n".join([_HEAD, *chain.from_iterable(_section(*each) for each in walk())])
 
 
-def _sections(command: Command, context: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield the sections of a command, and of those below it."""
-    yield f"## `{' '.join(('rackassign', *path))}`\n"
+def _section(path: tuple[str, ...], command: Command, context: Any) -> Iterator[str]:
+    """Yield the parts of the section of a command."""
+    yield f"## `{' '.join(path)}`\n"
     # Typer marks paragraphs that are not to be wrapped again with this character.
     yield " ".join(command.help.replace("\b", "").split()) + "\n"
     records = [parameter.get_help_record(context) for parameter in command.params]
     rows = [_row(*record) for record in records if record is not None]
     if rows:
         yield "\n".join(["| argument or option | description | default |", "| --- | --- | --- |", *rows]) + "\n"
-    for name, below in getattr(command, "commands", {}).items():
-        inner = below.make_context(name, [], parent=context, resilient_parsing=True)
-        yield from _sections(below, inner, (*path, name))
 
 
 def _row(names: str, text: str) -> str:

@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-import typer
-
-from rackassign.cli.app import app
+from rackassign import errors
 from rackassign.cli.render.fleet import FLEET_AUDIT_FORMAT
 from rackassign.fleet import schema
 from rackassign.monitoring.serialize import INSPECTION_FORMAT
@@ -23,7 +21,7 @@ from rackassign.placement import state_file
 from rackassign.reassignment import journal
 from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT
 from rackassign.spark.options import DISPLAY_NAMES
-from tools.reference import metrics
+from tools.reference import commands, metrics
 
 _WHOLE = (
     "rackassign",
@@ -37,6 +35,7 @@ _WHOLE = (
 """Modules of which all public names are for users."""
 
 _SINGLE = {
+    "rackassign.errors": tuple(name for name, value in vars(errors).items() if isinstance(value, type)),
     "rackassign.monitoring.opentelemetry": ("OpenTelemetryMetrics",),
     "rackassign.monitoring.prometheus": ("ConsumerMetrics",),
     "rackassign.stateful.prometheus": ("StateMetrics",),
@@ -58,7 +57,10 @@ def text() -> str:
     names = {
         "names": {module: _names(module, import_module(module).__all__) for module in _WHOLE}
         | {module: _names(module, names) for module, names in _SINGLE.items()},
-        "commands": _commands(typer.main.get_command(app), "rackassign"),
+        "commands": {
+            " ".join(path): sorted(option for parameter in command.params for option in parameter.opts)
+            for path, command, _ in commands.walk()
+        },
         "formats": sorted(_FORMATS),
         "spark options": sorted(DISPLAY_NAMES.values()),
         "metrics": {
@@ -83,11 +85,3 @@ def _parameters(value: Any) -> list[str]:
     except ValueError:
         # An alias of a type has no signature.
         return []
-
-
-def _commands(command: Any, path: str) -> dict[str, list[str]]:
-    """Return the options of a command, and of those below it."""
-    found = {path: sorted(option for parameter in command.params for option in parameter.opts)}
-    for name, below in getattr(command, "commands", {}).items():
-        found |= _commands(below, f"{path} {name}")
-    return found

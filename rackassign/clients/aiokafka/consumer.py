@@ -31,7 +31,7 @@ ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
 
 
 def attach(consumer: ConsumerT) -> ConsumerT:
-    """Add fetch metrics, a check of follower fetching and a fix of it to a consumer.
+    """Add fetch metrics and a check of follower fetching to a consumer, and let it find followers that are back.
 
     Call it before `start()`. Later calls work too, but fetches that are under way are not counted. Nothing global is
     changed, and a second call has no further effect. The consumer gets a method `locality()`, which returns a
