@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownBrokerIdError
 
 from rackassign import FetchMeter, attach
 from rackassign.testing import Cluster, create_topic
@@ -157,6 +157,38 @@ def test_without_the_patch_a_leader_that_was_not_listed_is_never_read_from(
         wait_until(lambda: consumer._cluster.broker_metadata(LEADER) is not None, "the leader listed again")
         for _ in range(20):
             assert not consumer.poll(timeout_ms=100)
+
+
+def stale(cluster: Cluster, topic: str, *disable: str) -> KafkaConsumer:
+    """Return a consumer that takes a follower for the leader, until its metadata are refreshed; it fetches nothing."""
+    config = {**CONSUMER, "metadata_max_age_ms": 300_000}
+    consumer = attach(
+        KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **config), disable_patches=disable
+    )
+    wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
+    consumer._cluster._partitions[topic][0].leader_id = FOLLOWER
+    return consumer
+
+
+def test_offsets_are_asked_of_a_new_leader(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 3)
+    tp = HostPartition(topic, 0)
+    with closing(stale(rack_cluster, topic)) as consumer:
+        assert (consumer.beginning_offsets([tp]), consumer.end_offsets([tp])) == ({tp: 0}, {tp: 3})
+
+
+def test_without_the_patch_offsets_are_asked_of_the_former_leader_until_metadata_are_due(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 3)
+    tp = HostPartition(topic, 0)
+    with closing(stale(rack_cluster, topic, "refresh_on_stale_leader")) as consumer:
+        with pytest.raises(KafkaTimeoutError):
+            consumer.end_offsets([tp], timeout_ms=3000)
+        consumer._cluster.request_update()
+        assert consumer.end_offsets([tp]) == {tp: 3}
 
 
 def read_after_a_pause(cluster: Cluster, topic: str, expected: int, *disable: str) -> int:

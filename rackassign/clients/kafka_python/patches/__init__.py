@@ -30,6 +30,7 @@ from rackassign.clients.kafka_python.patches.join import (
     KEEP_COMPLETED_JOIN,
     TOLERATE_MALFORMED_METADATA,
 )
+from rackassign.clients.kafka_python.patches.offsets import REFRESH_ON_STALE_LEADER
 
 FETCH_PATCHES: tuple[Patch, ...] = (
     KEEP_PREFERRED_READ_REPLICA,
@@ -37,6 +38,7 @@ FETCH_PATCHES: tuple[Patch, ...] = (
     REFRESH_ON_UNKNOWN_READ_REPLICA,
     WAIT_FOR_UNKNOWN_LEADER,
     RESUME_PAUSED_FETCHES,
+    REFRESH_ON_STALE_LEADER,
 )
 """Patches for consumers without a group as well."""
 
