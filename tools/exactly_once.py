@@ -9,7 +9,8 @@ stop    a broker stops and starts
 crash   a broker is killed and starts
 ======= =====================================================================================================
 
-Whatever happens: a reader of committed records finds the result of each record of the input once. Transactions stay
+Whatever happens: a reader of committed records finds the result of each record of the input once. The stateful example
+numbers the records of each partition, so that its state is compared as well. Transactions stay
 open for up to a second, so that most faults find one that is open; members are killed as soon as each has one open, or
 after some seconds. Without transactions, a kill repeats results.
 """
@@ -26,10 +27,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
@@ -38,7 +40,7 @@ from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.example_members import Members
 from tests.helpers.machine_speed import scaled_s
 
-CLIENTS = ("confluent", "kafka-python", "aiokafka")
+CLIENTS = ("confluent", "kafka-python", "aiokafka", "stateful")
 KINDS = ("kill", "suspend", "stop", "crash")
 MEMBERS = ("ax", "bx", "cx")
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
@@ -57,12 +59,19 @@ class Outcome:
         lost: Values without a result.
         repeated: Results beyond the first one of a value.
         aborted: Results of transactions that were aborted, which readers of committed records skip.
+        misnumbered: Records with a number that no state, or more than one, should have given; of the stateful example.
     """
 
     records: int
     lost: int
     repeated: int
     aborted: int
+    misnumbered: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a reader of committed records sees something else than the result of each record, once."""
+        return bool(self.lost or self.repeated or self.misnumbered)
 
 
 class Progress:
@@ -142,7 +151,12 @@ def wait_for_closed_transactions(bootstrap: str, topic: str) -> None:
 
 def values_of(bootstrap: str, topic: str, isolation: str) -> Counter[bytes]:
     """Return how often each value is in a topic."""
-    found: Counter[bytes] = Counter()
+    return Counter(message.value() or b"" for message in messages_of(bootstrap, topic, isolation))
+
+
+def messages_of(bootstrap: str, topic: str, isolation: str) -> list[Message]:
+    """Return all records of a topic."""
+    found: list[Message] = []
     config = {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": isolation}
     with closing(Consumer({**config, "enable.partition.eof": True, "enable.auto.commit": False})) as reader:
         reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
@@ -155,12 +169,25 @@ def values_of(bootstrap: str, topic: str, isolation: str) -> Counter[bytes]:
             elif time.monotonic() - since > TIMEOUT_S:
                 raise TimeoutError(f"{topic}: nothing is read, and no end of {PARTITIONS - len(ended)} partitions")
             for message in messages:
-                error, partition, value = message.error(), message.partition(), message.value()
-                if error is None and value is not None:
-                    found[value] += 1
-                elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                error, partition = message.error(), message.partition()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
                     ended.add(partition)
     return found
+
+
+def count_misnumbered(bootstrap: str, source: str, target: str) -> int:
+    """Return how many numbers differ from those that counting each partition of the input gives."""
+    expected: Counter[object] = Counter()
+    for size in Counter(each.partition() for each in messages_of(bootstrap, source, "read_committed")).values():
+        expected.update(b"%d" % number for number in range(1, size + 1))
+    found: Counter[object] = Counter()
+    for each in messages_of(bootstrap, target, "read_committed"):
+        # It is a list of pairs, whatever the annotations say.
+        headers: Any = each.headers()
+        found[dict(headers)["number"]] += 1
+    return ((found - expected) + (expected - found)).total()
 
 
 def compare(given: Mapping[bytes, int], visible: Mapping[bytes, int], all_results: Mapping[bytes, int]) -> Outcome:
@@ -233,11 +260,14 @@ def play(
         members.end()
     # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
     wait_for_closed_transactions(cluster.bootstrap, target)
-    return compare(
+    outcome = compare(
         values_of(cluster.bootstrap, source, "read_committed"),
         values_of(cluster.bootstrap, target, "read_committed"),
         values_of(cluster.bootstrap, target, "read_uncommitted"),
     )
+    if client == "stateful":
+        return replace(outcome, misnumbered=count_misnumbered(cluster.bootstrap, source, target))
+    return outcome
 
 
 def strike(
@@ -304,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     cluster, f"seed-{seed}", seed, faults, Path(folder), client=chosen.client, transactions=on
                 )
             print(f"seed {seed}: {', '.join(faults)}: {outcome}", flush=True)
-            if outcome.lost or outcome.repeated:
+            if outcome.failed:
                 failed.append(f"{seed}")
     if failed:
         raise SystemExit(f"records lost or repeated: seeds {', '.join(failed)}")

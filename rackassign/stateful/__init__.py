@@ -12,8 +12,13 @@ Invariants of this package:
   ignored by all readers (`changelog.replay`). So is a fence of a former owner, because its assignment is of an earlier
   generation (`changelog.claims`). The owner also rewrites their keys in the log, because compaction ignores owners.
 
+* With transactions a commit has the changes of all tasks, what was written to the output and the offsets of the input.
+  It is committed with the generation of the assignment, so that the coordinator of the group refuses that of a former
+  owner. All readers of changelogs skip what is not committed.
+
 Each of these imports only those behind it: `consumer`, `snapshot`, `tasks` (processing), `files` (SQLite), `changelog`
-(Kafka) and `stores` (what an application sees). `reset` is for a command, which runs in place of members.
+(Kafka), and `stores` (what an application sees) or `transactions` (what it writes). `reset` is for a command, which runs
+in place of members.
 """
 
 from __future__ import annotations
@@ -27,12 +32,14 @@ from rackassign.stateful.stores.serdes import BYTES, INT, JSON, STR, Serde, msgp
 from rackassign.stateful.stores.state import State, StateStore
 from rackassign.stateful.tasks.active_task import StateLostError
 from rackassign.stateful.tasks.punctuation import Punctuate
+from rackassign.stateful.transactions.output import Output
 
 __all__ = [
     "BYTES",
     "INT",
     "JSON",
     "STR",
+    "Output",
     "Punctuate",
     "Serde",
     "State",

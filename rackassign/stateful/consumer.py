@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ from rackassign.stateful.tasks.offset_commits import OffsetCommits
 from rackassign.stateful.tasks.process_call import Process
 from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
 from rackassign.stateful.tasks.run import Work, stored_state
+from rackassign.stateful.tasks.transaction_commits import TransactionCommits
+from rackassign.stateful.transactions.output import Output, check_output
+from rackassign.stateful.transactions.producer import TransactionalProducer
 from rackassign.stateful.validation import OnRestore, check, check_commit_interval
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
@@ -40,14 +44,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ENDS_S = 2.0
+_ENDS_AGAIN_S = 20.0
 _KEEP_S = 600.0
 _RESTORING_MS = 50
 _PARTS_S = 30.0
 """Longer than a rebalance in which one member gives up its parts of a task and another gets them."""
 
-_FETCH_MAX_WAIT_MS = 100
-"""Unless `fetch_max_wait_ms` is given. kafka-python has one request under way to each broker: while that waits for
-records of partitions that are read to the end, a task that has just begun gets none of its own."""
+_DEFAULTS: Mapping[str, object] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
+"""Unless they are given. kafka-python has one request under way to each broker: while that waits for records of
+partitions that are read to the end, a task that has just begun gets none of its own."""
+
+_WITH_TRANSACTIONS: Mapping[str, object] = {"isolation_level": "read_committed"}
+"""As Kafka Streams: what is processed exactly once is read from those who write exactly once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,8 @@ class StatefulConsumer:
     """A group member that keeps state for what it reads, and standbys of other members' state (KIP-708).
 
     The state has the effects of each record exactly once, whichever member fails at any time: the state is what the
-    changelog contains, together with the offset of the input. Other effects of `process` (calls, output) may happen
-    twice.
+    changelog contains, together with the offset of the input. So has what `process` writes to `output`, which is
+    committed with both in one transaction. Other effects of `process`, as calls, may happen twice.
 
     It may be used by one thread only, except for `state` and `statistics`. `process` must not keep a reference to the
     state.
@@ -78,6 +86,11 @@ class StatefulConsumer:
         stores: Named stores that `process` uses.
         punctuate: Functions that are called at intervals.
         commit_interval_ms: Milliseconds between commits, in which all changes of a key are written as one.
+        output: Topic that `process` writes to, or several. `process` and functions of `punctuate` get an `Output` as
+            their third argument. Its records are visible once they are committed, to readers with
+            `isolation_level="read_committed"`.
+        transactional_id: Name of this member in brokers, needed with `output`: no other has it, and it stays the same
+            when the member is started again.
         client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
         standbys: How standbys are placed.
         on_restore: Called with the progress of a restore.
@@ -104,6 +117,8 @@ class StatefulConsumer:
         stores: Iterable[AnyStore] = (),
         punctuate: Iterable[Punctuate] = (),
         commit_interval_ms: int = 1000,
+        output: str | Iterable[str] | None = None,
+        transactional_id: str | None = None,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
         on_restore: OnRestore | None = None,
@@ -113,10 +128,12 @@ class StatefulConsumer:
     ) -> None:
         names = check(input_topics, topics, process, state_dir, config)
         check_commit_interval(commit_interval_ms)
-        client_settings(config)
+        written = check_output(output, transactional_id)
+        settings = client_settings(config)
         self._group: str = config["group_id"]
         self._tasks = Tasks(names, copartitioned)
         self._work = Work(process, stores_by_name(stores), check_punctuations(punctuate))
+        self._work.check_arguments(output=bool(written))
         self._known = _Known({}, {})
         self._unwanted: dict[TopicPartition, float] = {}
         self._parts: dict[TopicPartition, float] = {}
@@ -139,12 +156,13 @@ class StatefulConsumer:
             begun.callback(self._shelf.close)
             self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack, counts)
             begun.callback(self._logs.close)
+            self._logs.check_exist(written)
             self._shelf.open_existing(self._logs.ids)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
                 enable_auto_commit=False,
                 partition_assignment_strategy=[self._assignor],
-                **{"auto_offset_reset": "earliest", "fetch_max_wait_ms": _FETCH_MAX_WAIT_MS, **config},
+                **{**_DEFAULTS, **(_WITH_TRANSACTIONS if written else {}), **config},
             )
             begun.callback(self._consumer.close)
             self._commits = OffsetCommits(self._consumer)
@@ -152,10 +170,20 @@ class StatefulConsumer:
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
             check_membership = MembershipCheck(self._consumer, self._once)
+            together: dict[str, Any] = {}
+            if transactional_id is not None:
+                producer = TransactionalProducer(settings.producer, transactional_id, self._once)
+                begun.callback(producer.close)
+                producer.wait_until_ready()
+                together["transactions"] = TransactionCommits(
+                    *(producer, self._consumer, self._tasks, self._inputs, self._logs), once=self._once
+                )
+                together["new_output"] = partial(Output, written, producer.partitions)
             parts = MemberParts(
                 *(self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor),
                 once=self._once,
                 counts=counts,
+                **together,
             )
             self._active = ActiveTasks(parts, self._work, commit_s=commit_interval_ms / 1000, on_restore=on_restore)
             publish(self._consumer, self.statistics, counts, self._once)
@@ -381,7 +409,9 @@ class StatefulConsumer:
         try:
             bounds = self._logs.offset_range(self._logs.tps())
         except KafkaUnavailableError as error:
-            log.warning("%s", error)
+            # Nothing that is urgent waits for it, and it may have taken seconds.
+            self._looked = time.monotonic() + _ENDS_AGAIN_S
+            self._once.warn("ends", "%s", error, about=str(error))
             return
         self._known = _Known(self._known.positions, {task: end for task, (_, end) in bounds.items()})
         self._shelf.confirm(self._known.ends)

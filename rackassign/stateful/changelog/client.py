@@ -15,13 +15,15 @@ from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeEr
 from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
-from rackassign.errors import KafkaUnavailableError, WireError
+from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.changelog.topics import Changelog, ensure_changelog_topics
 from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.statistics import StateCounts
+from rackassign.stateful.transactions.output import ProducerRecord
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ _ANSWER_S = 60.0
 _GROW_S = 10.0
 _KNOWN_S = 20.0
 _READ_MS = 200
+_OFFSETS_MS = 5000
+"""How long to wait for offsets: meanwhile no task of the member goes on."""
+
 _AT_ONCE = 5000
 
 
@@ -113,6 +118,8 @@ class ChangelogClient:
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
+            # Another member may write transactions, or may have done so once.
+            "isolation_level": "read_committed",
         }
         self._wanted = {each: wanted[each[0]] for each in copartitioned}
         self._once = WarnOnce(log)
@@ -123,6 +130,7 @@ class ChangelogClient:
         """Partitions of the changelog of each kind of task."""
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
+        self._read_to: dict[Any, int] = {}
         with ExitStack() as begun:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
@@ -206,16 +214,31 @@ class ChangelogClient:
         Raises:
             KafkaUnavailableError: Some may not have been written.
         """
-        log, answers = self._name(tp.topic), list[Any]()
+        log = self._name(tp.topic)
         with self._mapped(log, tp.partition):
-            for change in changes:
-                key, value, header = change.log_key(), change.log_value(), change.header()
-                answers.append(
-                    self._producer.send(log, value=value, key=key, headers=[(HEADER, header)], partition=tp.partition)
+            answers = [
+                self._producer.send(
+                    log, value=record.value, key=record.key, headers=list(record.headers), partition=tp.partition
                 )
-                self._counts.changelog_bytes += len(key) + len(value or b"") + len(HEADER) + len(header)
-        self._counts.changelog_records += len(answers)
+                for record in self.encode(tp, changes)
+            ]
         return SentRecords(answers, lambda: self._mapped(log, tp.partition))
+
+    def encode(self, tp: TopicPartition, changes: Iterable[ChangelogRecord]) -> list[ProducerRecord]:
+        """Return records as they are written to the changelog, and count them."""
+        found = [
+            ProducerRecord(
+                *(self._name(tp.topic), change.log_value(), change.log_key(), tp.partition),
+                headers=((HEADER, change.header()),),
+            )
+            for change in changes
+        ]
+        counts = self._counts
+        counts.changelog_records += len(found)
+        for record in found:
+            header = len(HEADER) + len(record.headers[0][1])
+            counts.changelog_bytes += len(record.key or b"") + len(record.value or b"") + header
+        return found
 
     @contextmanager
     def _mapped(self, log: str, partition: int) -> Iterator[None]:
@@ -244,6 +267,7 @@ class ChangelogClient:
         for log_tp, at in wanted.items():
             if current.get(log_tp) != at:
                 self._reader.seek(log_tp, at)
+        self._read_to = wanted
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
         """Return the new records of the assigned partitions.
@@ -254,10 +278,15 @@ class ChangelogClient:
         if not self._reader.assignment():
             return {}
         found: dict[TopicPartition, ChangelogBatch] = {}
-        for log_tp, records in self._reader.poll(timeout_ms=timeout_ms).items():
-            tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
-            # The end is also behind records that compaction has removed.
-            found[tp] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(log_tp))
+        polled = self._reader.poll(timeout_ms=timeout_ms)
+        for log_tp, start in self._read_to.items():
+            records, end = polled.get(log_tp, ()), self._reader.position(log_tp)
+            # The end is also behind what is not returned: records that compaction has removed, the end of a
+            # transaction, and all of one that was aborted.
+            if records or end > start:
+                tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
+                found[tp] = ChangelogBatch(_changes(records), records[0].offset if records else start, end)
+                self._read_to[log_tp] = end
         return found
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
@@ -280,6 +309,22 @@ class ChangelogClient:
                 found += _changes(record for record in records if record.offset < end)
         return found
 
+    def check_exist(self, topics: Iterable[str]) -> None:
+        """Refuse topics that do not exist.
+
+        Raises:
+            ConfigError: One of them does not exist.
+            KafkaUnavailableError: Kafka does not respond.
+        """
+        wanted = list(topics)
+        try:
+            known = self._reader.topics() if wanted else set()
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"the topics of the cluster are not known: {error}") from None
+        for topic in wanted:
+            if topic not in known:
+                raise ConfigError(f"topic {truncate(topic)} of output does not exist, or must not be described")
+
     def has(self, task: TopicPartition) -> bool:
         """Return whether a task has a changelog yet."""
         return task.partition < self.sizes.get(task.topic, 0)
@@ -289,7 +334,7 @@ class ChangelogClient:
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets at which changelogs begin and end.
+        """Return the offsets at which changelogs begin and end; a log ends where an open transaction begins.
 
         Raises:
             KafkaUnavailableError: Kafka does not report them.
@@ -298,7 +343,8 @@ class ChangelogClient:
         if not log_tps:
             return {}
         try:
-            begins, ends = self._reader.beginning_offsets(list(log_tps)), self._reader.end_offsets(list(log_tps))
+            begins = self._reader.beginning_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
+            ends = self._reader.end_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
         except (KafkaError, KeyError) as error:
             # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
             why = self._why(next(iter(log_tps)).topic, error)

@@ -99,6 +99,10 @@ class ActiveTask:
         self._start = store.position
         self._end: int | None = None
         self._sent: _Sent | None = None
+        self._fence_awaited = False
+        self._marker = 0
+        """Records of the log behind the store's position that end the last transaction of this owner; 0 or 1."""
+        self._asked_at = -1
 
     def progress(self) -> tuple[int, int]:
         """Return the number of changelog records read, and the number to be read."""
@@ -127,15 +131,29 @@ class ActiveTask:
             return
         if self.store.replay.lost:
             raise self._lost()
-        self._claim = self._next_claim()
-        self._epoch = self.store.replay.epoch + 1
-        # This reads everything that was written in between, before the fence or with another fence.
-        self._write([self._fence()])
+        if not self._fence_awaited and not self._begin_epoch():
+            return
         replay = self.store.replay
         if (replay.epoch, replay.claim, replay.fences) != (self._epoch, self._claim, 1):
             raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self._epoch} is another member's")
         self._rewrite_stale()
         self.ready = True
+
+    def _begin_epoch(self) -> bool:
+        """Write the fence; return whether everything is read that was written in between, before or with another fence.
+
+        If a transaction is open that began before the fence, its end has to be awaited, which may take seconds: then it
+        is read by the caller, as all before. One that begins later cannot be committed by a former owner.
+        """
+        self._claim = self._next_claim()
+        self._epoch = self.store.replay.epoch + 1
+        fence = [self._fence()]
+        first, behind = self._log.send(self.tp, fence).result()
+        if first > self.store.position and self._log.offset_range([self.tp])[self.tp][1] < behind:
+            self._end, self._fence_awaited = behind, True
+            return False
+        self._apply_written(fence, first, behind)
+        return True
 
     def _next_claim(self) -> Claim:
         """Return the claim for the fence."""
@@ -165,12 +183,20 @@ class ActiveTask:
         Raises:
             KafkaUnavailableError: It is unknown what was written.
         """
+        records = self.records_of(changes)
+        self._sent = _Sent(records, self._log.send(self.tp, records), offsets or {})
+
+    def records_of(self, changes: Mapping[bytes, bytes | None]) -> list[ChangelogRecord]:
+        """Return the records of the next commit.
+
+        Args:
+            changes: Changes of the state, with the progress as the last one.
+        """
         number = self.store.replay.commit + 1
-        records = [
+        return [
             ChangelogRecord("last" if count == len(changes) else "change", self._epoch, number, key, value)
             for count, (key, value) in enumerate(changes.items(), 1)
         ]
-        self._sent = _Sent(records, self._log.send(self.tp, records), offsets or {})
 
     def settle(self, *, wait: bool) -> Mapping[str, int] | None:
         """Apply the commit that was written to the local file.
@@ -191,10 +217,48 @@ class ActiveTask:
         if not wait and not self._sent.write.done():
             return None
         sent, self._sent = self._sent, None
-        self._apply_written(sent.records, *sent.write.result())
+        self._finish_commit(sent.records, *sent.write.result(), marker=0)
+        return sent.offsets
+
+    def committed(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> bool:
+        """Apply a commit that was written in a transaction, which is committed; return whether that was possible.
+
+        If another member has written before it, the state has to be restored: to read that may need the end of a
+        transaction of that member, for which other tasks are not to wait.
+
+        Args:
+            records: Its records, as `records_of` returned them.
+            first: Offset of the first one.
+            behind: Offset behind the last one.
+
+        Raises:
+            FencedError: Another member owns the partition.
+            StateLostError: The changelog has lost records that were written before.
+            KafkaUnavailableError: Kafka does not respond.
+        """
+        if first > self.store.position + self._marker or behind - first != len(records):
+            return False
+        self._finish_commit(records, first, behind, marker=1)
+        return True
+
+    def _finish_commit(self, records: Sequence[ChangelogRecord], first: int, behind: int, *, marker: int) -> None:
+        self._apply_written(records, first, behind)
+        self._marker = marker
         self.store.commit_applied()
         self._rewrite_stale()
-        return sent.offsets
+
+    def is_behind(self, end: int) -> bool:
+        """Return whether there is something to be read from the changelog; asked at intervals.
+
+        Args:
+            end: Where the changelog ends.
+        """
+        idle = self.store.position == self._asked_at
+        self._asked_at = self.store.position
+        if self._marker and not idle:
+            # The log ends before the last transaction until its marker is written, and with the marker after that.
+            return end - self.store.position > self._marker
+        return end != self.store.position
 
     def reconcile(self) -> None:
         """Read what another member has written, and rewrite the overwritten keys; no commit may be being written.
@@ -224,6 +288,8 @@ class ActiveTask:
         ]
 
     def _write(self, records: Sequence[ChangelogRecord]) -> None:
+        # These are no part of a transaction, and may be in the log before its marker.
+        self._marker = 0
         self._apply_written(records, *self._log.send(self.tp, records).result())
 
     def _apply_written(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> None:
@@ -234,12 +300,14 @@ class ActiveTask:
             except KafkaUnavailableError as error:
                 raise self._lost() from error
             raise self._lost()
-        if first == self.store.position and behind - first == len(records):
+        if 0 <= first - self.store.position <= self._marker and behind - first == len(records):
+            # One record between is the marker of the last transaction: others would be behind that.
             self.store.apply(records, behind)
         else:
             # Another member has written there too. The log determines which records count; those of this member do,
             # unless it is fenced.
             self._read_to(behind)
+        self._marker = 0
 
     def _read_to(self, end: int) -> None:
         if self.store.position < end:

@@ -24,6 +24,8 @@ from rackassign.stateful.tasks.inputs import Inputs, in_order
 from rackassign.stateful.tasks.membership_check import MembershipCheck
 from rackassign.stateful.tasks.naming import Tasks
 from rackassign.stateful.tasks.run import Processed, TaskRun, Work
+from rackassign.stateful.tasks.transaction_commits import TransactionCommits
+from rackassign.stateful.transactions.output import Output
 from rackassign.stateful.validation import OnRestore
 from rackassign.util.log_once import WarnOnce
 
@@ -52,6 +54,8 @@ class MemberParts:
         assignor: Its assignor.
         once: Logs a warning once.
         counts: Its counters.
+        transactions: Its transactions; None without them.
+        new_output: Returns what a task writes to; None without transactions.
     """
 
     tasks: Tasks
@@ -62,6 +66,8 @@ class MemberParts:
     assignor: StandbyAwareAssignor
     once: WarnOnce
     counts: StateCounts
+    transactions: TransactionCommits | None = None
+    new_output: Callable[[], Output | None] = lambda: None
 
 
 class ActiveTasks:
@@ -83,6 +89,8 @@ class ActiveTasks:
         self._assignor = parts.assignor
         self._once = parts.once
         self._counts = parts.counts
+        self._transactions = parts.transactions
+        self._new_output = parts.new_output
         self._work = work
         self._commit_s = commit_s
         self._on_restore = on_restore
@@ -176,6 +184,10 @@ class ActiveTasks:
 
         If their next owners were faster, these commits do not count, and the records are processed again.
         """
+        if self._transactions is not None:
+            if tasks:
+                self._commit_together()
+            return
         until = time.monotonic() + _HAND_OVER_S
         while left := [task for task in sorted(tasks) if self._writes_more(task)]:
             if time.monotonic() >= until:
@@ -202,6 +214,9 @@ class ActiveTasks:
 
     def present(self) -> bool:
         """Return whether this member may process the tasks of its last assignment."""
+        if self._transactions is not None and not self._transactions.is_ready():
+            # What was open before is not aborted yet, and would be in the way of restores.
+            return False
         return self._check.present(self._generation)
 
     def advance(self) -> None:
@@ -229,7 +244,7 @@ class ActiveTasks:
     def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
         """Return the processing of a task that is ready; None if its local file has failed."""
         try:
-            active.run = TaskRun(active.store, self._work, self._once)
+            active.run = TaskRun(active.store, self._work, self._once, self._new_output())
         except StoreError as error:
             self.store_failed(task, error)
             return None
@@ -290,9 +305,15 @@ class ActiveTasks:
         """Write the changes of all tasks if the interval is over, or those of a task that has many."""
         now = time.monotonic()
         due = now - self._committed_at >= self._commit_s
+        if self._transactions is not None:
+            runs = [active.run for active in self._active.values() if active.run is not None and active.run.changed]
+            if runs and (due or sum(run.uncommitted_bytes for run in runs) >= _COMMIT_BYTES):
+                self._committed_at = now
+                self._commit_together()
+            return
         for task, active in list(self._active.items()):
             run = active.run
-            if run is not None and run.changed and (due or active.store.uncommitted_bytes >= _COMMIT_BYTES):
+            if run is not None and run.changed and (due or run.uncommitted_bytes >= _COMMIT_BYTES):
                 self._committed_at = now if due else self._committed_at
                 self._commit(task, active, run)
 
@@ -305,6 +326,22 @@ class ActiveTasks:
             self._counts.commits += 1
 
         return self._guarded(task, write, owned=owned)
+
+    def _commit_together(self) -> None:
+        """Commit what all tasks have processed in one transaction; if that fails, their states are restored again."""
+        runs = {task: active for task, active in sorted(self._active.items()) if active.run and active.run.changed}
+        if self._transactions is None or not runs:
+            return
+        restore = set(runs)
+        try:
+            restore = self._transactions.commit(runs, self._assignor.generation)
+        finally:
+            self._counts.commits += len(runs) - len(restore)
+            for task, active in runs.items():
+                if active.store.failure is not None:
+                    self.store_failed(task, active.store.failure)
+                elif task in restore:
+                    self.release(task)
 
     def _settle(self, *, wait: bool) -> None:
         """Apply the commits that have been written."""
@@ -331,6 +368,9 @@ class ActiveTasks:
 
         Behind the first task that fails none is tried: each might wait for Kafka.
         """
+        if self._transactions is not None:
+            self._commit_together()
+            return
         for task, active in list(self._active.items()):
             run = active.run
             if run is not None and run.changed and not self._commit(task, active, run):
@@ -344,7 +384,7 @@ class ActiveTasks:
             bounds: The offsets at which changelogs begin and end.
         """
         for task, active in list(self._active.items()):
-            if active.ready and not active.writes and bounds[task][1] != active.store.position:
+            if active.ready and not active.writes and active.is_behind(bounds[task][1]):
                 self._guarded(task, active.reconcile)
 
     def _guarded(self, task: TopicPartition, act: Callable[[], None], *, owned: bool = True) -> bool:

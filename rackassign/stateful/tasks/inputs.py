@@ -10,6 +10,7 @@ from typing import Any
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
+from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.tasks.naming import Tasks
 from rackassign.stateful.tasks.run import TaskRun
@@ -120,6 +121,23 @@ class Inputs:
             log.warning("%s-%d: records %d to %d no longer exist", *tp, start, begins - 1)
             return begins
         return start
+
+    def next_offset(self, tp: TopicPartition, run: TaskRun) -> int:
+        """Return the offset of the next record to be processed, whether one was processed or not.
+
+        Raises:
+            KafkaUnavailableError: It is not known, since Kafka does not respond.
+        """
+        processed = run.next_offset(tp.topic)
+        if processed:
+            return processed
+        if tp in self._received:
+            return self._received[tp]
+        try:
+            found: int = self._consumer.position(_client_tp(tp), timeout_ms=_ANSWER_MS)
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"{tp.topic}-{tp.partition}: its position is not known: {error}") from None
+        return found
 
     def by_task(
         self, records: Mapping[TopicPartition, Sequence[Any]]

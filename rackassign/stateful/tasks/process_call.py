@@ -9,10 +9,12 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.stateful.stores.state import State
+from rackassign.stateful.transactions.output import Output
 from rackassign.util.text import short_repr
 
-Process = Callable[[Any, State], None]
-"""Called with a record of kafka-python and the state of its task, which it reads and changes."""
+Process = Callable[[Any, State], None] | Callable[[Any, State, Output], None]
+"""Called with a record of kafka-python and the state of its task, which it reads and changes. With transactions it is
+also called with what it writes to."""
 
 _INSTEAD = (
     "its body would never run, and its records would be committed: use a plain function (def, without yield);"
@@ -39,6 +41,31 @@ def check_process(process: object, name: str = "process") -> None:
         kind = _deferred_function(each)
         if kind is not None:
             raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
+
+
+def check_arguments(process: Callable[..., None], name: str, first: str, *, output: bool) -> None:
+    """Refuse a function that cannot be called with what it is called with.
+
+    Args:
+        process: The user's function.
+        name: Name of the option.
+        first: Its first argument.
+        output: Whether it gets an `Output`.
+
+    Raises:
+        ConfigError: It takes another number of arguments.
+    """
+    try:
+        signature = inspect.signature(process)
+    except (TypeError, ValueError):
+        # Of some functions that are written in C it is not known.
+        return
+    given = (first, "state", "output") if output else (first, "state")
+    try:
+        signature.bind(*given)
+    except TypeError:
+        why = "with output=..," if output else "without output=..,"
+        raise ConfigError(f"{why} {name} is called with {len(given)} arguments ({', '.join(given)})") from None
 
 
 def check_returned(returned: object) -> None:

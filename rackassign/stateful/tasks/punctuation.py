@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from rackassign.errors import ConfigError
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.tasks.process_call import check_process
+from rackassign.stateful.transactions.output import Output
 from rackassign.util.text import short_repr
 
 Clock = Literal["stream", "wall"]
@@ -28,7 +29,7 @@ class Punctuate:
     continues with the next interval.
 
     Args:
-        call: Called with the time in milliseconds and the state of the task.
+        call: Called with the time in milliseconds and the state of the task; with transactions, also with the output.
         interval_s: Seconds between calls.
         time: `stream` for timestamps of input records, `wall` for the clock of this machine.
         name: Name under which the last call is stored; the function's by default.
@@ -37,7 +38,7 @@ class Punctuate:
         ConfigError: An option is invalid.
     """
 
-    call: Callable[[int, State], None]
+    call: Callable[[int, State], None] | Callable[[int, State, Output], None]
     interval_s: float
     time: Clock = "stream"
     name: str = ""

@@ -12,9 +12,10 @@ from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.stores.declaration import AnyStore
 from rackassign.stateful.stores.keys import PROGRESS, expiry_of
 from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.process_call import Process, check_returned
+from rackassign.stateful.tasks.process_call import Process, check_arguments, check_returned
 from rackassign.stateful.tasks.progress import Progress, read_progress
 from rackassign.stateful.tasks.punctuation import Punctuate
+from rackassign.stateful.transactions.output import Output, ProducerRecord
 from rackassign.util.log_once import WarnOnce
 
 _EXPIRED_AT_ONCE = 1000
@@ -34,6 +35,19 @@ class Work:
     process: Process
     stores: Mapping[str, AnyStore] = field(default_factory=dict)
     punctuate: tuple[Punctuate, ...] = ()
+
+    def check_arguments(self, *, output: bool) -> None:
+        """Refuse functions that cannot be called with what they are called with.
+
+        Args:
+            output: Whether they get an `Output`.
+
+        Raises:
+            ConfigError: One takes another number of arguments.
+        """
+        check_arguments(self.process, "process", "record", output=output)
+        for each in self.punctuate:
+            check_arguments(each.call, f"{each.name} of punctuate", "time", output=output)
 
 
 class Processed(NamedTuple):
@@ -56,15 +70,18 @@ class TaskRun:
         store: Its local file.
         work: What is done with its records.
         once: Logs a warning once.
+        output: What the functions of the user write to, as their third argument; None without transactions.
 
     Raises:
         StoreError: The local file cannot be read.
     """
 
-    def __init__(self, store: StateFile, work: Work, once: WarnOnce) -> None:
+    def __init__(self, store: StateFile, work: Work, once: WarnOnce, output: Output | None = None) -> None:
         self._store = store
         self._work = work
         self._once = once
+        self._output = output
+        self._extra = () if output is None else (output,)
         progress = read_progress(store, store.file.name)
         self._next = dict(progress.next)
         self._time_ms = progress.time_ms
@@ -133,18 +150,33 @@ class TaskRun:
         progress = Progress(self._next, self._time_ms, self._punctuated).encode()
         return {**self._store.take_commit(), PROGRESS: progress}
 
-    def _attempt(self, call: Callable[[Any, State], None], given: Any) -> Exception | None:  # noqa: ANN401 - a record
+    def take_output(self) -> list[ProducerRecord]:
+        """Return what was written to the output since the last commit."""
+        return [] if self._output is None else self._output.take()
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Bytes of the changes and the output since the last commit."""
+        return self._store.uncommitted_bytes + (0 if self._output is None else self._output.size)
+
+    def _attempt(self, call: Callable[..., None], given: Any) -> Exception | None:  # noqa: ANN401 - a record
         """Call a function of the user; return its error, after which nothing of it remains."""
-        store = self._store
+        store, output = self._store, self._output
         try:
             store.begin()
+            if output is not None:
+                output.begin()
             # Typed as None, but users pass what they like.
-            returned: Any = call(given, self._state)  # type: ignore[func-returns-value]
+            returned: Any = call(given, self._state, *self._extra)  # type: ignore[func-returns-value]
             if returned is not None:
                 check_returned(returned)
             store.commit_record()
+            if output is not None:
+                output.keep()
         except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
             store.rollback_record()
+            if output is not None:
+                output.drop()
             return error
         # A failure of the file that the function has ignored.
         return store.failure
@@ -200,7 +232,7 @@ class TaskRun:
             return None
         now_ms = self._time_ms
 
-        def delete(_: object, __: State) -> None:
+        def delete(*_: object) -> None:
             for key in self._store.expired_keys(now_ms, _EXPIRED_AT_ONCE):
                 value = self._store.get(key)
                 if value is not None and expiry_of(value) <= now_ms:

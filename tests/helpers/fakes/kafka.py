@@ -34,6 +34,10 @@ class Record:
     topic: str = "t"
     partition: int = 0
     timestamp: int = -1
+    marker: bool = False
+    """Whether it is the end of a transaction."""
+    transaction: Any = None
+    """The transaction it belongs to (`fakes.transactions`)."""
 
 
 @dataclass
@@ -93,6 +97,19 @@ class Kafka:
         log = self.topics[host.topic].logs[host.partition]
         return log[-1].offset + 1 if log else 0
 
+    def stable_end(self, host: HostPartition) -> int:
+        """Return where the first open transaction of a partition begins, or its end."""
+        log = self.topics[host.topic].logs[host.partition]
+        opened = (each.offset for each in log if each.transaction is not None and each.transaction.state == "open")
+        return min(opened, default=self.end(host))
+
+    @staticmethod
+    def is_visible(record: Record, *, committed: bool) -> bool:
+        """Return whether readers get a record: markers never, and only some what is not committed."""
+        if record.marker:
+            return False
+        return not committed or record.transaction is None or record.transaction.state == "committed"
+
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
@@ -138,6 +155,7 @@ class Consumer(Client):
         super().__init__(kafka, config)
         self._at_once = config.get("max_poll_records", 500)
         self._from_the_start = config.get("auto_offset_reset") == "earliest"
+        self._committed_only = config.get("isolation_level") == "read_committed"
         self.at: dict[HostPartition, int] = {}
         self.paused: set[HostPartition] = set()
 
@@ -154,7 +172,8 @@ class Consumer(Client):
     def seek_to_beginning(self, *hosts: HostPartition) -> None:
         self.at.update(dict.fromkeys(hosts, 0))
 
-    def position(self, host: HostPartition) -> int:
+    def position(self, host: HostPartition, timeout_ms: float | None = None) -> int:
+        del timeout_ms
         return self.at[host]
 
     def pause(self, *hosts: HostPartition) -> None:
@@ -180,8 +199,12 @@ class Consumer(Client):
         log = self.kafka.topics[host.topic].logs[host.partition]
         return log[0].offset if log else 0
 
-    def end_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
-        return {host: self.kafka.end(host) for host in hosts}
+    def end_offsets(self, hosts: Iterable[HostPartition], timeout_ms: float | None = None) -> dict[HostPartition, int]:
+        del timeout_ms
+        return {host: self._end(host) for host in hosts}
+
+    def _end(self, host: HostPartition) -> int:
+        return self.kafka.stable_end(host) if self._committed_only else self.kafka.end(host)
 
     def poll(self, timeout_ms: int = 0) -> dict[HostPartition, list[Record]]:
         del timeout_ms
@@ -192,10 +215,12 @@ class Consumer(Client):
                 # What brokers call out of range.
                 self.at[host] = self._begin(host) if self._from_the_start else end
             log = self.kafka.topics[host.topic].logs[host.partition]
-            records = [record for record in log if record.offset >= self.at[host]][: self._at_once]
+            read = [record for record in log if self.at[host] <= record.offset < self._end(host)][: self._at_once]
+            records = [record for record in read if self.kafka.is_visible(record, committed=self._committed_only)]
+            if read:
+                self.at[host] = read[-1].offset + 1
             if records:
                 found[host] = records
-                self.at[host] = records[-1].offset + 1
         return found
 
 

@@ -26,6 +26,7 @@ import confluent_kafka
 import kafka
 
 from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.stateful.transactions import producer
 
 _LONGEST_S = 0.6
 _HELD_S = 5.0
@@ -121,16 +122,28 @@ class Noted(RackAwareConsumer):
         self.made.append(self)
 
 
-_EXAMPLES = {"confluent": "confluent", "kafka-python": "kafka_python", "aiokafka": "aiokafka_program"}
+_EXAMPLES = {
+    "confluent": "confluent",
+    "kafka-python": "kafka_python",
+    "aiokafka": "aiokafka_program",
+    "stateful": "stateful",
+}
 _REPLACED: Mapping[tuple[str, str], Mapping[str, type]] = {
     ("confluent", "on"): {"Producer": SlowProducer},
     ("confluent", "off"): {"Producer": Untransactional, "RackAwareConsumer": Noted},
     ("kafka-python", "on"): {"KafkaProducer": SlowKafkaPython},
     ("aiokafka", "on"): {"AIOKafkaProducer": SlowAIOKafka},
+    ("stateful", "on"): {},
 }
 
 if __name__ == "__main__":
-    client, transactions = sys.argv[1:3]
+    client, transactions, folder = sys.argv[1:4]
+    arguments = sys.argv[4:]
     example = import_module(f"examples.exactly_once.{_EXAMPLES[client]}")
     vars(example).update(_REPLACED[client, transactions])
-    example.main(sys.argv[4:])
+    if client == "stateful":
+        member = arguments[arguments.index("--member") + 1]
+        arguments += ["--state-dir", f"{folder}/state-{member}"]
+        # The producer is the library's.
+        vars(producer)["KafkaProducer"] = SlowKafkaPython
+    example.main(arguments)

@@ -287,10 +287,14 @@ def test_of_two_owners_with_one_epoch_the_first_fence_counts(state_file_of: Call
     fed(early, log)
     process(early, 3)
     bounds = log.offset_range
-    log.offset_range = lambda places: dict.fromkeys(places, (0, 0))  # type: ignore[method-assign]
+
+    def once_stale(places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        log.offset_range = bounds  # type: ignore[method-assign]
+        return dict.fromkeys(places, (0, 0))
+
+    log.offset_range = once_stale  # type: ignore[method-assign]
     with pytest.raises(FencedError, match="epoch 0 is another member's"):
         late.continue_restore()
-    log.offset_range = bounds  # type: ignore[method-assign]
     process(early, 3)
     early.reconcile()
     check(early.store)

@@ -1,0 +1,181 @@
+"""What the functions of a stateful consumer write to; records are collected, and written with the next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.util.text import short_repr
+
+Headers = Sequence[tuple[str, bytes]]
+
+_OVERHEAD = 200
+"""Bytes of a record batch with one record, beside its key, value and headers; more than there are."""
+
+LARGEST = 1 << 20
+"""Bytes of the largest record, as `max_request_size` of kafka-python and `message.max.bytes` of brokers are by default:
+one that is refused later could never be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to be written.
+
+    Args:
+        topic: Its topic.
+        value: Its value.
+        key: Its key.
+        partition: Its partition; None for the one that the producer chooses by the key.
+        headers: Its headers.
+        timestamp_ms: Its timestamp; None for the time at which it is written.
+    """
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp_ms: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that the record takes at most, without compression."""
+        headers = sum(len(name.encode()) + len(value) + 10 for name, value in self.headers)
+        return _OVERHEAD + len(self.key or b"") + len(self.value or b"") + headers
+
+
+class Output:
+    """The topics to which `process` writes; what it has written is visible once its changes of the state are committed.
+
+    Args:
+        topics: Topics that can be written to; the first one is the default if it is the only one.
+        partitions: Returns the number of partitions of a topic.
+    """
+
+    __slots__ = ("_open", "_partitions", "_records", "_settled", "_size", "_topics")
+
+    def __init__(self, topics: Sequence[str], partitions: Callable[[str], int]) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._records: list[ProducerRecord] = []
+        self._settled = 0
+        self._size = 0
+        self._open = False
+
+    def send(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Write a record; it is dropped if the function that writes it raises an error.
+
+        Args:
+            value: Value of the record.
+            key: Key of the record.
+            topic: One of the topics of `output`; needed if there are several.
+            partition: Partition of the topic; by default the producer chooses it by the key.
+            headers: Names and values.
+            timestamp_ms: Milliseconds since 1970; by default the time at which the record is written.
+
+        Raises:
+            ConfigError: An argument is invalid, or the record is too large.
+            RackassignError: No function of the consumer is being called.
+        """
+        if not self._open:
+            raise RackassignError("output can be written to only while process, or a function of punctuate, is called")
+        record = ProducerRecord(self._topic(topic), value, key, partition, _checked_headers(headers), timestamp_ms)
+        for name, given in (("value", value), ("key", key)):
+            if given is not None and not isinstance(given, bytes):
+                raise ConfigError(f"{name} of a record must be bytes or None, got {short_repr(given)}: encode it first")
+        self._check_partition(record)
+        if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
+            raise ConfigError(f"timestamp_ms must be an integer from 0, got {short_repr(timestamp_ms)}")
+        if record.size > LARGEST:
+            raise ConfigError(
+                f"a record of {record.size} bytes is too large for {record.topic}: {LARGEST} are the limit"
+            )
+        self._records.append(record)
+
+    def _topic(self, given: str | None) -> str:
+        if given is None and len(self._topics) == 1:
+            return self._topics[0]
+        if given is None or given not in self._topics:
+            topics = ", ".join(self._topics)
+            raise ConfigError(f"topic must be one of those that output names ({topics}), got {short_repr(given)}")
+        return given
+
+    def _check_partition(self, record: ProducerRecord) -> None:
+        partition = record.partition
+        if partition is None:
+            return
+        size = self._partitions(record.topic)
+        if type(partition) is not int or not 0 <= partition < size:
+            raise ConfigError(f"{record.topic} has partitions 0 to {size - 1}, got {short_repr(partition)}")
+
+    def begin(self) -> None:
+        """Accept records: a function is about to be called."""
+        self._open = True
+
+    def keep(self) -> None:
+        """Keep the records of the function that has returned."""
+        self._size += sum(record.size for record in self._records[self._settled :])
+        self._settled, self._open = len(self._records), False
+
+    def drop(self) -> None:
+        """Drop the records of the function that has failed."""
+        del self._records[self._settled :]
+        self._open = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records that are not taken yet."""
+        return self._size
+
+    def take(self) -> list[ProducerRecord]:
+        """Return the records since the last call."""
+        found, self._records = self._records, []
+        self._settled = self._size = 0
+        return found
+
+
+def check_output(output: object, transactional_id: object) -> tuple[str, ...]:
+    """Refuse invalid options of transactions; return the topics to write to.
+
+    Raises:
+        ConfigError: An option is invalid, or one is given without the other.
+    """
+    if output is None and transactional_id is None:
+        return ()
+    if output is None:
+        raise ConfigError(
+            "transactional_id is for output=..: without it the state has the effects of each record once already"
+        )
+    if transactional_id is None:
+        raise ConfigError(
+            "output needs transactional_id: a name of this member that stays the same when it is started again"
+        )
+    if not isinstance(transactional_id, str) or not transactional_id:
+        raise ConfigError(f"transactional_id must be a name, got {short_repr(transactional_id)}")
+    topics = (output,) if isinstance(output, str) else tuple(output) if isinstance(output, Iterable) else ()
+    if not topics or not all(isinstance(topic, str) and topic for topic in topics):
+        raise ConfigError(f"output must be the name of a topic, or a list of names, got {short_repr(output)}")
+    if len(set(topics)) < len(topics):
+        raise ConfigError(f"each topic of output can be given once, got {short_repr(output)}")
+    return topics
+
+
+def _checked_headers(headers: Iterable[object]) -> tuple[tuple[str, bytes], ...]:
+    found = []
+    for each in headers:
+        match each:
+            case (str() as name, bytes() as value):
+                found.append((name, value))
+            case _:
+                raise ConfigError(f"headers must be pairs of a name and bytes, got {short_repr(each)}")
+    return tuple(found)

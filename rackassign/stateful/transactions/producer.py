@@ -1,0 +1,252 @@
+"""The producer of a member's transactions (KIP-98, KIP-447), with limits of time.
+
+Theory of operation
+-------------------
+A transaction contains the results of a member, the changes of its tasks' states and the offsets of their input. It
+begins when all of that is known, and ends before the call returns: nothing is added to it while records are processed.
+
+Two things fence a former owner of a partition. The offsets are sent with the generation of the assignment, and the
+coordinator of the group refuses them once there is another: then the transaction cannot be committed. They are sent
+when everything else of the transaction is in the logs. So the records of a transaction that can still be committed
+precede all that the next owner writes, and it reads up to there before it processes anything.
+
+A producer with the same transactional ID, as that of the member when it is started again, aborts what the former one
+has left open. If none starts, the broker does after `TIMEOUT_MS`; until then readers of committed records wait.
+
+kafka-python (3.0.12) waits for the end of a transaction without a limit, and was seen to wait for ever after a broker
+was killed. Nor can it continue after an aborted one: it sends the offsets of that again. So each step runs in a thread
+of its own, for which the caller waits a limited time, and after any failure another producer begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from threading import Thread
+from typing import Any, TypeVar
+
+from kafka import KafkaProducer, OffsetAndMetadata
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+
+from rackassign.admin.authorization import AuthorizationError, is_authorization_error
+from rackassign.clients.kafka_python.internals.producers import discard
+from rackassign.errors import KafkaUnavailableError
+from rackassign.model import TopicPartition
+from rackassign.stateful.transactions.output import ProducerRecord
+from rackassign.util.log_once import WarnOnce
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 10_000
+"""Kafka Streams' transaction.timeout.ms: how long others wait for the partitions of a member that hangs."""
+
+_LIMIT_S = 12.0
+"""Longer than the timeout of a transaction, after which the broker has aborted it."""
+
+_BEGIN_S = 60.0
+_LOOK_S = 0.05
+_RETRY_S = 1.0
+
+
+class TransactionalProducer:
+    """Commits records and offsets together.
+
+    Args:
+        settings: Settings of a `KafkaProducer`.
+        transactional_id: Name of this member, for brokers.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, once: WarnOnce) -> None:
+        self._settings = {
+            **settings,
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": TIMEOUT_MS,
+            "max_block_ms": int(_LIMIT_S * 1000),
+            "linger_ms": 2,
+        }
+        self._id = transactional_id
+        self._once = once
+        self._producer: Any = None
+        self._starting: Future[Any] | None = None
+        self._not_before = float("-inf")
+        self._refused: KafkaError | None = None
+
+    def wait_until_ready(self) -> None:
+        """Wait until the first producer has begun.
+
+        Raises:
+            AuthorizationError: The transactional ID must not be used by this user.
+            KafkaUnavailableError: Kafka does not respond.
+        """
+        until = time.monotonic() + _BEGIN_S
+        while not self.is_ready():
+            if isinstance(self._refused, AuthorizationError):
+                raise self._refused
+            if time.monotonic() >= until:
+                raise KafkaUnavailableError(
+                    f"transactions of {self._id} cannot be begun: {self._refused or 'Kafka does not respond'}"
+                )
+            time.sleep(_LOOK_S)
+
+    def is_ready(self) -> bool:
+        """Return whether a transaction can be committed; otherwise a producer is beginning, which takes a while."""
+        if self._producer is not None:
+            return True
+        if self._starting is None:
+            if time.monotonic() < self._not_before:
+                return False
+            self._starting = _in_thread(self._begun)
+        if not self._starting.done():
+            return False
+        starting, self._starting = self._starting, None
+        try:
+            self._producer = starting.result()
+        except KafkaError as error:
+            refused = is_authorization_error(error)
+            self._refused = AuthorizationError("WRITE", f"transactional ID {self._id}") if refused else error
+            self._not_before = time.monotonic() + _RETRY_S
+            self._once.warn(
+                "begin", "transactions of %s cannot be begun yet: %s", self._id, self._refused, about=str(self._refused)
+            )
+            return False
+        self._refused = None
+        return True
+
+    def _begun(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        """Return a producer that has aborted what an earlier one of this ID has left open."""
+        producer = KafkaProducer(**self._settings)
+        try:
+            producer.init_transactions()
+        except BaseException:
+            discard(producer)
+            raise
+        return producer
+
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic.
+
+        Raises:
+            KafkaUnavailableError: It is not known.
+        """
+        if self._producer is None:
+            raise KafkaUnavailableError(f"the partitions of {topic} are not known yet")
+        try:
+            return len(self._producer.partitions_for(topic))
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"the partitions of {topic} are not known: {error}") from None
+
+    def commit(
+        self,
+        records: Sequence[ProducerRecord],
+        offsets: Mapping[TopicPartition, int],
+        membership: Any,  # noqa: ANN401
+    ) -> list[int]:
+        """Write records and commit them together with input offsets; return the offsets of the records.
+
+        Args:
+            records: The records.
+            offsets: Offsets of the next records to be processed; not empty, as the coordinator of the group
+                checks the membership only with them.
+            membership: What kafka-python's `group_metadata` returned, with the generation in which the records were
+                processed.
+
+        Raises:
+            AuthorizationError: A topic must not be written to, or the group not be used.
+            KafkaUnavailableError: It is unknown whether it was committed; the next owner will find out.
+        """
+        producer = self._producer
+        given = {KafkaPythonPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in offsets.items()}
+        try:
+            return _limited(_in_thread(lambda: _committed(producer, records, given, membership)))
+        except (ProducerFencedError, InvalidProducerEpochError):
+            self._drop()
+            self._once.warn(
+                "fenced",
+                "the transaction of %s was aborted by the broker: this process stood still for more than %d s, or"
+                " another member has the same transactional_id; its records are processed again",
+                *(self._id, TIMEOUT_MS // 1000),
+            )
+            raise KafkaUnavailableError(f"the broker has aborted the transaction of {self._id}") from None
+        except KafkaError as error:
+            self._drop()
+            if is_authorization_error(error):
+                topics = ", ".join(sorted({record.topic for record in records}))
+                raise AuthorizationError("WRITE", f"one of {topics}, or READ of the group") from None
+            raise KafkaUnavailableError(f"the transaction of {self._id} cannot be committed: {error!r}") from None
+        except FutureTimeoutError:
+            self._drop()
+            raise KafkaUnavailableError(
+                f"the transaction of {self._id} cannot be committed: no response for {_LIMIT_S:.0f} s"
+            ) from None
+        except BaseException:
+            # Interrupted anywhere: the next producer aborts what is open.
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        """Give the producer up; the next one begins at once, and aborts what it has left open."""
+        producer, self._producer = self._producer, None
+        self._starting = _in_thread(self._begun)
+        _in_thread(lambda: discard(producer))
+
+    def close(self) -> None:
+        """Close the producer; a transaction that is open is aborted by the next one, or by the broker."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.add_done_callback(lambda found: None if found.exception() else discard(found.result()))
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            discard(producer)
+
+
+def _committed(
+    producer: Any,  # noqa: ANN401 - kafka-python is untyped
+    records: Sequence[ProducerRecord],
+    offsets: Mapping[Any, Any],
+    membership: Any,  # noqa: ANN401
+) -> list[int]:
+    producer.begin_transaction()
+    answers = [
+        producer.send(
+            record.topic,
+            value=record.value,
+            key=record.key,
+            headers=list(record.headers),
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+        for record in records
+    ]
+    producer.flush(_LIMIT_S)
+    # kafka-python would commit a transaction of which a record was not written in time.
+    written = [answer.get(0).offset for answer in answers]
+    producer.send_offsets_to_transaction(offsets, membership)
+    producer.commit_transaction()
+    return written
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that ends with the process, however long it takes."""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            found.set_exception(error)
+        else:
+            found.set_result(result)
+
+    Thread(target=run, name="rackassign-transaction", daemon=True).start()
+    return found
+
+
+def _limited(future: Future[T]) -> T:
+    return future.result(_LIMIT_S)

@@ -1,0 +1,127 @@
+"""Transactions of the Kafka in memory: what is open, who may commit it, and what readers of committed records see."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from kafka import TopicPartition as HostPartition
+from kafka.errors import CommitFailedError, KafkaError, ProducerFencedError
+
+from rackassign.stateful.transactions import producer
+from tests.helpers.fakes.kafka import Client, Headers, Kafka, Sent
+
+
+@dataclass(eq=False)
+class Transaction:
+    """What one producer has written between two ends."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+    written: list[HostPartition] = field(default_factory=list)
+    offsets: dict[HostPartition, int] = field(default_factory=dict)
+
+
+@dataclass
+class Coordinator:
+    """The open transaction and the epoch of each transactional ID."""
+
+    kafka: Kafka
+    epochs: dict[str, int] = field(default_factory=dict)
+    open: dict[str, Transaction] = field(default_factory=dict)
+    numbers: Any = field(default_factory=itertools.count)
+
+    def installed(self, patch: pytest.MonkeyPatch) -> Coordinator:
+        patch.setattr(producer, "KafkaProducer", lambda **config: TransactionalProducer(self, config))
+        patch.setattr(producer, "_RETRY_S", 0.0)
+        return self
+
+    def end(self, name: str, state: Literal["committed", "aborted"]) -> None:
+        """End what is open: a marker in each partition, and the offsets if it is committed."""
+        transaction = self.open.pop(name, None)
+        if transaction is None:
+            return
+        transaction.state = state
+        for host in sorted(set(transaction.written)):
+            offset = self.kafka.append(host.topic, host.partition, None, None)
+            log = self.kafka.topics[host.topic].logs[host.partition]
+            assert log[-1].offset == offset
+            log[-1].marker = True
+        if state == "committed":
+            self.kafka.committed.update(transaction.offsets)
+
+
+class TransactionalProducer(Client):
+    """A producer of one transactional ID."""
+
+    def __init__(self, coordinator: Coordinator, config: Mapping[str, Any]) -> None:
+        super().__init__(coordinator.kafka, config)
+        self._coordinator = coordinator
+        self._id: str = config["transactional_id"]
+        self._epoch = -1
+
+    def init_transactions(self) -> None:
+        self.answers("init")
+        self._coordinator.end(self._id, "aborted")
+        self._epoch = self._coordinator.epochs.get(self._id, -1) + 1
+        self._coordinator.epochs[self._id] = self._epoch
+
+    def _check(self) -> None:
+        if self._epoch != self._coordinator.epochs[self._id]:
+            raise ProducerFencedError
+
+    def begin_transaction(self) -> None:
+        self._check()
+        assert self._id not in self._coordinator.open
+        self._coordinator.open[self._id] = Transaction()
+
+    def send(
+        self,
+        name: str,
+        *,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Sent:
+        self._check()
+        host = HostPartition(name, 0 if partition is None else partition)
+        # As many timestamps as the test wants are its own.
+        offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)
+        transaction = self._coordinator.open[self._id]
+        transaction.written.append(host)
+        self.kafka.topics[name].logs[host.partition][-1].transaction = transaction
+        return Sent(self.kafka, offset)
+
+    def flush(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    def send_offsets_to_transaction(self, offsets: Mapping[HostPartition, Any], membership: Any) -> None:
+        self._check()
+        self.answers("transaction offsets")
+        assert offsets, "nothing tells the coordinator of the group whose transaction it is"
+        if membership.generation_id != self.kafka.generation:
+            raise CommitFailedError("IllegalGenerationError")
+        self._coordinator.open[self._id].offsets.update({host: told.offset for host, told in offsets.items()})
+
+    def commit_transaction(self) -> None:
+        self._check()
+        self.answers("transaction end")
+        self._coordinator.end(self._id, "committed")
+        if "transaction answer" in self.kafka.refuse:
+            self.kafka.refuse.remove("transaction answer")
+            raise KafkaError("the answer is lost")
+
+    def partitions_for(self, name: str) -> set[int]:
+        return set(range(len(self.kafka.topics[name].logs)))
+
+
+def committed_values(kafka: Kafka, name: str) -> list[bytes | None]:
+    """Return what readers of committed records find in a topic."""
+    found: Sequence[Any] = [
+        record for log in kafka.topics[name].logs for record in log if kafka.is_visible(record, committed=True)
+    ]
+    return [record.value for record in found]

@@ -1,0 +1,332 @@
+"""Transactions: results, changes of state and input offsets are committed together, or none of them is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import TopicPartition as HostPartition
+
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
+from rackassign.stateful.changelog.records import HEADER, read_change
+from rackassign.stateful.transactions.output import LARGEST
+from tests.helpers.examples import examples
+from tests.helpers.fakes.kafka import Kafka, Record
+from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def coordinator(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    kafka.make("out")
+    return Coordinator(kafka).installed(monkeypatch)
+
+
+def number(record: Record, state: State, output: Output) -> None:
+    """Write the number of a record, which is that of the state."""
+    count = int(state.get(b"n") or 0) + 1
+    state.put(b"n", b"%d" % count)
+    output.send(b"%d-%d" % (record.partition, count), record.key)
+
+
+def writer(folder: Path, name: str, process: Any = number, **more: Any) -> StatefulConsumer:
+    return member(folder / name, process=process, output="out", transactional_id=name, **more)
+
+
+def has_all_once(kafka: Kafka, *sizes: int) -> bool:
+    """Return whether each record of each partition has its number, once."""
+    expected = [b"%d-%d" % (partition, count + 1) for partition, size in enumerate(sizes) for count in range(size)]
+    return Counter(committed_values(kafka, "out")) == Counter(expected)
+
+
+def test_results_state_and_offsets_are_committed_together(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    with writer(tmp_path, "one") as one:
+        give(one, 0, 1)
+        drain(one)
+        kafka.feed(0, 3)
+        kafka.feed(1, 2)
+        drain(one)
+        assert has_all_once(kafka, 3, 2)
+        assert kafka.committed == {HostPartition("t", 0): 3, HostPartition("t", 1): 2}
+        assert coordinator.open == {}
+    with writer(tmp_path, "other") as other:
+        give(other, 0, 1)
+        drain(other)
+        assert (counted(other), counted(other, 1)) == (3, 2)
+        kafka.feed(0, 1)
+        drain(other)
+    assert has_all_once(kafka, 4, 2)
+
+
+def test_nothing_is_visible_before_the_interval_is_over(kafka: Kafka, coordinator: Coordinator, tmp_path: Path) -> None:
+    with writer(tmp_path, "one", commit_interval_ms=MINUTE_MS) as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 1)
+        drain(one)
+        kafka.feed(0, 5)
+        drain(one)
+        # The first commit is due at once.
+        assert (committed_values(kafka, "out"), kafka.committed) == ([b"0-1"], {HostPartition("t", 0): 1})
+        one.commit()
+        assert has_all_once(kafka, 6)
+        kafka.feed(0, 1)
+        drain(one)
+        assert has_all_once(kafka, 6)
+    assert has_all_once(kafka, 7)
+    assert coordinator.open == {}
+
+
+@pytest.mark.parametrize("refused", ["answer", "transaction offsets", "transaction end", "transaction answer"])
+def test_after_a_failure_anywhere_records_are_processed_again_and_visible_once(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, caplog: pytest.LogCaptureFixture, refused: str
+) -> None:
+    with writer(tmp_path, "one") as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 2)
+        drain(one)
+        kafka.feed(0, 2)
+        kafka.refuse.append(refused)
+        for _ in range(50):
+            drain(one)
+            if has_all_once(kafka, 4) and counted(one) == 4:
+                break
+        assert has_all_once(kafka, 4)
+        assert "a transaction failed, its records are processed again" in caplog.text
+    assert (kafka.refuse, coordinator.open) == ([], {})
+
+
+def test_a_former_owner_cannot_commit_and_its_results_are_never_visible(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    assert coordinator.epochs == {}
+    with writer(tmp_path, "former", commit_interval_ms=MINUTE_MS) as former, writer(tmp_path, "next") as successor:
+        give(former, 0)
+        drain(former)
+        kafka.feed(0, 1)
+        drain(former)
+        kafka.feed(0, 3)
+        drain(former)
+        give(successor, 0)
+        drain(successor)
+        assert has_all_once(kafka, 4)
+        # It has not noticed yet.
+        former.commit()
+        assert has_all_once(kafka, 4)
+        kafka.feed(0, 1)
+        for _ in range(50):
+            drain(successor)
+            drain(former)
+            if has_all_once(kafka, 5):
+                break
+        assert has_all_once(kafka, 5)
+        assert counted(successor) == 5
+
+
+def test_a_new_owner_waits_for_the_open_transaction_of_the_former_one_and_processes_others_meanwhile(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    with writer(tmp_path, "former") as former, writer(tmp_path, "next") as successor:
+        give(former, 0)
+        drain(former)
+        kafka.feed(0, 2)
+        # It dies there: no producer of its ID begins again.
+        kafka.refuse += ["transaction end", "init"]
+        former.poll(0)
+        assert list(coordinator.open) == ["former"]
+        give(successor, 0, 1)
+        kafka.feed(1, 3)
+        drain(successor)
+        assert committed_values(kafka, "out") == [b"1-1", b"1-2", b"1-3"]
+        coordinator.end("former", "committed")
+        drain(successor)
+        assert has_all_once(kafka, 2, 3)
+        assert counted(successor) == 2
+
+
+def test_results_of_a_record_that_fails_are_dropped(kafka: Kafka, coordinator: Coordinator, tmp_path: Path) -> None:
+    fails = [True]
+
+    def process(record: Record, state: State, output: Output) -> None:
+        number(record, state, output)
+        if record.offset == 1 and fails:
+            fails.clear()
+            raise ValueError("not now")
+
+    with writer(tmp_path, "one", process) as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        assert [str(each) for each in drain(one, ValueError)] == ["not now"]
+        drain(one)
+        assert has_all_once(kafka, 3)
+    assert coordinator.open == {}
+
+
+def test_functions_at_intervals_write_too_also_before_the_first_record(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    def tick(_: int, state: State, output: Output) -> None:
+        output.send(b"tick %d" % int(state.get(b"n") or 0))
+
+    kafka.feed(0, 2)
+    kafka.committed[HostPartition("t", 0)] = 2
+    with writer(tmp_path, "one", punctuate=[Punctuate(tick, 0.05, time="wall")], auto_offset_reset="latest") as one:
+        give(one, 0)
+        while not committed_values(kafka, "out"):
+            one.poll(0)
+        assert committed_values(kafka, "out")[0] == b"tick 0"
+        # Where it reads is not moved by it.
+        assert kafka.committed == {HostPartition("t", 0): 2}
+    assert coordinator.open == {}
+
+
+@given(
+    st.lists(st.sampled_from(["feed", "poll", "poll both", "swap", "share", "fail", "lose"]), min_size=8, max_size=30)
+)
+@settings(max_examples=examples(1000), deadline=None)
+def test_whatever_happens_each_record_is_visible_once(steps: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        kafka = Kafka().installed(patch)
+        kafka.make("t")
+        kafka.make("out")
+        coordinator = Coordinator(kafka).installed(patch)
+        # A former owner does not find the fence before it commits.
+        patch.setattr(consumer, "_ENDS_S", 3600.0)
+        fed = [0, 0]
+        with writer(Path(folder), "one") as one, writer(Path(folder), "two") as two:
+            give(one, 0, 1)
+            drain(one)
+            owners = [(one, (0, 1)), (two, ())]
+            for turn, step in enumerate(steps):
+                if step == "feed":
+                    kafka.feed(turn % 2, 2)
+                    fed[turn % 2] += 2
+                elif step.startswith("poll"):
+                    # So many are needed from an assignment to the first record.
+                    for each in (one, two) if step == "poll both" else (one,):
+                        for _ in range(3):
+                            each.poll(0)
+                elif step == "fail":
+                    kafka.refuse.append(("answer", "transaction offsets", "transaction end")[turn % 3])
+                elif step == "lose":
+                    kafka.refuse.append("transaction answer")
+                else:
+                    # The other one has not noticed: it is still in the generation before.
+                    owners.reverse()
+                    give(owners[0][0], *((0, 1) if step == "swap" else (0,)))
+                    owners[0] = (owners[0][0], ())
+            kafka.refuse.clear()
+            kafka.generation += 1
+            for each, partition in ((one, 0), (two, 1)):
+                each.consumer.give(partition)
+                each._assignor._standby_codec.generation = each.consumer.generation_id = kafka.generation
+            for _ in range(200):
+                drain(one)
+                drain(two)
+                if has_all_once(kafka, *fed):
+                    break
+            assert has_all_once(kafka, *fed), (fed, committed_values(kafka, "out"))
+            assert (counted(one), counted(two, 1)) == tuple(fed)
+        assert coordinator.open == {}
+
+
+def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transactions(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    with writer(tmp_path, "one") as one:
+        give(one, 0)
+        drain(one)
+        for _ in range(3):
+            kafka.feed(0, 1)
+            drain(one)
+        log = kafka.topics[LOG].logs[0]
+        kinds = [
+            "marker" if each.marker else read_change(each.key, each.value, dict(each.headers)[HEADER]).kind
+            for each in log
+        ]
+    assert kinds == ["fence", *["change", "last", "marker"] * 3]
+    assert coordinator.epochs == {"one": 0}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"output": "out"}, "output needs transactional_id: a name of this member"),
+        ({"transactional_id": "one"}, "transactional_id is for output=.."),
+        ({"output": "out", "transactional_id": ""}, 'transactional_id must be a name, got ""'),
+        ({"output": [], "transactional_id": "one"}, "output must be the name of a topic, or a list of names, got"),
+        ({"output": ["out", "out"], "transactional_id": "one"}, "each topic of output can be given once"),
+        ({"output": "no", "transactional_id": "one"}, "topic no of output does not exist"),
+        (
+            {"output": "out", "transactional_id": "one", "process": lambda _, __: None},
+            r"with output=\.\., process is called with 3 arguments \(record, state, output\)",
+        ),
+        ({"process": number}, r"without output=\.\., process is called with 2 arguments \(record, state\)"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    coordinator: Coordinator, tmp_path: Path, more: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        member(tmp_path, **{"process": number, **more})
+    assert coordinator.kafka.open == set()
+
+
+@pytest.mark.parametrize(
+    ("send", "problem"),
+    [
+        (lambda output: output.send("text"), 'value of a record must be bytes or None, got "text": encode it first'),
+        (lambda output: output.send(b"", "key"), "key of a record must be bytes or None"),
+        (
+            lambda output: output.send(b"", topic="t"),
+            r"topic must be one of those that output names \(out\), got \"t\"",
+        ),
+        (lambda output: output.send(b"", partition=2), "out has partitions 0 to 1, got 2"),
+        (lambda output: output.send(b"", headers=[("name", "text")]), "headers must be pairs of a name and bytes"),
+        (lambda output: output.send(b"", timestamp_ms=1.5), "timestamp_ms must be an integer from 0"),
+        (lambda output: output.send(b"x" * LARGEST), "bytes is too large for out"),
+    ],
+)
+def test_a_record_that_could_not_be_written_is_refused_where_it_is_sent(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, send: Callable[[Any], None], problem: str
+) -> None:
+    with writer(tmp_path, "one", lambda _, __, output: send(output)) as one:
+        give(one, 0)
+        kafka.feed(0, 1)
+        with pytest.raises(ConfigError, match=problem):
+            drain(one)
+    assert committed_values(kafka, "out") == []
+    assert coordinator.open == {}
+
+
+def test_output_is_of_no_use_once_process_has_returned(kafka: Kafka, coordinator: Coordinator, tmp_path: Path) -> None:
+    kept: list[Output] = []
+    with writer(tmp_path, "one", lambda _, __, output: kept.append(output)) as one:
+        give(one, 0)
+        kafka.feed(0, 1)
+        drain(one)
+        with pytest.raises(RackassignError, match="only while process, or a function of punctuate, is called"):
+            kept[0].send(b"late")
+    assert coordinator.open == {}
+
+
+def test_a_start_without_a_response_is_an_error_within_a_limit(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackassign.stateful.transactions.producer._BEGIN_S", 0.5)
+    kafka.refuse += ["init"] * 1000
+    with pytest.raises(KafkaUnavailableError, match=r"transactions of one cannot be begun: .*init is refused"):
+        writer(tmp_path, "one")
+    assert coordinator.open == {}
