@@ -17,8 +17,8 @@ Invariants of this package:
   owner. All readers of changelogs skip what is not committed.
 
 Each of these imports only those behind it: `consumer`, `snapshot`, `tasks` (processing), `files` (SQLite), `changelog`
-(Kafka), and `stores` (what an application sees) or `transactions` (what it writes). `reset` is for a command, which runs
-in place of members.
+(Kafka), and `stores` (what an application sees) or `transactions` (what it writes). `reset` is for a command, which
+runs in place of members.
 """
 
 from __future__ import annotations
