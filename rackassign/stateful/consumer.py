@@ -23,8 +23,9 @@ from rackassign.stateful.snapshot import StateSnapshot
 from rackassign.stateful.statistics import StateCounts, StateStatistics, TaskStatistics, publish
 from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
 from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.active_tasks import ActiveTasks, MemberParts
+from rackassign.stateful.tasks.active_tasks import ActiveTasks
 from rackassign.stateful.tasks.inputs import Inputs
+from rackassign.stateful.tasks.member_parts import MemberParts
 from rackassign.stateful.tasks.membership_check import MembershipCheck
 from rackassign.stateful.tasks.naming import Tasks, changelog_names
 from rackassign.stateful.tasks.offset_commits import OffsetCommits
@@ -91,6 +92,9 @@ class StatefulConsumer:
             `isolation_level="read_committed"`.
         transactional_id: Name of this member in brokers, needed with `output`: no other has it, and it stays the same
             when the member is started again.
+        transaction_timeout_ms: Milliseconds after which brokers abort a transaction, 10,000 by default: for how long
+            others wait for the partitions of a member that died in one. It has to be enough for what one record, or one
+            function of `punctuate`, writes.
         client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
         standbys: How standbys are placed.
         on_restore: Called with the progress of a restore.
@@ -119,6 +123,7 @@ class StatefulConsumer:
         commit_interval_ms: int = 1000,
         output: str | Iterable[str] | None = None,
         transactional_id: str | None = None,
+        transaction_timeout_ms: int | None = None,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
         on_restore: OnRestore | None = None,
@@ -128,7 +133,7 @@ class StatefulConsumer:
     ) -> None:
         names = check(input_topics, topics, process, state_dir, config)
         check_commit_interval(commit_interval_ms)
-        written = check_output(output, transactional_id)
+        written = check_output(output, transactional_id, transaction_timeout_ms)
         settings = client_settings(config)
         self._group: str = config["group_id"]
         self._tasks = Tasks(names, copartitioned)
@@ -172,7 +177,9 @@ class StatefulConsumer:
             check_membership = MembershipCheck(self._consumer, self._once)
             together: dict[str, Any] = {}
             if transactional_id is not None:
-                producer = TransactionalProducer(settings.producer, transactional_id, self._once)
+                producer = TransactionalProducer(
+                    *(settings.producer, transactional_id, transaction_timeout_ms), once=self._once
+                )
                 begun.callback(producer.close)
                 producer.wait_until_ready()
                 together["transactions"] = TransactionCommits(

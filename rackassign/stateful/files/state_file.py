@@ -292,11 +292,13 @@ class StateFile:
         """Bytes of the changes since the last commit, those that were replaced included."""
         return self._bytes
 
-    def take_commit(self) -> Mapping[bytes, bytes | None]:
-        """Return the changes since the last commit, which are about to be written to the changelog.
+    @property
+    def uncommitted_keys(self) -> int:
+        """Number of keys that were changed since the last commit."""
+        return len(self._uncommitted.changes)
 
-        Until `commit_applied` reads include them, and those made meanwhile.
-        """
+    def take_commit(self) -> Mapping[bytes, bytes | None]:
+        """Return the changes since the last commit, to be written; until `commit_applied` reads include them."""
         self._sent, self._uncommitted, self._bytes = self._uncommitted, Overlay(), 0
         return self._sent.changes
 

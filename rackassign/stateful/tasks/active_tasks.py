@@ -7,27 +7,19 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
-from rackassign.clients.kafka_python import StandbyAwareAssignor
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.claims import continued
-from rackassign.stateful.changelog.client import ChangelogClient
-from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.files.state_file import StateFile
-from rackassign.stateful.statistics import Role, StateCounts, TaskStatistics
+from rackassign.stateful.statistics import Role, TaskStatistics
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
-from rackassign.stateful.tasks.inputs import Inputs, in_order
-from rackassign.stateful.tasks.membership_check import MembershipCheck
-from rackassign.stateful.tasks.naming import Tasks
+from rackassign.stateful.tasks.inputs import in_order
+from rackassign.stateful.tasks.member_parts import MemberParts
 from rackassign.stateful.tasks.run import Processed, TaskRun, Work
-from rackassign.stateful.tasks.transaction_commits import TransactionCommits
-from rackassign.stateful.transactions.output import Output
 from rackassign.stateful.validation import OnRestore
-from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -39,35 +31,6 @@ _LOOK_S = 0.002
 
 _COMMIT_BYTES = 4 << 20
 """Changes of a task that are committed before the interval is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberParts:
-    """What a member has, for whatever task.
-
-    Args:
-        tasks: The tasks of the group.
-        shelf: The local files.
-        logs: The changelogs.
-        inputs: The input partitions.
-        check: Its membership.
-        assignor: Its assignor.
-        once: Logs a warning once.
-        counts: Its counters.
-        transactions: Its transactions; None without them.
-        new_output: Returns what a task writes to; None without transactions.
-    """
-
-    tasks: Tasks
-    shelf: StateDirectory
-    logs: ChangelogClient
-    inputs: Inputs
-    check: MembershipCheck
-    assignor: StandbyAwareAssignor
-    once: WarnOnce
-    counts: StateCounts
-    transactions: TransactionCommits | None = None
-    new_output: Callable[[], Output | None] = lambda: None
 
 
 class ActiveTasks:
@@ -265,6 +228,8 @@ class ActiveTasks:
         failures: list[tuple[TopicPartition, Exception]] = []
         by_task = self._inputs.by_task(todo)
         for task in sorted(self._active, key=lambda task: (self._raised.get(task, 0), task)):
+            if self._transactions is not None and self._transaction_bytes() >= _COMMIT_BYTES:
+                self._commit_together()
             # A new task gets its state first, which determines the offset where to begin.
             run = self.run(task)
             if task not in reading or run is None:
@@ -295,7 +260,12 @@ class ActiveTasks:
 
     def _processed(self, run: TaskRun, batches: Mapping[TopicPartition, Sequence[Any]]) -> Processed | StoreError:
         """Process the records of a task, and call the functions that are due."""
-        found = run.process(in_order(list(batches.values())), self.present) if batches else Processed(0, None)
+
+        def goes_on() -> bool:
+            # What is left of the records is read again after the transaction, which has to end within its timeout.
+            return self.present() and (self._transactions is None or run.transaction_bytes < _COMMIT_BYTES)
+
+        found = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
         if isinstance(found, StoreError) or found.failure is not None or self._check.doubted:
             return found
         called = run.call_due()
@@ -306,14 +276,14 @@ class ActiveTasks:
         now = time.monotonic()
         due = now - self._committed_at >= self._commit_s
         if self._transactions is not None:
-            runs = [active.run for active in self._active.values() if active.run is not None and active.run.changed]
-            if runs and (due or sum(run.uncommitted_bytes for run in runs) >= _COMMIT_BYTES):
+            changed = any(active.run is not None and active.run.changed for active in self._active.values())
+            if changed and (due or self._transaction_bytes() >= _COMMIT_BYTES):
                 self._committed_at = now
                 self._commit_together()
             return
         for task, active in list(self._active.items()):
             run = active.run
-            if run is not None and run.changed and (due or run.uncommitted_bytes >= _COMMIT_BYTES):
+            if run is not None and run.changed and (due or active.store.uncommitted_bytes >= _COMMIT_BYTES):
                 self._committed_at = now if due else self._committed_at
                 self._commit(task, active, run)
 
@@ -326,6 +296,9 @@ class ActiveTasks:
             self._counts.commits += 1
 
         return self._guarded(task, write, owned=owned)
+
+    def _transaction_bytes(self) -> int:
+        return sum(active.run.transaction_bytes for active in self._active.values() if active.run is not None)
 
     def _commit_together(self) -> None:
         """Commit what all tasks have processed in one transaction; if that fails, their states are restored again."""

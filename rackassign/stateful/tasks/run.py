@@ -15,7 +15,7 @@ from rackassign.stateful.stores.state import State
 from rackassign.stateful.tasks.process_call import Process, check_arguments, check_returned
 from rackassign.stateful.tasks.progress import Progress, read_progress
 from rackassign.stateful.tasks.punctuation import Punctuate
-from rackassign.stateful.transactions.output import Output, ProducerRecord
+from rackassign.stateful.transactions.output import OVERHEAD, Output, ProducerRecord
 from rackassign.util.log_once import WarnOnce
 
 _EXPIRED_AT_ONCE = 1000
@@ -155,9 +155,10 @@ class TaskRun:
         return [] if self._output is None else self._output.take()
 
     @property
-    def uncommitted_bytes(self) -> int:
-        """Bytes of the changes and the output since the last commit."""
-        return self._store.uncommitted_bytes + (0 if self._output is None else self._output.size)
+    def transaction_bytes(self) -> int:
+        """Bytes of the records since the last commit, those of the output included, at most."""
+        changes = self._store.uncommitted_bytes + OVERHEAD * self._store.uncommitted_keys
+        return changes + (0 if self._output is None else self._output.size)
 
     def _attempt(self, call: Callable[..., None], given: Any) -> Exception | None:  # noqa: ANN401 - a record
         """Call a function of the user; return its error, after which nothing of it remains."""

@@ -10,12 +10,14 @@ from rackassign.util.text import short_repr
 
 Headers = Sequence[tuple[str, bytes]]
 
-_OVERHEAD = 200
+OVERHEAD = 200
 """Bytes of a record batch with one record, beside its key, value and headers; more than there are."""
 
 LARGEST = 1 << 20
 """Bytes of the largest record, as `max_request_size` of kafka-python and `message.max.bytes` of brokers are by default:
 one that is refused later could never be committed."""
+
+LEAST_TIMEOUT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ProducerRecord:
     def size(self) -> int:
         """Bytes that the record takes at most, without compression."""
         headers = sum(len(name.encode()) + len(value) + 10 for name, value in self.headers)
-        return _OVERHEAD + len(self.key or b"") + len(self.value or b"") + headers
+        return OVERHEAD + len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Output:
@@ -105,8 +107,10 @@ class Output:
     def _topic(self, given: str | None) -> str:
         if given is None and len(self._topics) == 1:
             return self._topics[0]
-        if given is None or given not in self._topics:
-            topics = ", ".join(self._topics)
+        topics = ", ".join(self._topics)
+        if given is None:
+            raise ConfigError(f"topic= is needed, as output names several: {topics}")
+        if given not in self._topics:
             raise ConfigError(f"topic must be one of those that output names ({topics}), got {short_repr(given)}")
         return given
 
@@ -144,13 +148,20 @@ class Output:
         return found
 
 
-def check_output(output: object, transactional_id: object) -> tuple[str, ...]:
+def check_output(output: object, transactional_id: object, timeout_ms: object) -> tuple[str, ...]:
     """Refuse invalid options of transactions; return the topics to write to.
+
+    Args:
+        output: A topic, or several.
+        transactional_id: Name of the member.
+        timeout_ms: Milliseconds after which brokers abort a transaction; None for the default.
 
     Raises:
         ConfigError: An option is invalid, or one is given without the other.
     """
     if output is None and transactional_id is None:
+        if timeout_ms is not None:
+            raise ConfigError("transaction_timeout_ms is for output=..: without it there are no transactions")
         return ()
     if output is None:
         raise ConfigError(
@@ -162,6 +173,10 @@ def check_output(output: object, transactional_id: object) -> tuple[str, ...]:
         )
     if not isinstance(transactional_id, str) or not transactional_id:
         raise ConfigError(f"transactional_id must be a name, got {short_repr(transactional_id)}")
+    if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < LEAST_TIMEOUT_MS):
+        raise ConfigError(
+            f"transaction_timeout_ms must be an integer from {LEAST_TIMEOUT_MS}, got {short_repr(timeout_ms)}"
+        )
     topics = (output,) if isinstance(output, str) else tuple(output) if isinstance(output, Iterable) else ()
     if not topics or not all(isinstance(topic, str) and topic for topic in topics):
         raise ConfigError(f"output must be the name of a topic, or a list of names, got {short_repr(output)}")

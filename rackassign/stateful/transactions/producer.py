@@ -11,7 +11,7 @@ when everything else of the transaction is in the logs. So the records of a tran
 precede all that the next owner writes, and it reads up to there before it processes anything.
 
 A producer with the same transactional ID, as that of the member when it is started again, aborts what the former one
-has left open. If none starts, the broker does after `TIMEOUT_MS`; until then readers of committed records wait.
+has left open. If none starts, the broker does after the timeout; until then readers of committed records wait.
 
 kafka-python (3.0.12) waits for the end of a transaction without a limit, and was seen to wait for ever after a broker
 was killed. Nor can it continue after an aborted one: it sends the offsets of that again. So each step runs in a thread
@@ -30,11 +30,18 @@ from typing import Any, TypeVar
 
 from kafka import KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+from kafka.errors import (
+    InvalidProducerEpochError,
+    InvalidTransactionTimeoutError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
+    RecordListTooLargeError,
+)
 
 from rackassign.admin.authorization import AuthorizationError, is_authorization_error
 from rackassign.clients.kafka_python.internals.producers import discard
-from rackassign.errors import KafkaUnavailableError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.transactions.output import ProducerRecord
 from rackassign.util.log_once import WarnOnce
@@ -46,9 +53,7 @@ T = TypeVar("T")
 TIMEOUT_MS = 10_000
 """Kafka Streams' transaction.timeout.ms: how long others wait for the partitions of a member that hangs."""
 
-_LIMIT_S = 12.0
-"""Longer than the timeout of a transaction, after which the broker has aborted it."""
-
+_SPARE_S = 2.0
 _BEGIN_S = 60.0
 _LOOK_S = 0.05
 _RETRY_S = 1.0
@@ -60,15 +65,21 @@ class TransactionalProducer:
     Args:
         settings: Settings of a `KafkaProducer`.
         transactional_id: Name of this member, for brokers.
+        timeout_ms: Milliseconds after which brokers abort a transaction.
         once: Logs a warning once.
     """
 
-    def __init__(self, settings: Mapping[str, Any], transactional_id: str, once: WarnOnce) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], transactional_id: str, timeout_ms: int | None, once: WarnOnce
+    ) -> None:
+        self._timeout_ms = TIMEOUT_MS if timeout_ms is None else timeout_ms
+        # After that the broker has aborted it, or is about to.
+        self._limit_s = self._timeout_ms / 1000 + _SPARE_S
         self._settings = {
             **settings,
             "transactional_id": transactional_id,
-            "transaction_timeout_ms": TIMEOUT_MS,
-            "max_block_ms": int(_LIMIT_S * 1000),
+            "transaction_timeout_ms": self._timeout_ms,
+            "max_block_ms": int(self._limit_s * 1000),
             "linger_ms": 2,
         }
         self._id = transactional_id
@@ -83,12 +94,18 @@ class TransactionalProducer:
 
         Raises:
             AuthorizationError: The transactional ID must not be used by this user.
+            ConfigError: Brokers do not allow the timeout.
             KafkaUnavailableError: Kafka does not respond.
         """
         until = time.monotonic() + _BEGIN_S
         while not self.is_ready():
             if isinstance(self._refused, AuthorizationError):
                 raise self._refused
+            if isinstance(self._refused, InvalidTransactionTimeoutError):
+                raise ConfigError(
+                    f"transaction_timeout_ms of {self._timeout_ms} is more than brokers allow"
+                    " (transaction.max.timeout.ms)"
+                )
             if time.monotonic() >= until:
                 raise KafkaUnavailableError(
                     f"transactions of {self._id} cannot be begun: {self._refused or 'Kafka does not respond'}"
@@ -159,19 +176,25 @@ class TransactionalProducer:
 
         Raises:
             AuthorizationError: A topic must not be written to, or the group not be used.
+            MessageSizeTooLargeError: A record is larger than its topic allows.
             KafkaUnavailableError: It is unknown whether it was committed; the next owner will find out.
         """
         producer = self._producer
         given = {KafkaPythonPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in offsets.items()}
         try:
-            return _limited(_in_thread(lambda: _committed(producer, records, given, membership)))
+            work = _in_thread(lambda: _committed(producer, records, given, membership, self._limit_s))
+            return work.result(self._limit_s)
+        except (MessageSizeTooLargeError, RecordListTooLargeError):
+            # It would be too large the next time as well.
+            self._drop()
+            raise
         except (ProducerFencedError, InvalidProducerEpochError):
             self._drop()
             self._once.warn(
                 "fenced",
                 "the transaction of %s was aborted by the broker: this process stood still for more than %d s, or"
                 " another member has the same transactional_id; its records are processed again",
-                *(self._id, TIMEOUT_MS // 1000),
+                *(self._id, self._timeout_ms // 1000),
             )
             raise KafkaUnavailableError(f"the broker has aborted the transaction of {self._id}") from None
         except KafkaError as error:
@@ -183,7 +206,8 @@ class TransactionalProducer:
         except FutureTimeoutError:
             self._drop()
             raise KafkaUnavailableError(
-                f"the transaction of {self._id} cannot be committed: no response for {_LIMIT_S:.0f} s"
+                f"the transaction of {self._id}, with {len(records)} records, is not committed within"
+                f" {self._limit_s:.0f} s; if that repeats, raise transaction_timeout_ms"
             ) from None
         except BaseException:
             # Interrupted anywhere: the next producer aborts what is open.
@@ -211,6 +235,7 @@ def _committed(
     records: Sequence[ProducerRecord],
     offsets: Mapping[Any, Any],
     membership: Any,  # noqa: ANN401
+    limit_s: float,
 ) -> list[int]:
     producer.begin_transaction()
     answers = [
@@ -224,7 +249,7 @@ def _committed(
         )
         for record in records
     ]
-    producer.flush(_LIMIT_S)
+    producer.flush(limit_s)
     # kafka-python would commit a transaction of which a record was not written in time.
     written = [answer.get(0).offset for answer in answers]
     producer.send_offsets_to_transaction(offsets, membership)
@@ -246,7 +271,3 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
     Thread(target=run, name="rackassign-transaction", daemon=True).start()
     return found
-
-
-def _limited(future: Future[T]) -> T:
-    return future.result(_LIMIT_S)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from kafka import TopicPartition as HostPartition
-from kafka.errors import CommitFailedError, KafkaError, ProducerFencedError
+from kafka.errors import (
+    CommitFailedError,
+    InvalidTransactionTimeoutError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
+)
 
 from rackassign.stateful.transactions import producer
 from tests.helpers.fakes.kafka import Client, Headers, Kafka, Sent
@@ -31,7 +36,11 @@ class Coordinator:
     kafka: Kafka
     epochs: dict[str, int] = field(default_factory=dict)
     open: dict[str, Transaction] = field(default_factory=dict)
-    numbers: Any = field(default_factory=itertools.count)
+    longest_ms: int = 900_000
+    largest: int = 1 << 30
+    """Bytes of a value that brokers take."""
+    committed: int = 0
+    """Number of committed transactions."""
 
     def installed(self, patch: pytest.MonkeyPatch) -> Coordinator:
         patch.setattr(producer, "KafkaProducer", lambda **config: TransactionalProducer(self, config))
@@ -50,6 +59,7 @@ class Coordinator:
             assert log[-1].offset == offset
             log[-1].marker = True
         if state == "committed":
+            self.committed += 1
             self.kafka.committed.update(transaction.offsets)
 
 
@@ -60,10 +70,13 @@ class TransactionalProducer(Client):
         super().__init__(coordinator.kafka, config)
         self._coordinator = coordinator
         self._id: str = config["transactional_id"]
+        self._timeout_ms: int = config["transaction_timeout_ms"]
         self._epoch = -1
 
     def init_transactions(self) -> None:
         self.answers("init")
+        if self._timeout_ms > self._coordinator.longest_ms:
+            raise InvalidTransactionTimeoutError
         self._coordinator.end(self._id, "aborted")
         self._epoch = self._coordinator.epochs.get(self._id, -1) + 1
         self._coordinator.epochs[self._id] = self._epoch
@@ -88,6 +101,8 @@ class TransactionalProducer(Client):
         timestamp_ms: int | None,
     ) -> Sent:
         self._check()
+        if len(value or b"") > self._coordinator.largest:
+            raise MessageSizeTooLargeError
         host = HostPartition(name, 0 if partition is None else partition)
         # As many timestamps as the test wants are its own.
         offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)

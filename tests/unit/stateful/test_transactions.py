@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition as HostPartition
+from kafka.errors import MessageSizeTooLargeError
 
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
 from rackassign.stateful.changelog.records import HEADER, read_change
+from rackassign.stateful.tasks import active_tasks
 from rackassign.stateful.transactions.output import LARGEST
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
@@ -35,7 +37,7 @@ def number(record: Record, state: State, output: Output) -> None:
     """Write the number of a record, which is that of the state."""
     count = int(state.get(b"n") or 0) + 1
     state.put(b"n", b"%d" % count)
-    output.send(b"%d-%d" % (record.partition, count), record.key)
+    output.send(b"%d-%d" % (record.partition, count), record.key, topic="out")
 
 
 def writer(folder: Path, name: str, process: Any = number, **more: Any) -> StatefulConsumer:
@@ -192,6 +194,65 @@ def test_functions_at_intervals_write_too_also_before_the_first_record(
     assert coordinator.open == {}
 
 
+def test_what_many_records_write_is_committed_in_parts_and_no_task_waits_for_ever(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_tasks, "_COMMIT_BYTES", 5000)
+
+    def process(record: Record, state: State, output: Output) -> None:
+        number(record, state, output)
+        output.send(b"x" * 1000, topic="other")
+
+    kafka.make("other")
+    with member(
+        tmp_path / "one", process=process, output=["out", "other"], transactional_id="one", commit_interval_ms=MINUTE_MS
+    ) as one:
+        give(one, 0, 1)
+        drain(one)
+        kafka.feed(0, 100)
+        kafka.feed(1, 100)
+        before, seen = coordinator.committed, 0
+        for _ in range(1000):
+            one.poll(0)
+            other = sum(value.startswith(b"1-") for value in committed_values(kafka, "out") if value)
+            seen = seen or other
+            if has_all_once(kafka, 100, 100):
+                break
+        assert has_all_once(kafka, 100, 100)
+        # The second task has its first results long before the first one has all of its.
+        assert seen < 20
+        assert 25 <= coordinator.committed - before <= 100
+
+
+def test_a_record_that_brokers_do_not_take_is_an_error_of_each_poll(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    coordinator.largest = 100
+    with writer(tmp_path, "one", lambda _, __, output: output.send(b"x" * 101)) as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 1)
+        raised = 0
+        for _ in range(30):
+            try:
+                one.poll(0)
+            except MessageSizeTooLargeError:
+                raised += 1
+        assert raised > 1
+        coordinator.largest = 101
+        drain(one)
+        assert committed_values(kafka, "out") == [b"x" * 101]
+    assert coordinator.open == {}
+
+
+def test_a_timeout_that_brokers_do_not_allow_is_refused_at_once(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    assert kafka is coordinator.kafka
+    with pytest.raises(ConfigError, match=r"transaction_timeout_ms of 900001 is more than brokers allow"):
+        writer(tmp_path, "one", transaction_timeout_ms=900_001)
+
+
 @given(
     st.lists(st.sampled_from(["feed", "poll", "poll both", "swap", "share", "fail", "lose"]), min_size=8, max_size=30)
 )
@@ -268,6 +329,11 @@ def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transa
         ({"output": "out", "transactional_id": ""}, 'transactional_id must be a name, got ""'),
         ({"output": [], "transactional_id": "one"}, "output must be the name of a topic, or a list of names, got"),
         ({"output": ["out", "out"], "transactional_id": "one"}, "each topic of output can be given once"),
+        ({"transaction_timeout_ms": 5000}, "transaction_timeout_ms is for output=.."),
+        (
+            {"output": "out", "transactional_id": "one", "transaction_timeout_ms": 999},
+            "transaction_timeout_ms must be an integer from 1000, got 999",
+        ),
         ({"output": "no", "transactional_id": "one"}, "topic no of output does not exist"),
         (
             {"output": "out", "transactional_id": "one", "process": lambda _, __: None},
