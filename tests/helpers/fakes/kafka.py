@@ -215,7 +215,9 @@ class Consumer(Client):
                 # What brokers call out of range.
                 self.at[host] = self._begin(host) if self._from_the_start else end
             log = self.kafka.topics[host.topic].logs[host.partition]
-            read = [record for record in log if self.at[host] <= record.offset < self._end(host)][: self._at_once]
+            # Each look at it reads the whole log.
+            stable = self._end(host)
+            read = [record for record in log if self.at[host] <= record.offset < stable][: self._at_once]
             records = [record for record in read if self.kafka.is_visible(record, committed=self._committed_only)]
             if read:
                 self.at[host] = read[-1].offset + 1
