@@ -10,9 +10,9 @@ crash   a broker is killed and starts
 ======= =====================================================================================================
 
 Whatever happens: a reader of committed records finds the result of each record of the input once. The stateful example
-numbers the records of each partition, so that its state is compared as well. Transactions stay
-open for up to a second, so that most faults find one that is open; members are killed as soon as each has one open, or
-after some seconds. Without transactions, a kill repeats results.
+numbers the records of each partition, so that its state is compared as well. Transactions stay open for up to a second,
+so that most faults find one that is open; members are killed as soon as each has one open, or after some seconds.
+Without transactions, a kill repeats results.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def wait_for_closed_transactions(bootstrap: str, topic: str) -> None:
         wait_until(closed, f"no open transaction in {topic}", timeout_s=TIMEOUT_S)
 
 
-def values_of(bootstrap: str, topic: str, isolation: str) -> Counter[bytes]:
-    """Return how often each value is in a topic."""
-    return Counter(message.value() or b"" for message in messages_of(bootstrap, topic, isolation))
+def values_of(messages: Sequence[Message]) -> Counter[bytes]:
+    """Return how often each value is among these records."""
+    return Counter(value for message in messages if (value := message.value()) is not None)
 
 
 def messages_of(bootstrap: str, topic: str, isolation: str) -> list[Message]:
@@ -177,13 +177,13 @@ def messages_of(bootstrap: str, topic: str, isolation: str) -> list[Message]:
     return found
 
 
-def count_misnumbered(bootstrap: str, source: str, target: str) -> int:
+def count_misnumbered(given: Sequence[Message], visible: Sequence[Message]) -> int:
     """Return how many numbers differ from those that counting each partition of the input gives."""
     expected: Counter[object] = Counter()
-    for size in Counter(each.partition() for each in messages_of(bootstrap, source, "read_committed")).values():
+    for size in Counter(each.partition() for each in given).values():
         expected.update(b"%d" % number for number in range(1, size + 1))
     found: Counter[object] = Counter()
-    for each in messages_of(bootstrap, target, "read_committed"):
+    for each in visible:
         # It is a list of pairs, whatever the annotations say.
         headers: Any = each.headers()
         found[dict(headers)["number"]] += 1
@@ -260,14 +260,12 @@ def play(
         members.end()
     # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
     wait_for_closed_transactions(cluster.bootstrap, target)
-    outcome = compare(
-        values_of(cluster.bootstrap, source, "read_committed"),
-        values_of(cluster.bootstrap, target, "read_committed"),
-        values_of(cluster.bootstrap, target, "read_uncommitted"),
+    given, visible, all_results = (
+        messages_of(cluster.bootstrap, topic, isolation)
+        for topic, isolation in ((source, "read_committed"), (target, "read_committed"), (target, "read_uncommitted"))
     )
-    if client == "stateful":
-        return replace(outcome, misnumbered=count_misnumbered(cluster.bootstrap, source, target))
-    return outcome
+    outcome = compare(values_of(given), values_of(visible), values_of(all_results))
+    return replace(outcome, misnumbered=count_misnumbered(given, visible)) if client == "stateful" else outcome
 
 
 def strike(

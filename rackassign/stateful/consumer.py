@@ -175,23 +175,22 @@ class StatefulConsumer:
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
             check_membership = MembershipCheck(self._consumer, self._once)
-            together: dict[str, Any] = {}
+            parts = MemberParts(
+                *(self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor),
+                once=self._once,
+                counts=counts,
+            )
             if transactional_id is not None:
                 producer = TransactionalProducer(
                     *(settings.producer, transactional_id, transaction_timeout_ms), once=self._once
                 )
                 begun.callback(producer.close)
                 producer.wait_until_ready()
-                together["transactions"] = TransactionCommits(
+                transactions = TransactionCommits(
                     *(producer, self._consumer, self._tasks, self._inputs, self._logs), once=self._once
                 )
-                together["new_output"] = partial(Output, written, producer.partitions)
-            parts = MemberParts(
-                *(self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor),
-                once=self._once,
-                counts=counts,
-                **together,
-            )
+                new_output = partial(Output, written, producer.partitions)
+                parts = replace(parts, transactions=transactions, new_output=new_output)
             self._active = ActiveTasks(parts, self._work, commit_s=commit_interval_ms / 1000, on_restore=on_restore)
             publish(self._consumer, self.statistics, counts, self._once)
             begun.callback(self._finish)

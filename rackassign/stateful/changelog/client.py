@@ -130,7 +130,7 @@ class ChangelogClient:
         """Partitions of the changelog of each kind of task."""
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
-        self._read_to: dict[Any, int] = {}
+        self._positions: dict[Any, int] = {}
         with ExitStack() as begun:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
@@ -267,7 +267,7 @@ class ChangelogClient:
         for log_tp, at in wanted.items():
             if current.get(log_tp) != at:
                 self._reader.seek(log_tp, at)
-        self._read_to = wanted
+        self._positions = wanted
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
         """Return the new records of the assigned partitions.
@@ -279,14 +279,14 @@ class ChangelogClient:
             return {}
         found: dict[TopicPartition, ChangelogBatch] = {}
         polled = self._reader.poll(timeout_ms=timeout_ms)
-        for log_tp, start in self._read_to.items():
+        for log_tp, start in self._positions.items():
             records, end = polled.get(log_tp, ()), self._reader.position(log_tp)
             # The end is also behind what is not returned: records that compaction has removed, the end of a
             # transaction, and all of one that was aborted.
             if records or end > start:
                 tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
                 found[tp] = ChangelogBatch(_changes(records), records[0].offset if records else start, end)
-                self._read_to[log_tp] = end
+                self._positions[log_tp] = end
         return found
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:

@@ -55,14 +55,15 @@ class Output:
         partitions: Returns the number of partitions of a topic.
     """
 
-    __slots__ = ("_open", "_partitions", "_records", "_settled", "_size", "_topics")
+    __slots__ = ("_kept", "_open", "_partitions", "_records", "_size", "_topics")
 
     def __init__(self, topics: Sequence[str], partitions: Callable[[str], int]) -> None:
         self._topics = topics
         self._partitions = partitions
         self._records: list[ProducerRecord] = []
-        self._settled = 0
         self._size = 0
+        # Number and bytes of the records of functions that have returned.
+        self._kept = (0, 0)
         self._open = False
 
     def send(
@@ -98,11 +99,11 @@ class Output:
         self._check_partition(record)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             raise ConfigError(f"timestamp_ms must be an integer from 0, got {short_repr(timestamp_ms)}")
-        if record.size > LARGEST:
-            raise ConfigError(
-                f"a record of {record.size} bytes is too large for {record.topic}: {LARGEST} are the limit"
-            )
+        size = record.size
+        if size > LARGEST:
+            raise ConfigError(f"a record of {size} bytes is too large for {record.topic}: {LARGEST} are the limit")
         self._records.append(record)
+        self._size += size
 
     def _topic(self, given: str | None) -> str:
         if given is None and len(self._topics) == 1:
@@ -128,12 +129,12 @@ class Output:
 
     def keep(self) -> None:
         """Keep the records of the function that has returned."""
-        self._size += sum(record.size for record in self._records[self._settled :])
-        self._settled, self._open = len(self._records), False
+        self._kept, self._open = (len(self._records), self._size), False
 
     def drop(self) -> None:
         """Drop the records of the function that has failed."""
-        del self._records[self._settled :]
+        count, self._size = self._kept
+        del self._records[count:]
         self._open = False
 
     @property
@@ -144,7 +145,7 @@ class Output:
     def take(self) -> list[ProducerRecord]:
         """Return the records since the last call."""
         found, self._records = self._records, []
-        self._settled = self._size = 0
+        self._size, self._kept = 0, (0, 0)
         return found
 
 

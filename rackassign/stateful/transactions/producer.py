@@ -179,17 +179,12 @@ class TransactionalProducer:
             MessageSizeTooLargeError: A record is larger than its topic allows.
             KafkaUnavailableError: It is unknown whether it was committed; the next owner will find out.
         """
-        producer = self._producer
-        given = {KafkaPythonPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in offsets.items()}
         try:
-            work = _in_thread(lambda: _committed(producer, records, given, membership, self._limit_s))
-            return work.result(self._limit_s)
+            return self._commit(records, offsets, membership)
         except (MessageSizeTooLargeError, RecordListTooLargeError):
             # It would be too large the next time as well.
-            self._drop()
             raise
         except (ProducerFencedError, InvalidProducerEpochError):
-            self._drop()
             self._once.warn(
                 "fenced",
                 "the transaction of %s was aborted by the broker: this process stood still for more than %d s, or"
@@ -198,19 +193,29 @@ class TransactionalProducer:
             )
             raise KafkaUnavailableError(f"the broker has aborted the transaction of {self._id}") from None
         except KafkaError as error:
-            self._drop()
             if is_authorization_error(error):
                 topics = ", ".join(sorted({record.topic for record in records}))
                 raise AuthorizationError("WRITE", f"one of {topics}, or READ of the group") from None
             raise KafkaUnavailableError(f"the transaction of {self._id} cannot be committed: {error!r}") from None
         except FutureTimeoutError:
-            self._drop()
             raise KafkaUnavailableError(
                 f"the transaction of {self._id}, with {len(records)} records, is not committed within"
                 f" {self._limit_s:.0f} s; if that repeats, raise transaction_timeout_ms"
             ) from None
+
+    def _commit(
+        self,
+        records: Sequence[ProducerRecord],
+        offsets: Mapping[TopicPartition, int],
+        membership: Any,  # noqa: ANN401
+    ) -> list[int]:
+        producer = self._producer
+        given = {KafkaPythonPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in offsets.items()}
+        try:
+            work = _in_thread(lambda: _committed(producer, records, given, membership, self._limit_s))
+            return work.result(self._limit_s)
         except BaseException:
-            # Interrupted anywhere: the next producer aborts what is open.
+            # After any failure, and if interrupted anywhere: the next producer aborts what is open.
             self._drop()
             raise
 
