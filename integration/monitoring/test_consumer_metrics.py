@@ -86,20 +86,23 @@ def summed(found: dict[Series, float], name: str, group: str, locality: str | No
 
 @pytest.fixture
 def formatted_logs() -> Iterator[None]:
-    """Format the messages of kafka-python's view of the cluster at once.
+    """Format each log message at once, whichever logger it comes from.
 
-    pytest keeps the records of a test. With a refresh that was cancelled while its consumer closed, a record has the
-    exception, that has the frames, and these have the consumer.
+    pytest keeps the records of a test. A request that was cancelled while its consumer closed is logged with its
+    exception by three loggers of kafka-python; the exception has the frames, and these have the consumer.
     """
+    usual = logging.getLogRecordFactory()
 
-    def formatted(record: logging.LogRecord) -> bool:
+    def formatted(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = usual(*args, **kwargs)
         record.msg, record.args = record.getMessage(), ()
-        return True
+        if record.exc_info:
+            record.exc_text, record.exc_info = logging.Formatter().formatException(record.exc_info), None
+        return record
 
-    log = logging.getLogger("kafka.cluster")
-    log.addFilter(formatted)
+    logging.setLogRecordFactory(formatted)
     yield
-    log.removeFilter(formatted)
+    logging.setLogRecordFactory(usual)
 
 
 @pytest.mark.usefixtures("formatted_logs")
