@@ -23,8 +23,9 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import KafkaTimeoutError
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
@@ -46,6 +48,7 @@ MEMBERS = ("ax", "bx", "cx")
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
 PARTITIONS = len(SPREAD)
 TIMEOUT_S = 600.0
+STALL_S = 120.0
 HOLD_S = 15.0
 _PER_S = 200
 
@@ -74,6 +77,10 @@ class Outcome:
         return bool(self.lost or self.repeated or self.misnumbered)
 
 
+class StalledWarning(UserWarning):
+    """A group has stood still for minutes. It fails nothing, but should be explained."""
+
+
 class Progress:
     """The committed offsets of a group.
 
@@ -81,9 +88,11 @@ class Progress:
         bootstrap: Addresses of brokers.
         topic: What it reads.
         group: The group.
+        context: Returns what to know of the members if nothing is committed for `STALL_S`.
     """
 
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, group: str, context: Callable[[], str]) -> None:
+        self._context = context
         self._tps = [KafkaPythonPartition(topic, partition) for partition in range(PARTITIONS)]
         # It does not join: it only asks the coordinator.
         self._reader = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
@@ -95,17 +104,29 @@ class Progress:
     def wait_for_all(self, what: str) -> None:
         """Wait until each partition was committed once more."""
         before = self.committed()
-        wait_until(
+        self._wait(
             lambda: all(now > then for now, then in zip(self.committed(), before, strict=True)),
             f"each partition processed {what}; committed were {before}",
-            timeout_s=TIMEOUT_S,
         )
 
     def wait_for_the_end(self) -> None:
         """Wait until everything is committed."""
         ends = self._reader.end_offsets(self._tps)
         expected = [ends[tp] for tp in self._tps]
-        wait_until(lambda: self.committed() == expected, f"all processed, up to {expected}", timeout_s=TIMEOUT_S)
+        self._wait(lambda: self.committed() == expected, f"all processed, up to {expected}")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition, and warn if that takes minutes: a test that passes shows no output."""
+        try:
+            wait_until(condition, what, timeout_s=scaled_s(STALL_S))
+        except TimeoutError as error:
+            try:
+                ends = str(list(self._reader.end_offsets(self._tps).values()))
+            except KafkaTimeoutError as unknown:
+                ends = repr(unknown)
+            text = f"stood still: {error}; committed are {self.committed()} of {ends}\n{self._context()}"
+            warnings.warn(StalledWarning(text), stacklevel=3)
+            wait_until(condition, what, timeout_s=TIMEOUT_S)
 
     def close(self) -> None:
         self._reader.close()
@@ -242,11 +263,12 @@ def play(
         "--group",
         name,
     ]
-    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker. The programs
-    # for the other clients begin again by themselves then.
-    fatal = "_FENCED" if client == "confluent" else None
+    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or finds that
+    # the broker has ended the transaction. Each such error is fatal to a producer of librdkafka, and so is it to the
+    # program. Those for the other clients begin again by themselves.
+    fatal = "KafkaError{FATAL," if client == "confluent" else None
     members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal=fatal)
-    with closing(members), closing(Progress(cluster.bootstrap, source, name)) as progress:
+    with closing(members), closing(Progress(cluster.bootstrap, source, name, members.stacks)) as progress:
         with written(cluster.bootstrap, source):
             members.start(*MEMBERS)
             progress.wait_for_all("at first")

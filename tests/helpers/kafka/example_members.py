@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -91,12 +92,23 @@ class Members:
         """Return the end of what a member has written since its last start."""
         return (self._folder / f"{name}.out").read_bytes()[self._before[name] :].decode("utf-8", "replace")[-3000:]
 
+    def stacks(self, *, wait_s: float = 2.0) -> str:
+        """Return the end of each member's output, with the stacks of all its threads.
+
+        The module has to register `faulthandler` for SIGUSR1; another one would be ended by it.
+        """
+        heeding = [process for process in self.running.values() if _heeds(signal.SIGUSR1, process.pid)]
+        for process in heeding:
+            process.send_signal(signal.SIGUSR1)
+        time.sleep(wait_s)
+        return "\n".join(f"---- {name}\n{self.output(name)}" for name in self.running)
+
     def end(self) -> None:
         """End all as a service is ended, and check that they do."""
         for name, process in self.running.items():
             # One that was started just now would be killed by it.
             wait_until(
-                lambda process=process: process.poll() is not None or _heeds_sigterm(process.pid),  # type: ignore[misc]
+                lambda process=process: process.poll() is not None or _heeds(signal.SIGTERM, process.pid),  # type: ignore[misc]
                 f"{name} can be ended",
                 timeout_s=_TIMEOUT_S,
             )
@@ -112,11 +124,14 @@ class Members:
             process.wait()
 
 
-def _heeds_sigterm(pid: int) -> bool:
-    """Return whether a process has a handler for SIGTERM."""
-    status = Path(f"/proc/{pid}/status").read_text("ascii")
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+def _heeds(number: signal.Signals, pid: int) -> bool:
+    """Return whether a process has a handler for a signal; one that has ended has none."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii")
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def records(bootstrap: str, topic: str, partition: int) -> list[Any]:

@@ -12,8 +12,10 @@ process number beside it as long: a test that kills it then is certain to leave 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -137,6 +139,8 @@ _REPLACED: Mapping[tuple[str, str], Mapping[str, type]] = {
 }
 
 if __name__ == "__main__":
+    # For `Members.stacks`.
+    faulthandler.register(signal.SIGUSR1)
     client, transactions, folder = sys.argv[1:4]
     arguments = sys.argv[4:]
     example = import_module(f"examples.exactly_once.{_EXAMPLES[client]}")
