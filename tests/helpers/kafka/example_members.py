@@ -34,8 +34,8 @@ class Members:
         arguments: Its arguments, without those of a member.
         folder: Where the members have their directories and their output.
         own: Option with which each member gets something of its own.
-        fatal: Text in the output of a member that may end by itself, as one whose transaction has timed out does. A
-            supervisor would start it again.
+        fatal: Texts, one of which is in the output of a member that may end by itself, as one whose transaction has
+            timed out does. A supervisor would start it again.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Members:
         arguments: Sequence[str],
         folder: Path,
         own: Literal["--state-dir", "--member"] = "--state-dir",
-        fatal: str | None = None,
+        fatal: Sequence[str] = (),
     ) -> None:
         self._command = [
             sys.executable,
@@ -86,20 +86,17 @@ class Members:
 
     def _ended_by_itself(self, name: str) -> bool:
         """Return whether a member that has ended was allowed to."""
-        return self._fatal is not None and self._fatal in self.output(name)
+        return any(text in self.output(name) for text in self._fatal)
 
     def output(self, name: str) -> str:
         """Return the end of what a member has written since its last start."""
         return (self._folder / f"{name}.out").read_bytes()[self._before[name] :].decode("utf-8", "replace")[-3000:]
 
     def stacks(self, *, wait_s: float = 2.0) -> str:
-        """Return the end of each member's output, with the stacks of all its threads.
-
-        The module has to register `faulthandler` for SIGUSR1; another one would be ended by it.
-        """
-        heeding = [process for process in self.running.values() if _heeds(signal.SIGUSR1, process.pid)]
-        for process in heeding:
-            process.send_signal(signal.SIGUSR1)
+        """Return the end of each member's output, with the stacks of all its threads if it writes them on SIGUSR1."""
+        for process in self.running.values():
+            if process.poll() is None and _heeds(signal.SIGUSR1, process.pid):
+                process.send_signal(signal.SIGUSR1)
         time.sleep(wait_s)
         return "\n".join(f"---- {name}\n{self.output(name)}" for name in self.running)
 
@@ -125,12 +122,9 @@ class Members:
 
 
 def _heeds(number: signal.Signals, pid: int) -> bool:
-    """Return whether a process has a handler for a signal; one that has ended has none."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text("ascii")
-    except OSError:
-        return False
-    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    """Return whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
