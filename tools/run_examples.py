@@ -51,10 +51,12 @@ class Example:
     Args:
         module: What is run.
         framework: Distribution of the framework.
+        arguments: Of its command line.
     """
 
     module: str
     framework: str
+    arguments: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -92,6 +94,7 @@ class Example:
 EXAMPLES = (
     Example("examples.fastapi.app", "fastapi"),
     Example("examples.faststream.app", "faststream"),
+    Example("examples.faust.app", "faust-streaming", ("worker", "--loglevel", "info")),
     Example("examples.worker_pool.pool", "confluent-kafka"),
 )
 
@@ -123,12 +126,15 @@ class Member:
     """
 
     def __init__(self, example: Example, rack: str, variables: Mapping[str, str], folder: Path, *, ours: bool) -> None:
-        words = ["-m", example.module] if ours else ["-m", "tests.helpers.kafka.without_rackassign", example.module]
+        words = [example.module, *example.arguments]
+        words = ["-m", *words] if ours else ["-m", "tests.helpers.kafka.without_rackassign", *words]
         self.rack = rack
         self.output = folder / f"{rack}-{time.monotonic_ns()}.out"
         self._ports = reserve_ports(1)
         (port,) = self._ports.numbers
         environment = {**os.environ, **variables, "RACKASSIGN_RACK": rack, "PORT": str(port)}
+        # What Faust keeps of its tables is in a folder for each worker.
+        environment["APP_DATADIR"] = str(folder / rack)
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
                 [example.python, *words], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT

@@ -105,5 +105,16 @@ def assign_standbys(
     return plan
 
 
+def assign_eager_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign both for the eager protocol: `rackassign.strategies.standby.assign.assign_eager_standbys`."""
+    plan: StandbyPlan = _imported(_STANDBY).assign_eager_standbys(group, copies, options, active)
+    return plan
+
+
 def _imported(module: str) -> Any:  # noqa: ANN401 - a module
     return import_module(module)

@@ -51,6 +51,38 @@ def assign_standbys(
     return replace(found, plan=merged.expand(found.plan))
 
 
+def assign_eager_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign active members and standbys of members that revoke everything and restore before they read.
+
+    No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
+    member with a copy still counts as the owner of a partition that nobody claims.
+
+    Args:
+        group: As for `assign_standbys`.
+        copies: As for `assign_standbys`.
+        options: How copies are placed.
+        active: How partitions are assigned.
+    """
+    merged, options, active = MergedGroup.of(group), options or StandbyOptions(), active or Options()
+    until = time.monotonic() + (math.inf if active.time_limit_s is None else active.time_limit_s)
+    units = merged.group
+    stand_ins = _failover_candidates(units, copies, options)
+    stood_in = _with_failover_claims(units, stand_ins)
+    wanted = plan_units(replace(merged, group=stood_in), active, "sticky")
+    owners = _owners(stood_in)
+    moved = sum(owners.get(p, who) != who and p not in stand_ins for p, who in _each(wanted.target))
+    placed = _place_copies(units, wanted.target, copies, options, until)
+    plan = merged.expand(replace(wanted, moved=moved))
+    nothing: dict[str, Partitions] = {member.id: {} for member in group.members}
+    holders = _by_member(units, placed.holders)
+    return StandbyPlan(plan, holders, nothing, placed.missing, placed.collisions, placed.proven)
+
+
 def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, active: Options) -> StandbyPlan:
     group = merged.group
     limit = math.inf if active.time_limit_s is None else active.time_limit_s

@@ -46,6 +46,17 @@ def with_plain_confluent() -> None:
     vars(confluent)["RackAwareConsumer"] = Consumer
 
 
+def with_plain_faust() -> None:
+    """Put Faust's class in place of ours; it has no setting for a rack."""
+    import faust as plain  # noqa: PLC0415 - only what the example has is loaded
+
+    from rackassign.integrations import faust  # noqa: PLC0415 - the same
+
+    vars(faust)["RackAwareApp"] = plain.App
+
+
 if __name__ == "__main__":
-    (with_plain_confluent if sys.argv[1].startswith("examples.worker_pool") else with_plain_aiokafka)()
-    runpy.run_module(sys.argv[1], run_name="__main__")
+    del sys.argv[0]
+    example = sys.argv[0].split(".")[1]
+    {"worker_pool": with_plain_confluent, "faust": with_plain_faust}.get(example, with_plain_aiokafka)()
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -30,6 +30,7 @@ from rackassign.clients.aiokafka.internals.metadata import (
     on_refresh,
     read_brokers,
     set_assignors,
+    set_client_rack,
     topology,
 )
 from rackassign.clients.aiokafka.internals.unknown_followers import find_unknown_followers
@@ -57,5 +58,6 @@ __all__ = [
     "read_brokers",
     "read_joins",
     "set_assignors",
+    "set_client_rack",
     "topology",
 ]

@@ -85,6 +85,19 @@ def client_rack(consumer: Consumer) -> str | None:
     return getattr(consumer, "_client_rack", None) or None
 
 
+def set_client_rack(consumer: Consumer, rack: str | None) -> None:
+    """Set the rack that a consumer sends with its fetches, before it is started; sets `_client_rack`, as 0.14 has it.
+
+    For a framework that creates the consumer and passes no `client_rack`.
+
+    Raises:
+        AttributeError: The installed aiokafka differs.
+    """
+    if not hasattr(consumer, "_client_rack"):
+        raise AttributeError(f"{with_version('aiokafka')} has no _client_rack")
+    consumer._client_rack = rack
+
+
 def assignors(consumer: Consumer) -> tuple[Any, ...]:
     """Return its assignors; reads `_partition_assignment_strategy`, or `_coordinator._assignors` once started."""
     coordinator = getattr(consumer, "_coordinator", None)

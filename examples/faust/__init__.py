@@ -1,0 +1,1 @@
+"""A Faust application."""
