@@ -95,6 +95,7 @@ EXAMPLES = (
     Example("examples.fastapi.app", "fastapi"),
     Example("examples.faststream.app", "faststream"),
     Example("examples.faust.app", "faust-streaming", ("worker", "--loglevel", "info")),
+    Example("examples.quix.app", "quixstreams"),
     Example("examples.worker_pool.pool", "confluent-kafka"),
 )
 
@@ -133,8 +134,8 @@ class Member:
         self._ports = reserve_ports(1)
         (port,) = self._ports.numbers
         environment = {**os.environ, **variables, "RACKASSIGN_RACK": rack, "PORT": str(port)}
-        # What Faust keeps of its tables is in a folder for each worker.
-        environment["APP_DATADIR"] = str(folder / rack)
+        # What Faust and Quix Streams keep of their state is in a folder for each member.
+        environment |= {"APP_DATADIR": str(folder / rack), "STATE_DIR": str(folder / rack)}
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
                 [example.python, *words], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
@@ -199,7 +200,7 @@ def run(cluster: Cluster, example: Example, name: str, folder: Path, *, ours: bo
             for _ in range(records):
                 for partition in range(len(_REPLICAS)):
                     value = b"record-%d" % written
-                    producer.send(name, value.ljust(_SIZE, b" "), partition=partition)
+                    producer.send(name, value.ljust(_SIZE, b" "), key=b"%d" % partition, partition=partition)
                     written += 1
             producer.flush()
 

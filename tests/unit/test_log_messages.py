@@ -14,6 +14,7 @@ PAGE = ROOT / "docs/reference/log-messages.md"
 PACKAGES = (
     "admin/replica_selector.py",
     "clients",
+    "integrations",
     "monitoring/byte_rates.py",
     "monitoring/consumer_pool.py",
     "stateful",

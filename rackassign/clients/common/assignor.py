@@ -114,7 +114,7 @@ class Assignor:
             return None
         detector = RackChangeDetector(self._planner.strategy, self._planner.options, policy)
         log = logging.getLogger(f"{self._package}.watcher")
-        return RackMonitor(detector, self._history, self._adapter.topology, log, self._member.once)
+        return RackMonitor(detector, self._history, self._member.topology, log, self._member.once)
 
     def __reduce_ex__(self, protocol: object, /) -> NoReturn:
         raise TypeError(
@@ -258,7 +258,7 @@ class Assignor:
 
     def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
         """Return the members with their claims, and the live topology with brokers that are offline."""
-        group = build_group(lambda topics: self._adapter.topology(cluster, topics), members, self._codec.claims)
+        group = build_group(lambda topics: self._member.topology(cluster, topics), members, self._codec.claims)
         self._member.racks.update(group.topology.brokers)
         group = replace(group, topology=self._member.racks.fill_missing(group.topology))
         if not self._codec.cooperative:
@@ -293,7 +293,7 @@ class Assignor:
         if membership is None or not log.isEnabledFor(logging.INFO):
             return
         try:
-            topology = self._adapter.topology(membership.cluster(), sorted(given))
+            topology = self._member.topology(membership.cluster(), sorted(given))
             line = format_assignment(self.rack, given, before, self._member.racks.fill_missing(topology), self.locality)
             decided = self._history.last
             if decided is not None and decided.group is not None and decided.plan is not None:

@@ -6,12 +6,14 @@ The parts of an assignor (codec, planner, rack monitor) share one `MemberContext
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from rackassign.clients.common.adapter import ClientAdapter, GroupMembership, time_limit_s
+from rackassign.clients.common.adapter import AnyCluster, ClientAdapter, GroupMembership, time_limit_s
 from rackassign.errors import ConfigError, WireError
 from rackassign.locality import validate_locality_mode
-from rackassign.model import Partitions
+from rackassign.model import Partition, Partitions, Topology
 from rackassign.racks import RACK_VARIABLE, BrokerRackCache, rack_from_environment
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import short_repr
@@ -28,6 +30,9 @@ class EnvRackDefault:
 FROM_ENVIRONMENT: Final = EnvRackDefault()
 
 
+_UNREAD: Final = Partition(())
+
+
 class MemberContext:
     """Options, consumer and log of one member.
 
@@ -41,6 +46,8 @@ class MemberContext:
     Attributes:
         racks: Rack cache of the consumer, if it has one.
         membership: Membership of the consumer; None until it is known.
+        unread_topics: Subscribed topics that the group does not read, as changelogs that are read only after a
+            rebalance; their replicas do not count.
 
     Raises:
         ConfigError: If an option is not valid.
@@ -61,6 +68,16 @@ class MemberContext:
         self.once = WarnOnce(self.log)
         self.racks = BrokerRackCache()
         self.membership: GroupMembership | None = None
+        self.unread_topics: frozenset[str] = frozenset()
+
+    def topology(self, cluster: AnyCluster, topics: Iterable[str]) -> Topology:
+        """Return the live brokers, and the given topics that have metadata, as far as they count."""
+        found = self.adapter.topology(cluster, topics)
+        if self.unread_topics.isdisjoint(found.topics):
+            return found
+        # A partition of unknown racks costs nothing, wherever it is assigned.
+        unread = {t: (_UNREAD,) * len(found.topics[t]) for t in found.topics if t in self.unread_topics}
+        return replace(found, topics={**found.topics, **unread})
 
     def owned(self) -> Partitions | None:
         """Return the partitions that the consumer owns while it joins; None if the consumer is not known."""

@@ -60,7 +60,7 @@ def assign_eager_standbys(
     """Assign active members and standbys of members that revoke everything and restore before they read.
 
     No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
-    member with a copy still counts as the owner of a partition that nobody claims.
+    member with a copy still counts as the owner of a partition that no member claims.
 
     Args:
         group: As for `assign_standbys`.

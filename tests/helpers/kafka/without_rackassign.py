@@ -55,8 +55,22 @@ def with_plain_faust() -> None:
     vars(faust)["RackAwareApp"] = plain.App
 
 
+def with_plain_quix() -> None:
+    """Put the class of Quix Streams in place of ours, with the rack."""
+    import quixstreams  # noqa: PLC0415 - only what the example has is loaded
+
+    from rackassign.integrations import quix  # noqa: PLC0415 - the same
+
+    def application(**options: Any) -> Any:
+        rack = {"client.rack": os.environ["RACKASSIGN_RACK"]}
+        return quixstreams.Application(**options, consumer_extra_config=rack)
+
+    vars(quix)["RackAwareApplication"] = application
+
+
 if __name__ == "__main__":
     del sys.argv[0]
     example = sys.argv[0].split(".")[1]
-    {"worker_pool": with_plain_confluent, "faust": with_plain_faust}.get(example, with_plain_aiokafka)()
+    frameworks = {"worker_pool": with_plain_confluent, "faust": with_plain_faust, "quix": with_plain_quix}
+    frameworks.get(example, with_plain_aiokafka)()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

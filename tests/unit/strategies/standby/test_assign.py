@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies.loading import assign_eager_standbys
 from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, assign_standbys
 from tests.helpers.examples import examples
 from tests.helpers.standby_groups import KEYS as BOTH
@@ -373,3 +374,28 @@ def test_options_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=told):
             StandbyOptions(**options)
+
+
+def test_eager_members_get_cold_partitions_at_once_and_warm_ones_where_owners_are_gone() -> None:
+    options = StandbyOptions(1, BOTH)
+    group = group_of(SIX, 12)
+    first = assign_eager_standbys(group, {}, options)
+    assert (first.collisions, first.missing) == (0, {})
+    group, copies = carried_out(group, first)
+    fresh = {"aw": {"zone": "a", "cluster": "w"}}
+    joined = replace(group, members=(*group.members, *group_of(fresh, 12).members))
+    more = assign_eager_standbys(joined, copies, options)
+    # 12 partitions of 7 members: the new one has its share without a copy, and nothing waits.
+    assert Counter(owner_of(more).values())["aw"] == 1
+    assert (more.plan.withheld, more.plan.moved) == ({}, 1)
+    assert more.plan.assignment == more.plan.target
+    assert not any(more.warmups.values())
+    dead = "ax"
+    left, warm = without(group, copies, {dead})
+    after = assign_eager_standbys(left, warm, options)
+    for partition, owner in owner_of(after).items():
+        if owner_of(first)[partition] != dead:
+            assert owner == owner_of(first)[partition]
+        else:
+            assert {owner} == holders_of(first)[partition]
+    assert after.plan.moved == 0

@@ -1,0 +1,1 @@
+"""A Quix Streams application."""

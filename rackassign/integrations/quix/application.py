@@ -1,0 +1,84 @@
+"""A Quix Streams application that reads locally.
+
+Quix Streams subscribes to the topics that it processes and to the changelogs of their state, and needs the partitions
+of one number of a stream's topics and changelogs on one member. It uses `range` for that, which assigns by number
+whatever the racks are. `RackAwareApplication` names the sets to the sticky assignor instead, and leaves changelogs out
+of the locality: a member reads them only when state moves to it.
+
+The protocol is eager, since the callbacks of Quix Streams assign whole assignments.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from quixstreams import Application
+
+from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.kafka_python import RackAwareStickyAssignor
+from rackassign.integrations.quix import internals
+from rackassign.util.log_once import WarnOnce
+
+log = logging.getLogger(__name__)
+
+
+class RackAwareApplication(Application):  # type: ignore[misc] # not installed where types are checked
+    """A `quixstreams.Application` whose members read locally.
+
+    Takes all arguments of `Application`. Differences: `partition.assignment.strategy` is `sticky` of rackassign, and
+    the group is joined by `rackassign.clients.confluent.RackAwareConsumer`. All members of a group must use this
+    class: `range`, which Quix Streams uses otherwise, is another protocol.
+
+    Args:
+        *args: As for `Application`.
+        client_rack: The rack of this member, as the brokers write theirs in `broker.rack`. If omitted, `client.rack`
+            of `consumer_extra_config` is used, or else `RACKASSIGN_RACK`. With "auto" further sources are tried.
+        **options: As for `Application`.
+
+    Raises:
+        ConfigError: If "auto" finds no rack, or a property is not supported by `RackAwareConsumer`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - as Application's
+        client_rack: str | None = None,
+        **options: Any,  # noqa: ANN401 - as Application's
+    ) -> None:
+        self._once = WarnOnce(log)
+        config = dict(options.get("consumer_extra_config") or {})
+        self.client_rack = resolve_rack(config.get("client.rack") if client_rack is None else client_rack)
+        if self.client_rack is not None:
+            # Sources, which have consumers of librdkafka alone, read their changelogs with it.
+            options["consumer_extra_config"] = {**config, "client.rack": self.client_rack}
+        internals.warn_of_version(self._once)
+        super().__init__(*args, **options)
+
+    def _get_internal_consumer(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as Application's
+        consumer = super()._get_internal_consumer(*args, **options)
+        internals.create_when_subscribed(consumer, self._create_consumer, self._once)
+        return consumer
+
+    def _create_consumer(self, config: dict[str, Any], topics: Sequence[Any]) -> RackAwareConsumer:
+        """Return the consumer of the group, which subscribes to these `Topic`s."""
+        changelogs = frozenset(topic.name for topic in topics if topic.is_changelog)
+        assignor = _Assignor(self.client_rack, internals.copartitioned(self, topics, self._once), changelogs)
+        config = {name: value for name, value in config.items() if name != "partition.assignment.strategy"}
+        return RackAwareConsumer(config, assignors=[assignor])
+
+
+class _Assignor(RackAwareStickyAssignor):
+    """The sticky assignor of an application.
+
+    Args:
+        rack: Rack of this member.
+        copartition: Sets of topics whose partitions of one number go to one member.
+        changelogs: Topics that do not count for locality.
+    """
+
+    def __init__(self, rack: str | None, copartition: Iterable[Sequence[str]], changelogs: frozenset[str]) -> None:
+        super().__init__(rack, copartition=[*copartition])
+        self._member.unread_topics = changelogs
