@@ -58,6 +58,8 @@ EXTRAS = (
     Extra("cli", ("from rackassign.cli.app import run",), ("aiokafka", "confluent_kafka", "pyspark", "pytest", "jgo")),
     Extra("aiokafka", ("from rackassign.clients.aiokafka import RackAwareConsumer",), ("confluent_kafka", "typer")),
     Extra("confluent", ("from rackassign.clients.confluent import RackAwareConsumer",), ("aiokafka", "typer")),
+    Extra("faust", ("from rackassign.integrations.faust import RackAwareApp",), ("confluent_kafka", "typer")),
+    Extra("quix", ("from rackassign.integrations.quix import RackAwareApplication",), ("aiokafka", "pyspark")),
     Extra("prometheus", ("from rackassign.monitoring.prometheus import ConsumerMetrics",), ("typer", "pyspark")),
     Extra("opentelemetry", ("from rackassign.monitoring.opentelemetry import OpenTelemetryMetrics",), ("typer",)),
     Extra("msgpack", ("from rackassign.stateful import msgpack; msgpack()",), ("typer",)),

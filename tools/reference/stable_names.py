@@ -28,6 +28,7 @@ _WHOLE = (
     "rackassign.clients.aiokafka",
     "rackassign.clients.confluent",
     "rackassign.clients.kafka_python",
+    "rackassign.integrations.faust",
     "rackassign.stateful",
     "rackassign.testing",
     "rackassign.testing.harness",
