@@ -65,6 +65,10 @@ class Member:
         lines = self.lines("active")
         return {partition for name, partition in lines[-1][part] if name == topic} if lines else set()
 
+    def restored(self) -> int:
+        """Return how often a worker of Faust was ready after an assignment."""
+        return self._output.read_text("utf-8", errors="replace").count("]: Worker ready")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -121,11 +125,21 @@ class Crew:
 
 
 @contextmanager
-def crew(python: str, words: tuple[str, ...], variables: Mapping[str, str], folder: Path) -> Iterator[Crew]:
+def crew(
+    python: str,
+    words: tuple[str, ...],
+    variables: Mapping[str, str],
+    folder: Path,
+    settled: Callable[[Crew], bool] = lambda _: True,
+) -> Iterator[Crew]:
+    """Start members, each once those before it have settled."""
     members: list[Member] = []
     try:
-        members += (Member(python, words, rack, variables, folder) for rack in "abc")
-        yield Crew(members)
+        started = Crew(members)
+        for rack in "abc":
+            members.append(Member(python, words, rack, variables, folder))
+            started.wait(lambda: settled(started), "members that have settled")
+        yield started
     finally:
         for each in members:
             each.kill()
@@ -158,8 +172,19 @@ def test_a_standby_of_faust_in_another_rack_takes_over(
     name = unique_name()
     changelog = f"{name}-totals-changelog"
     variables = {"KAFKA_BOOTSTRAP": rack_cluster.bootstrap, "TOPIC": name, "GROUP": name}
-    words = ("tests.helpers.kafka.faust_totals", "worker", "--without-web")
-    with writing(rack_cluster, name) as write, crew(sys.executable, words, variables, tmp_path) as workers:
+    words = ("tests.helpers.kafka.faust_totals", "worker", "--without-web", "--loglevel", "info")
+
+    def recovered(workers: Crew) -> bool:
+        """Return whether workers have all partitions, and have restored after each assignment.
+
+        Faust 0.15.3 may read nothing any more, or lose a record, if a rebalance or a record comes before that; it does
+        so without rackassign too.
+        """
+        everything = workers.parts("active", name) == EVERYTHING
+        return everything and all(each.restored() >= len(each.lines("active")) for each in workers.alive)
+
+    start = crew(sys.executable, words, variables, tmp_path, recovered)
+    with writing(rack_cluster, name) as write, start as workers:
         workers.wait(
             lambda: (
                 all(workers.parts(part, changelog) == EVERYTHING for part in ("active", "standby"))
@@ -178,6 +203,7 @@ def test_a_standby_of_faust_in_another_rack_takes_over(
         workers.wait(lambda: workers.parts("active", changelog) == EVERYTHING, "the others with all partitions")
         for each in workers.alive:
             assert each.part("active", changelog) & lost == copies[each.rack], workers.output()
+        workers.wait(lambda: recovered(workers), "the others, restored")
         write(MORE)
         check_totals(workers, ROUNDS + MORE, lost, again=ROUNDS)
 
