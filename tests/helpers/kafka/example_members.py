@@ -173,7 +173,9 @@ class Ends:
     def of(self, topic: str) -> dict[int, int]:
         """Return the end offset of each partition."""
         tps = [KafkaPythonPartition(topic, partition) for partition in range(self._partitions)]
-        return {tp.partition: end for tp, end in self._reader.end_offsets(tps).items()}
+        # A changelog is created by the first member, which takes long on a busy machine.
+        ends = self._reader.end_offsets(tps, timeout_ms=int(_TIMEOUT_S * 1000))
+        return {tp.partition: end for tp, end in ends.items()}
 
     def wait_for_commits(self, *, all_partitions: bool = False) -> None:
         """Wait until the changelog of a partition, or of each, is longer than now."""

@@ -17,7 +17,7 @@ from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import State
 from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 from tests.helpers.kafka.threaded_consumer import KillableConsumer, ThreadedConsumer
-from tests.helpers.machine_speed import scaled_s
+from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 _QUIET_S: float = scaled_s(4 * CONSUMER["heartbeat_interval_ms"] / 1000)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a refresh of the metadata."""
@@ -67,7 +67,7 @@ class RackGroup(GroupHarness[AnyMember]):
             # that finishes between two polls is lost.
             return attach(consumer) if patched else consumer
 
-        self._add_recorded(name, ThreadedConsumer(make, poll_ms=200 if patched else 1000))
+        self._add_recorded(name, ThreadedConsumer(make, poll_ms=200 if patched else scaled_ms(1000)))
 
     def start_killable(self, name: str) -> None:
         self._add_recorded(name, KillableConsumer(self.bootstrap, self.group, self.topic, name[0]))

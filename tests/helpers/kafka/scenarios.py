@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -24,7 +24,7 @@ from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.rack_group import at_rest
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
-from tests.helpers.machine_speed import scaled_s
+from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Kind:
 
     client: Callable[..., KafkaConsumer]
     strategy: Callable[[], Any] | None = None
-    poll_ms: int = 1000
-    """Long without our patches: a join that finishes between two polls is lost, which is another defect."""
+    poll_ms: int = field(default_factory=lambda: scaled_ms(1000))
+    """Long without our patches: a join that finishes between two polls is lost, which is another defect, and on a busy
+    machine a join takes long."""
 
 
 OURS = Kind(RackAwareConsumer, poll_ms=100)
