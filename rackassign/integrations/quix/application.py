@@ -16,6 +16,7 @@ from typing import Any
 
 from quixstreams import Application
 
+from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.common.rack_config import resolve_rack
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.kafka_python import RackAwareStickyAssignor
@@ -49,6 +50,7 @@ class RackAwareApplication(Application):  # type: ignore[misc] # not installed w
         **options: Any,  # noqa: ANN401 - as Application's
     ) -> None:
         self._once = WarnOnce(log)
+        self._reader: RackAwareConsumer | None = None
         config = dict(options.get("consumer_extra_config") or {})
         self.client_rack = resolve_rack(config.get("client.rack") if client_rack is None else client_rack)
         if self.client_rack is not None:
@@ -56,6 +58,10 @@ class RackAwareApplication(Application):  # type: ignore[misc] # not installed w
             options["consumer_extra_config"] = {**config, "client.rack": self.client_rack}
         internals.warn_of_version(self._once)
         super().__init__(*args, **options)
+
+    def locality(self) -> FetchLocality | None:
+        """Return the traffic fetched so far by the consumer of the group; None before `run()`."""
+        return None if self._reader is None else self._reader.locality()
 
     def _get_internal_consumer(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as Application's
         consumer = super()._get_internal_consumer(*args, **options)
@@ -67,7 +73,8 @@ class RackAwareApplication(Application):  # type: ignore[misc] # not installed w
         changelogs = frozenset(topic.name for topic in topics if topic.is_changelog)
         assignor = _Assignor(self.client_rack, internals.copartitioned(self, topics, self._once), changelogs)
         config = {name: value for name, value in config.items() if name != "partition.assignment.strategy"}
-        return RackAwareConsumer(config, assignors=[assignor])
+        self._reader = RackAwareConsumer(config, assignors=[assignor])
+        return self._reader
 
 
 class _Assignor(RackAwareStickyAssignor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,16 @@ from typing import Any
 
 import faust
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from faust.assignor.client_assignment import ClientMetadata
+from faust.transport.drivers import aiokafka as driver
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rackassign.clients.aiokafka import internals as aiokafka_internals
+from rackassign.errors import ConfigError
 from rackassign.integrations.faust import RackAwareApp, RackAwarePartitionAssignor, assignor, internals
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import decode_subscription
@@ -203,6 +209,43 @@ def test_a_transport_of_another_kind_is_left_alone(caplog: pytest.LogCaptureFixt
     other = object()
     internals.prepare_consumers(other, lambda _: None, WarnOnce(logging.getLogger("test")))
     assert "the transport is not Faust's own for aiokafka" in caplog.text
+
+
+def test_a_consumer_gets_the_rack_and_the_assignor_and_offers_roundrobin_still() -> None:
+    async def prepared(**options: Any) -> tuple[Any, Any]:
+        app = RackAwareApp("app", broker="kafka://127.0.0.1:1", client_rack="a", **options)
+        consumer = AIOKafkaConsumer(partition_assignment_strategy=[RoundRobinPartitionAssignor])
+        app._prepare(consumer)
+        await consumer.stop()
+        return app, consumer
+
+    app, consumer = asyncio.run(prepared())
+    assert aiokafka_internals.client_rack(consumer) == "a"
+    assert aiokafka_internals.assignors(consumer) == (app.assignor, RoundRobinPartitionAssignor)
+    assert app.locality().rack == "a"
+    _, consumer = asyncio.run(prepared(locality="leader"))
+    assert aiokafka_internals.client_rack(consumer) is None
+
+
+def test_a_consumer_that_cannot_be_prepared_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    app: Any = RackAwareApp("app", broker="kafka://127.0.0.1:1", client_rack="a")
+    for _ in range(2):
+        app._prepare(object())
+    assert caplog.text.count("a consumer could not be prepared: it may read across racks") == 1
+    assert app.locality() is None
+
+
+def test_faust_creates_its_consumers_by_the_transport_of_the_app() -> None:
+    app: Any = RackAwareApp("app", broker="kafka://127.0.0.1:1", client_rack="a")
+    assert app.transport.Consumer is not driver.Consumer
+    assert issubclass(app.transport.Consumer, driver.Consumer)
+    assert driver.Transport.Consumer is driver.Consumer
+
+
+@pytest.mark.parametrize(("option", "value", "text"), [("locality", "near", "locality"), ("client_rack", 7, "rack")])
+def test_an_option_that_is_not_valid_is_an_error_at_once(option: str, value: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        RackAwareApp("app", broker="kafka://127.0.0.1:1", **{option: value})
 
 
 racks = st.sampled_from(["a", "b", "c", "elsewhere", None])
