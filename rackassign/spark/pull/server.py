@@ -215,7 +215,8 @@ class Listener:
                 for key, _ in self._selector.select(self._select_timeout_s()):
                     if key.fileobj is self._bound:
                         self._accept()
-                    elif isinstance(key.data, _Client):
+                    elif key.data in self._unauthenticated or key.data in self._authenticated:
+                        # Otherwise the connection was closed for one that was accepted in this very round.
                         self._receive(key.data)
                 self._close_late()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from rackassign.spark.pull.protocol import MAX_LINE_BYTES, CoordinatorEndpoint, 
 from rackassign.spark.pull.scheduler import SchedulingStats
 from rackassign.spark.pull.server import local_address_for
 from rackassign.spark.splits import OffsetRange, Split
+from rackassign.testing.harness import wait_until
 from tests.helpers.machine_speed import scaled_s
 
 WITHIN_S = 600.0
@@ -329,6 +332,41 @@ def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None
         closing.join(WITHIN_S)
         assert not closing.is_alive()
         coordinator.close()
+
+
+def test_a_connection_that_is_closed_for_another_one_of_the_same_round_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The listener may find at once that one wants to connect, and that the one to close for it has sent something."""
+    may_look = threading.Event()
+    may_look.set()
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            may_look.wait(WITHIN_S)
+            # The listening socket has no data, and comes first.
+            return sorted(super().select(timeout), key=lambda found: found[0].data is not None)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
+    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED_PER_ADDRESS", 1)
+    monkeypatch.setattr(server, "_TOKEN_S", 2 * WITHIN_S)
+    with Coordinator("127.0.0.1") as coordinator, ExitStack() as opened:
+        desk = coordinator.begin(SPLITS, 1)
+        waiting = coordinator._listener._unauthenticated
+
+        def connect() -> socket.socket:
+            return opened.enter_context(socket.create_connection((desk.host, desk.port), timeout=WITHIN_S))
+
+        first = connect()
+        wait_until(lambda: len(waiting) == 1, "the first")
+        may_look.clear()
+        first.sendall(b"x")
+        # It has read that, and does not look again until it may.
+        wait_until(lambda: next(iter(waiting)).received == 1, "a letter of the first")
+        first.sendall(b"x")
+        connect()
+        may_look.set()
+        assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
 
 
 def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
