@@ -37,7 +37,9 @@ from rackassign.wire import Subscription, encode_subscription
 _RACK = "rackassign.rack"
 """Key of the rack in the client metadata; Faust keeps keys that it does not know, and does not use them."""
 _TAG = "rack"
+"""Tag of workers over whose values standbys are spread."""
 _SESSION_TO_LIMIT = 3
+"""A plan takes at most a third of the session timeout, as with other clients: meanwhile no heartbeats are sent."""
 
 
 class RackAwarePartitionAssignor(PartitionAssignor):
