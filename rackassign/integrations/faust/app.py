@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import faust
-
 from rackassign.clients.aiokafka import attach
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.integrations import warn_of_version
 from rackassign.integrations.faust import internals
 from rackassign.integrations.faust.assignor import RackAwarePartitionAssignor
 from rackassign.locality import validate_locality_mode
@@ -20,7 +19,7 @@ from rackassign.util.log_once import WarnOnce
 log = logging.getLogger(__name__)
 
 
-class RackAwareApp(faust.App):
+class RackAwareApp(internals.PreparingApp):
     """A `faust.App` whose workers read locally, and whose tables have their standbys in other racks.
 
     Takes all arguments of `faust.App`. Differences: the default of the setting `PartitionAssignor` is
@@ -51,24 +50,19 @@ class RackAwareApp(faust.App):
         self.client_rack = resolve_rack(client_rack)
         wanted = validate_locality_mode(locality)
         self.locality_mode: LocalityMode = wanted if aiokafka_internals.FOLLOWS else "leader"
-        self._once = WarnOnce(log)
         self._reader: Any = None
-        internals.warn_of_version(self._once)
+        once = WarnOnce(log)
+        warn_of_version(internals.DISTRIBUTION, internals.FIRST, internals.LAST, once)
         options.setdefault("PartitionAssignor", RackAwarePartitionAssignor)
-        super().__init__(id, **options)
+        super().__init__(id, once, **options)
 
     def locality(self) -> FetchLocality | None:
         """Return the traffic fetched so far by the worker's consumer; None if it has none yet."""
         found: FetchLocality | None = None if self._reader is None else self._reader.locality()
         return found
 
-    def _new_transport(self) -> Any:  # noqa: ANN401 - Faust is untyped
-        transport = super()._new_transport()
-        internals.prepare_consumers(transport, self._prepare, self._once)
-        return transport
-
-    def _prepare(self, consumer: Any) -> None:  # noqa: ANN401 - aiokafka is untyped
-        """Let a consumer that is not started fetch from its rack; Faust's thread of the consumer calls this."""
+    def prepare_consumer(self, consumer: Any) -> None:  # noqa: ANN401 - aiokafka is untyped
+        """Let a consumer that is not started fetch from its rack."""
         try:
             if self.locality_mode == "any-replica":
                 aiokafka_internals.set_client_rack(consumer, self.client_rack)

@@ -22,12 +22,13 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from faust.assignor import PartitionAssignor
-from faust.assignor.client_assignment import ClientAssignment, ClientMetadata
+from faust.assignor.client_assignment import ClientAssignment
 
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.assignment_log import format_group, warn_of_ineffective_racks
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, MemberContext
+from rackassign.integrations.faust import internals
 from rackassign.model import Group, Member, TopicPartition
 from rackassign.strategies import Options
 from rackassign.strategies.loading import assign_eager_standbys, load, load_on_thread, plan_sticky
@@ -142,7 +143,7 @@ class RackAwarePartitionAssignor(PartitionAssignor):
 
     def _encoded(self, plain: Mapping[str, Any], planned: Mapping[str, _Part]) -> dict[str, Any]:
         """Return Faust's assignment with the planned partitions in place of its own."""
-        given = {member: ClientMetadata.loads(self._decompress(each.user_data)) for member, each in plain.items()}
+        given = {member: internals.unpack(each.user_data) for member, each in plain.items()}
         made: dict[str, Any] = {}
         for member, metadata in given.items():
             before, part = metadata.assignment, planned[member]
@@ -164,7 +165,7 @@ class RackAwarePartitionAssignor(PartitionAssignor):
             member: type(each)(
                 each.version,
                 sorted(made[member].kafka_protocol_assignment(self.app.tables)),
-                self._compress(given[member].dumps()),
+                internals.pack(given[member]),
             )
             for member, each in plain.items()
         }

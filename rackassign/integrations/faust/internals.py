@@ -1,26 +1,47 @@
-"""All uses of private names of Faust; each docstring names them. All exist in faust-streaming 0.11.3 to 0.15.3."""
+"""All uses of private names of Faust; each docstring names them. All were seen in faust-streaming 0.11.3 and 0.15.3."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
+import faust
+from faust.assignor import PartitionAssignor
+from faust.assignor.client_assignment import ClientMetadata
 from faust.transport.drivers import aiokafka as driver
 
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
-_DISTRIBUTION = "faust-streaming"
-_FIRST, _AFTER_LAST = (0, 11), (0, 16)
+DISTRIBUTION = "faust-streaming"
+FIRST, LAST = (0, 11), (0, 15)
+"""Supported versions."""
 
 
-def warn_of_version(once: WarnOnce) -> None:
-    """Warn if the installed Faust is not among the versions that this package was tested with."""
-    found = re.match(r"(\d+)\.(\d+)", version(_DISTRIBUTION))
-    if found is None or not _FIRST <= (int(found[1]), int(found[2])) < _AFTER_LAST:
-        once.warn("version", "%s was not tested with rackassign; 0.11 to 0.15 were", with_version(_DISTRIBUTION))
+def pack(metadata: ClientMetadata) -> bytes:
+    """Return the user data of an assignment; calls `PartitionAssignor._compress`."""
+    return PartitionAssignor._compress(metadata.dumps())
+
+
+def unpack(user_data: bytes) -> ClientMetadata:
+    """Return the metadata in the user data of an assignment; calls `PartitionAssignor._decompress`."""
+    return cast("ClientMetadata", ClientMetadata.loads(PartitionAssignor._decompress(user_data)))
+
+
+class PreparingApp(faust.App):
+    """An app that prepares the consumers of its workers before they start; overrides `_new_transport`."""
+
+    def __init__(self, id: str, once: WarnOnce, **options: Any) -> None:  # noqa: A002 - Faust's own name
+        self._once = once
+        super().__init__(id, **options)
+
+    def prepare_consumer(self, consumer: Any) -> None:
+        """Prepare an `AIOKafkaConsumer`; Faust's thread of the consumer calls this."""
+
+    def _new_transport(self) -> Any:
+        transport = super()._new_transport()
+        prepare_consumers(transport, self.prepare_consumer, self._once)
+        return transport
 
 
 def prepare_consumers(transport: Any, prepare: Callable[[Any], None], once: WarnOnce) -> None:
@@ -37,7 +58,7 @@ def prepare_consumers(transport: Any, prepare: Callable[[Any], None], once: Warn
     """
     create = getattr(driver.AIOKafkaConsumerThread, "_create_worker_consumer", None)
     if create is None or not hasattr(driver.Consumer, "_new_consumer_thread"):
-        once.warn("differs", "%s differs: its workers read from leaders", with_version(_DISTRIBUTION))
+        once.warn("differs", "%s differs: its workers read from leaders", with_version(DISTRIBUTION))
         return
     if not isinstance(transport, driver.Transport) or transport.Consumer is not driver.Consumer:
         once.warn("driver", "the workers read from leaders: the transport is not Faust's own for aiokafka")

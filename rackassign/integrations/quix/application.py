@@ -14,19 +14,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from quixstreams import Application
-
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.common.rack_config import resolve_rack
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.kafka_python import RackAwareStickyAssignor
+from rackassign.integrations import warn_of_version
 from rackassign.integrations.quix import internals
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
 
-class RackAwareApplication(Application):  # type: ignore[misc] # not installed where types are checked
+class RackAwareApplication(internals.ConsumerApplication):
     """A `quixstreams.Application` whose members read locally.
 
     Takes all arguments of `Application`. Differences: `partition.assignment.strategy` is `sticky` of rackassign, and
@@ -49,30 +48,25 @@ class RackAwareApplication(Application):  # type: ignore[misc] # not installed w
         client_rack: str | None = None,
         **options: Any,  # noqa: ANN401 - as Application's
     ) -> None:
-        self._once = WarnOnce(log)
         self._reader: RackAwareConsumer | None = None
         config = dict(options.get("consumer_extra_config") or {})
         self.client_rack = resolve_rack(config.get("client.rack") if client_rack is None else client_rack)
         if self.client_rack is not None:
             # Sources, which have consumers of librdkafka alone, read their changelogs with it.
             options["consumer_extra_config"] = {**config, "client.rack": self.client_rack}
-        internals.warn_of_version(self._once)
-        super().__init__(*args, **options)
+        once = WarnOnce(log)
+        warn_of_version(internals.DISTRIBUTION, internals.FIRST, internals.LAST, once)
+        super().__init__(once, *args, **options)
 
     def locality(self) -> FetchLocality | None:
         """Return the traffic fetched so far by the consumer of the group; None before `run()`."""
         return None if self._reader is None else self._reader.locality()
 
-    def _get_internal_consumer(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as Application's
-        consumer = super()._get_internal_consumer(*args, **options)
-        internals.create_when_subscribed(consumer, self._create_consumer, self._once)
-        return consumer
-
-    def _create_consumer(self, config: dict[str, Any], topics: Sequence[Any]) -> RackAwareConsumer:
+    def create_consumer(self, properties: dict[str, Any], topics: Sequence[Any]) -> RackAwareConsumer:
         """Return the consumer of the group, which subscribes to these `Topic`s."""
         changelogs = frozenset(topic.name for topic in topics if topic.is_changelog)
         assignor = _Assignor(self.client_rack, internals.copartitioned(self, topics, self._once), changelogs)
-        config = {name: value for name, value in config.items() if name != "partition.assignment.strategy"}
+        config = {name: value for name, value in properties.items() if name != "partition.assignment.strategy"}
         self._reader = RackAwareConsumer(config, assignors=[assignor])
         return self._reader
 

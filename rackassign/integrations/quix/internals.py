@@ -1,28 +1,42 @@
-"""All uses of private names of Quix Streams; each docstring names them. All exist in quixstreams 3.20.0 to 3.28.1."""
+"""All uses of private names of Quix Streams; each docstring names them.
+
+All were seen in quixstreams 3.20.0 and 3.28.1.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
+
+from quixstreams import Application
 
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
-_DISTRIBUTION = "quixstreams"
-_FIRST, _AFTER_LAST = (3, 20), (3, 29)
+DISTRIBUTION = "quixstreams"
+FIRST, LAST = (3, 20), (3, 28)
+"""Supported versions."""
 
 Create = Callable[[dict[str, Any], Sequence[Any]], Any]
 """Returns a consumer for the given properties of librdkafka and the `Topic`s it will subscribe to."""
 
 
-def warn_of_version(once: WarnOnce) -> None:
-    """Warn if the installed Quix Streams is not among the versions that this package was tested with."""
-    found = re.match(r"(\d+)\.(\d+)", version(_DISTRIBUTION))
-    if found is None or not _FIRST <= (int(found[1]), int(found[2])) < _AFTER_LAST:
-        once.warn("version", "%s was not tested with rackassign; 3.20 to 3.28 were", with_version(_DISTRIBUTION))
+class ConsumerApplication(Application):  # type: ignore[misc] # not installed where types are checked
+    """An application that creates the consumer of its group itself; overrides `_get_internal_consumer`."""
+
+    def __init__(self, once: WarnOnce, *args: Any, **options: Any) -> None:
+        self._once = once
+        super().__init__(*args, **options)
+
+    def create_consumer(self, properties: dict[str, Any], topics: Sequence[Any]) -> Any:
+        """Return a consumer for the given properties of librdkafka and the `Topic`s it will subscribe to."""
+        raise NotImplementedError
+
+    def _get_internal_consumer(self, *args: Any, **options: Any) -> Any:
+        consumer = super()._get_internal_consumer(*args, **options)
+        create_when_subscribed(consumer, self.create_consumer, self._once)
+        return consumer
 
 
 def create_when_subscribed(consumer: Any, create: Create, once: WarnOnce) -> None:
@@ -41,7 +55,7 @@ def create_when_subscribed(consumer: Any, create: Create, once: WarnOnce) -> Non
     def create_and_subscribe(topics: list[Any], *args: Any, **callbacks: Any) -> None:
         properties = getattr(consumer, "_consumer_config", None)
         if not isinstance(properties, dict) or getattr(consumer, "_inner_consumer", properties) is not None:
-            once.warn("differs", "%s differs: the group uses range, without racks", with_version(_DISTRIBUTION))
+            once.warn("differs", "%s differs: the group uses range, without racks", with_version(DISTRIBUTION))
         else:
             consumer._inner_consumer = create(properties, topics)
         subscribe(topics, *args, **callbacks)
@@ -65,7 +79,7 @@ def copartitioned(application: Any, topics: Sequence[Any], once: WarnOnce) -> li
         ]
     except (AttributeError, KeyError, TypeError):
         once.warn(
-            "streams", "%s differs: topics with equal numbers of partitions stay together", with_version(_DISTRIBUTION)
+            "streams", "%s differs: topics with equal numbers of partitions stay together", with_version(DISTRIBUTION)
         )
         sizes: dict[int, set[str]] = defaultdict(set)
         for topic in topics:

@@ -13,7 +13,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
-from faust.assignor.client_assignment import ClientMetadata
 from faust.transport.drivers import aiokafka as driver
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,7 +214,7 @@ def test_a_consumer_gets_the_rack_and_the_assignor_and_offers_roundrobin_still()
     async def prepared(**options: Any) -> tuple[Any, Any]:
         app = RackAwareApp("app", broker="kafka://127.0.0.1:1", client_rack="a", **options)
         consumer = AIOKafkaConsumer(partition_assignment_strategy=[RoundRobinPartitionAssignor])
-        app._prepare(consumer)
+        app.prepare_consumer(consumer)
         await consumer.stop()
         return app, consumer
 
@@ -230,7 +229,7 @@ def test_a_consumer_gets_the_rack_and_the_assignor_and_offers_roundrobin_still()
 def test_a_consumer_that_cannot_be_prepared_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     app: Any = RackAwareApp("app", broker="kafka://127.0.0.1:1", client_rack="a")
     for _ in range(2):
-        app._prepare(object())
+        app.prepare_consumer(object())
     assert caplog.text.count("a consumer could not be prepared: it may read across racks") == 1
     assert app.locality() is None
 
@@ -321,7 +320,7 @@ def check(
         for topic in set(same) - {CHANGELOG}:
             local_now += local(workers, topics, topic)
             for name, each in expected.items():
-                given = ClientMetadata.loads(RackAwarePartitionAssignor._decompress(each.user_data))
+                given = internals.unpack(each.user_data)
                 local_then += sum(
                     rack_of[name] in {RACKS[r] for r in topics[topic][p]}
                     for p in given.assignment.actives.get(topic, ())
