@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
@@ -162,6 +162,13 @@ def writing(cluster: Cluster, *topics: str) -> Iterator[Callable[[int], None]]:
         yield write
 
 
+def stored(cluster: Cluster, name: str, changelog: str) -> list[tuple[int | None, int]]:
+    """Return the committed offset of each partition of a topic, by the group of its name, and the changelog's end."""
+    with closing(KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=name, enable_auto_commit=False)) as reader:
+        ends = reader.end_offsets([TopicPartition(changelog, p) for p in EVERYTHING])
+        return [(reader.committed(TopicPartition(name, p)), ends[TopicPartition(changelog, p)]) for p in EVERYTHING]
+
+
 def all_at(total: int) -> dict[str, int]:
     return {f"k{partition}": total for partition in EVERYTHING}
 
@@ -197,6 +204,8 @@ def test_a_standby_of_faust_in_another_rack_takes_over(
             assert each.part("active", name).isdisjoint(each.part("standby", changelog))
         write(ROUNDS)
         workers.wait(lambda: workers.totals() == all_at(ROUNDS), "all records, counted")
+        # Faust writes to the changelog and commits later than it counts, and not both at once.
+        workers.wait(lambda: stored(rack_cluster, name, changelog) == [(ROUNDS, ROUNDS)] * PARTITIONS, "all stored")
         killed = workers.kill_first()
         lost = killed.part("active", changelog)
         copies = {each.rack: each.part("standby", changelog) & lost for each in workers.alive}
