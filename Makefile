@@ -62,7 +62,7 @@ test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and o
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
 
 .PHONY: test-docs
-test-docs: $(VENV)/dev.stamp ## The tutorial, run step by step, and the project of tests to copy; three minutes
+test-docs: $(VENV)/dev.stamp ## Every command and program of the README and of the documentation, page by page; a quarter of an hour
 	$(BIN)/python -m pytest -m docs integration
 
 .PHONY: pipeline

@@ -36,7 +36,7 @@ def documented(cluster: Cluster, topic: str, folder: Path, spark: Any) -> dict[s
     for old, new in (
         ("broker:9092", cluster.bootstrap),
         ('"orders"', f'"{topic}", "startingOffsets": "earliest"'),
-        ("/shared", str(folder)),
+        ("/mnt", str(folder)),
     ):
         assert old in code
         code = code.replace(old, new)

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import Parameter, signature
-from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from rackassign.errors import MissingExtraError
+from tests.helpers.documents import ROOT, blocks, documents, missing_lines
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^(?P<indent> *)```python.*?\n(?P<code>.*?)^ *```$", re.DOTALL | re.MULTILINE)
+RUN = ("console", "python")
 
 
-def blocks() -> Iterator[tuple[str, str]]:
-    """Yield each block, with the document and the line that it begins in."""
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
-    for document in documents:
-        text = document.read_text("utf-8")
-        for found in BLOCK.finditer(text):
-            line = text.count("\n", 0, found.start()) + 1
-            yield f"{document.relative_to(ROOT).as_posix()}:{line}", dedent(found["code"])
+def programs() -> Iterator[tuple[str, str]]:
+    """Yield each block of Python, with its place."""
+    examples = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "examples").rglob("*.md"))]
+    for document in [*documents(), *examples]:
+        yield from ((block.place, block.text) for block in blocks(document) if block.language == "python")
 
 
 def imported(tree: ast.AST, place: str) -> dict[str, Any]:
@@ -48,7 +42,7 @@ def imported(tree: ast.AST, place: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("place", "code"), [*blocks()])
+@pytest.mark.parametrize(("place", "code"), [*programs()])
 def test_a_block_compiles_and_what_it_uses_of_rackassign_exists(place: str, code: str) -> None:
     tree = compile(code, place, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names = imported(tree, place)
@@ -64,4 +58,18 @@ def test_a_block_compiles_and_what_it_uses_of_rackassign_exists(place: str, code
 
 
 def test_there_are_blocks() -> None:
-    assert len([*blocks()]) > 40
+    assert len([*programs()]) > 40
+
+
+def test_each_page_with_commands_or_programs_is_run() -> None:
+    tests = "".join(file.read_text("utf-8") for file in (ROOT / "integration" / "docs").glob("test_*.py"))
+    # Within a page, the tests of `make test-docs` fail if they leave out anything without a reason.
+    pages = [name for name in documents() if any(block.language in RUN for block in blocks(name))]
+    assert [name for name in pages if f'"{name}"' not in tests] == []
+    assert len(pages) > 20
+
+
+def test_what_a_command_shows_is_compared_by_shape() -> None:
+    output = "┃ broker  ┃ local ┃\n│ 1 │ 66.7% │\n12 partitions, 3.1 MB to copy; now\nsecond\nfirst"
+    assert missing_lines(["broker local", "2 100.0%", "1 partitions, 512 B to copy; ..", "..", "first"], output) == []
+    assert missing_lines(["broker  lokal", "first", "first", "a line"], output) == ["broker  lokal", "first", "a line"]

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kafka import KafkaAdminClient
+from kafka.errors import CoordinatorNotAvailableError
 
 from rackassign.admin.groups import GroupAdmin
 from rackassign.model import TopicPartition
@@ -125,7 +126,11 @@ def settle(
 
 def assigned(admin: KafkaAdminClient, group: str) -> dict[str, Owned] | None:
     """Return the partitions that the coordinator has for each member ID; None if the group is not stable."""
-    described = admin.describe_groups([group])[group]
+    try:
+        described = admin.describe_groups([group])[group]
+    except CoordinatorNotAvailableError:
+        # The topic of offsets is being created, or none of its replicas for this group is online.
+        return None
     if described.get("error"):
         # kafka-python's admin client asks the coordinator that it found first, for ever.
         GroupAdmin(admin).forget_coordinator(group)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import CommitFailedError, KafkaTimeoutError
+from kafka.errors import CommitFailedError, CoordinatorNotAvailableError, KafkaTimeoutError
 
 from rackassign.model import TopicPartition
 from rackassign.testing.harness import KafkaPythonMember, Owned, Record, Traffic, settle, wait_until
@@ -116,6 +116,9 @@ def test_a_wait_ends_with_what_was_waited_for() -> None:
         wait_until(lambda: False, "a better day", timeout_s=0.05)
 
 
+NO_COORDINATOR = "no coordinator"
+
+
 class Admin:
     """A coordinator whose state changes at each look."""
 
@@ -124,6 +127,8 @@ class Admin:
 
     def describe_groups(self, groups: list[str]) -> dict[str, Any]:
         name, members = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        if name == NO_COORDINATOR:
+            raise CoordinatorNotAvailableError
         described = [
             {"member_id": m, "member_assignment": {"assigned_partitions": [{"topic": "t", "partitions": sorted(ids)}]}}
             for m, ids in members.items()
@@ -149,6 +154,8 @@ class Fixed:
 def test_a_group_has_settled_when_members_and_coordinator_agree() -> None:
     right = {"a": {0}, "b": {1}}
     admin = Admin(
+        # The topic of offsets is being created.
+        (NO_COORDINATOR, {}),
         ("PreparingRebalance", right),
         # Each partition has an owner, but not the one that the leader chose.
         ("Stable", {"a": {1}, "b": {0}}),
@@ -158,7 +165,7 @@ def test_a_group_has_settled_when_members_and_coordinator_agree() -> None:
     )
     members = [Fixed("a", 0), Fixed("b", 1)]
     assert settle(admin, "g", members, {"t": 2}) == [{ONE}, {TWO}]
-    assert [member.polls for member in members] == [4, 4]
+    assert [member.polls for member in members] == [5, 5]
 
 
 @pytest.mark.parametrize(

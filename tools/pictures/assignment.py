@@ -1,18 +1,13 @@
-"""The pictures of the documentation, drawn from plans: `python -m tools.pictures`.
-
-It writes `docs/assets/assignment.svg`. A test compares the file with what would be written.
-"""
+"""Which consumer reads which partition, without racks and with them, drawn from plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.strategies import plan_range, plan_sticky
-
-FILE = Path(__file__).parents[1] / "docs/assets/assignment.svg"
+from tools.pictures.svg import document
 
 ZONES = ("a", "b", "c")
 TOPIC = "orders"
@@ -20,19 +15,6 @@ PARTITIONS = 6
 
 ZONE_WIDTH, PANEL_WIDTH, HEIGHT = 130, 440, 250
 PARTITION_Y, MEMBER_Y = 92, 196
-
-_STYLE = """
-    text { font: 13px system-ui, sans-serif; fill: #1f2933; }
-    .title { font-weight: 600; font-size: 15px; }
-    .zone { fill: none; stroke: #9aa5b1; stroke-dasharray: 4 3; }
-    .box { fill: #e4e7eb; stroke: #7b8794; }
-    .local { stroke: #0f8a7e; stroke-width: 2.5; }
-    .cross { stroke: #d64545; stroke-width: 2.5; stroke-dasharray: 7 4; }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #e4e7eb; }
-      .box { fill: #323f4b; }
-    }
-"""
 
 
 def group() -> Group:
@@ -48,16 +30,11 @@ def picture() -> str:
     racks = group()
     without = replace(racks, members=tuple(replace(member, rack=None) for member in racks.members))
     panels = [("Without racks", plan_range(without)), ("With rackassign", plan_sticky(racks))]
-    width = 2 * PANEL_WIDTH
-    described = "Which consumer reads which partition, without racks and with rackassign"
-    size = f'viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{described}">',
-        f"  <style>{_STYLE}  </style>",
-    ]
+    lines: list[str] = []
     for number, (title, plan) in enumerate(panels):
         lines += [f'  <g transform="translate({number * PANEL_WIDTH + 20} 0)">', *_panel(title, plan), "  </g>"]
-    return "\n".join([*lines, "</svg>", ""])
+    described = "Which consumer reads which partition, without racks and with rackassign"
+    return document(described, 2 * PANEL_WIDTH, HEIGHT, lines)
 
 
 def _panel(title: str, plan: Plan) -> Iterator[str]:
@@ -87,7 +64,3 @@ def _partition(number: int) -> tuple[int, int]:
     """Return the center of a partition, in the zone of its replica."""
     zone, place = number % len(ZONES), number // len(ZONES)
     return zone * ZONE_WIDTH + 34 + 50 * place, PARTITION_Y
-
-
-if __name__ == "__main__":
-    FILE.write_text(picture(), "utf-8")

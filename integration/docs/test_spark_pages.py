@@ -1,0 +1,95 @@
+"""Pages about Spark and about fleets, with a Spark of this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.docs.conftest import OpenPage
+from rackassign import RackAwareConsumer
+from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.spark_harness import create_coordinator, fill, session
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
+
+INSTALLED = "what it installs is installed"
+SPREAD = [[1, 2], [2, 3], [3, 1]]
+EACH = 10
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session() as running:
+        yield running
+
+
+def test_reading_locally(
+    open_page: OpenPage, rack_cluster: Cluster, make_topic: MakeTopic, spark: Any, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    create_coordinator(rack_cluster, topic)
+    fill(rack_cluster, topic, dict.fromkeys(range(len(SPREAD)), EACH))
+    names = {
+        '"subscribe": "orders"': f'"subscribe": "{topic}"',
+        'parquet("orders")': f'parquet("{tmp_path}/orders")',
+        "--topic orders": f"--topic {topic}",
+        # A barrier needs a core for each task, and this Spark has two.
+        "tasks=12": "tasks=2",
+        "--master spark://...": "--master 'local[2]'",
+    }
+    with open_page("docs/how-to/spark.md", **names) as page:
+        page.leave(INSTALLED)
+        # All executors are in one rack, which it reports.
+        page.run(1, environment={"RACKASSIGN_RACK": "a"})
+        found = page.execute(spark=spark)
+        assert found["rows"].count() == spark.read.parquet(f"{tmp_path}/orders").count() == EACH * len(SPREAD)
+        assert found["executor"].isStreaming
+        assert found["pull"].isStreaming
+        page.leave_to("integration/spark/test_documented_stream.py")
+        page.leave("the program above, on a cluster of Spark: integration/spark/test_recipes.py submits one")
+        page.leave("as the one before, with the JVM source")
+        page.leave_to("integration/spark/test_batch_traffic.py")
+
+
+def test_tokens(open_page: OpenPage, spark: Any) -> None:
+    with open_page("docs/how-to/spark-with-tokens.md") as page:
+        page.leave(INSTALLED)
+        # Rows are read by nothing: the brokers do not exist.
+        assert page.execute(spark=spark)["rows"].columns[:2] == ["key", "value"]
+        oidc = page.execute()["oidc"]
+        assert spark.read.format("rackassign").options(**oidc, subscribe="orders").load().columns[:2] == [
+            "key",
+            "value",
+        ]
+        token, end_s = page.execute(request_token=lambda config: (config, 60))["get"]("t")
+        assert token == "t"  # noqa: S105 - no password
+        assert end_s > time.time()
+
+
+def test_auditing_a_fleet(
+    open_page: OpenPage,
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, group = make_topic(replicas=SPREAD), unique_name()
+    config: dict[str, Any] = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "client_rack": "a"}
+    with closing(RackAwareConsumer(topic, **config)) as consumer, open_page("docs/how-to/audit-a-fleet.md") as page:
+        wait_until(lambda: consumer.poll(50) == {} and len(consumer.assignment()) == len(SPREAD), "an assignment")
+        page.leave(INSTALLED)
+        page.run()
+        assert group in page.run()
+        monkeypatch.chdir(tmp_path)
+        page.execute(spark=spark)
+        assert group in (tmp_path / "fleet.html").read_text("utf-8")
+        assert spark.read.parquet(str(tmp_path / "results-of-spark")).count()
