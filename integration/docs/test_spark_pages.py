@@ -84,7 +84,12 @@ def test_auditing_a_fleet(
 ) -> None:
     topic, group = make_topic(replicas=SPREAD), unique_name()
     config: dict[str, Any] = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "client_rack": "a"}
-    with closing(RackAwareConsumer(topic, **config)) as consumer, open_page("docs/how-to/audit-a-fleet.md") as page:
+    # The JVM was started in another folder.
+    names = {f'"{name}"': f'"{tmp_path}/{name}"' for name in ("snapshots", "results-of-spark")}
+    with (
+        closing(RackAwareConsumer(topic, **config)) as consumer,
+        open_page("docs/how-to/audit-a-fleet.md", **names) as page,
+    ):
         wait_until(lambda: consumer.poll(50) == {} and len(consumer.assignment()) == len(SPREAD), "an assignment")
         page.leave(INSTALLED)
         page.run()
