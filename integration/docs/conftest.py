@@ -19,7 +19,6 @@ def open_page(rack_cluster: Cluster, unique_name: Callable[[], str], tmp_path: P
     """A function that opens a page, with the shared cluster, topics and groups of the test, and racks that exist."""
 
     def opened(document: str, **names: str) -> AbstractContextManager[Page]:
-        own = {"billing": unique_name(), "use1-az1": "a", **names}
-        return Page(document, tmp_path, rack_cluster.bootstrap, own)
+        return Page(document, tmp_path, rack_cluster.bootstrap, names, {"billing": unique_name(), "use1-az1": "a"})
 
     return opened

@@ -29,9 +29,10 @@ STARVED = [[1, 3], [3, 4]]
 LED_BY_ONE = [[1, 2, 3]] * 7
 FAR = [[3]] * 6
 """Replicas of a topic in rack c, where the group has no member."""
-LOG_BYTES = 300_000
+LOG_BYTES = 3_000_000
+"""Of a partition: a throttle counts only after the first fetch of a follower, which is of a megabyte."""
 # So slow that partitions still move when the test looks, also on a busy machine. One of them is awaited, one is not.
-SLOW, STOPPED = str(round(100_000 / machine_factor())), "5k"
+SLOW, STOPPED = str(round(1_000_000 / machine_factor())), "5k"
 
 
 @pytest.fixture

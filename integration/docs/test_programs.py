@@ -26,11 +26,15 @@ from rackassign.testing.harness import Traffic, assigned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.documents import blocks
 from tests.helpers.http_get import fetched
+from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
 
 LOCAL = [[1], [2], [3]]
 """Replicas: a partition in each rack."""
+
+LONG_MS = scaled_ms(1000)
+"""Time of a poll without `attach`: kafka-python loses a join that ends between two polls."""
 
 INSTALLED = "what it installs is installed"
 
@@ -79,7 +83,7 @@ def test_the_rack_monitor(open_page: OpenPage) -> None:
 def test_options_of_assignors(open_page: OpenPage, written: str) -> None:
     with open_page("docs/reference/options-of-assignors.md", orders=written) as page:
         weighted = page.execute()["consumer"]
-        wait_until(lambda: weighted.poll(50), "records of a member with weights")
+        wait_until(lambda: weighted.poll(LONG_MS), "records of a member with weights")
         weighted.close()
         attached = page.execute()["consumer"]
         wait_until(lambda: all(polled(attached)), "local records of an attached consumer")
@@ -92,7 +96,7 @@ def test_moving_a_group(
     old = KafkaConsumer(written, bootstrap_servers=rack_cluster.bootstrap, group_id=group)
     with open_page("docs/how-to/move-a-group.md", orders=written, billing=group) as page:
         with closing(old):
-            wait_until(lambda: old.poll(50), "records of an old member")
+            wait_until(lambda: old.poll(LONG_MS), "records of an old member")
             assert "racks" in page.run(1)
         one, other = page.execute()["consumer"], page.execute()["consumer"]
         wait_until(lambda: all(polled(one, other)), "local records of both new members")
@@ -127,13 +131,18 @@ def test_mixed_groups(open_page: OpenPage, unique_name: Callable[[], str], writt
 
 
 def test_exactly_once(
-    open_page: OpenPage, rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], topic: str
+    open_page: OpenPage,
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    topic: str,
+    tmp_path: Path,
 ) -> None:
     results, numbered, access = make_topic(replicas=LOCAL), make_topic(replicas=LOCAL), rack_cluster.client_config()
     with closing(KafkaProducer(**access)) as producer:
         for number in range(len(LOCAL) * 10):
             producer.send(topic, b"%d" % number, b"k", partition=number % len(LOCAL)).get()
-    names = {"results": results, "orders": topic, "numbered-orders": numbered}
+    names = {"results": results, "orders": topic, "numbered-orders": numbered, "/var/lib/numbering": str(tmp_path)}
     with open_page("docs/how-to/exactly-once.md", numbering=unique_name(), **names) as page:
         with using_confluent(rack_cluster, topic, unique_name()) as given:
             page.execute(**given, transform=lambda value: value)
@@ -186,12 +195,12 @@ def test_state(
 ) -> None:
     """The member of one page, which the other page operates."""
     group, folder = unique_name(), tmp_path / "count"
-    names = {'"lines"': f'"{written}"', '"count"': f'"{group}"', "billing": group, "/var/lib/count": str(folder)}
-    names["start_http_server(9109"] = f"start_http_server({first_port}, '127.0.0.1'"
+    names = {'"lines"': f'"{written}"', "/var/lib/count": str(folder)}
+    server = {"start_http_server(9109": f"start_http_server({first_port}, '127.0.0.1'"}
     counts = Store("counts", key=STR, value=INT)
     with (
-        open_page("docs/how-to/stateful-consumers.md", **names) as page,
-        open_page("docs/how-to/operate-state.md", **names) as operated,
+        open_page("docs/how-to/stateful-consumers.md", **names, **{'"count"': f'"{group}"'}) as page,
+        open_page("docs/how-to/operate-state.md", **names, **server, billing=group) as operated,
     ):
         with page.program() as member:
             member.wait_until(lambda: has_all(group), "all partitions of a member")

@@ -9,12 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import iscoroutinefunction
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.testing.harness import wait_until
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 600.0
 _BROKERS = re.compile(r"\bbroker:9092\b|\blocalhost:9092\b|(?<=\")\.\.\.(?=\")")
+_OUTSIDE = re.compile(r"(?<![\w.])/(?:data|mnt|var)/")
+"""A folder that a page names and a test must not write to."""
 _NAP = re.compile(r"\bsleep (\d+)")
 _RUN = ("console", "python")
 
@@ -42,13 +44,24 @@ class Page:
         folder: Where everything is run.
         bootstrap: Addresses of brokers in place of those of the page.
         names: Further words of the page, and what is used in their place.
+        usual: The same of all pages; a page need not have these words.
     """
 
-    def __init__(self, document: str, folder: Path, bootstrap: str, names: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        document: str,
+        folder: Path,
+        bootstrap: str,
+        names: Mapping[str, str] = MappingProxyType({}),
+        usual: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.folder = folder
         self.bootstrap = bootstrap
-        self._names = names or {}
+        self._names = {**usual, **names}
         found = [block for block in blocks(document) if block.language in _RUN]
+        whole = "".join(block.text for block in found)
+        absent = [name for name in names if not re.search(_word(name), whole)]
+        assert not absent, f"{document} has nothing of {absent}"
         self._steps: list[Step] = [*chain.from_iterable(map(_steps, found))]
         self._open = ExitStack()
         self._started = 0
@@ -71,7 +84,8 @@ class Page:
     def adapted(self, text: str) -> str:
         """Return a command or a program for this cluster and for the speed of this machine."""
         for name, own in self._names.items():
-            text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w])", own, text)
+            text = re.sub(_word(name), lambda _, own=own: own, text)  # type: ignore[misc]
+        assert not _OUTSIDE.search(text), f"outside of its folder: {text}"
         text = _BROKERS.sub(self.bootstrap, text)
         return _NAP.sub(lambda found: f"sleep {scaled_s(float(found[1])):.0f}", text)
 
@@ -264,6 +278,10 @@ class Running:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             raise
+
+
+def _word(name: str) -> str:
+    return rf"(?<![\w/-]){re.escape(name)}(?!\w)"
 
 
 def _steps(block: Block) -> list[Step]:
