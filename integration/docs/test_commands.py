@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import pytest
 
@@ -19,11 +18,11 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import Traffic, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.documents import ROOT, blocks
-from tests.helpers.http_get import fetched
+from tests.helpers.http_get import fetched_metrics
+from tests.helpers.kafka.documented_page import INSTALLED
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
 
-INSTALLED = "what it installs is installed"
 UP = "In another terminal"
 
 
@@ -115,7 +114,9 @@ def test_inspecting_a_cluster(
                 top.wait_for_output("billing")
             page.leave(INSTALLED)
             with page.started() as server:
-                server.wait_until(lambda: 'rackassign_group_seen{group="billing"} 1' in served(exporter), "metrics")
+                server.wait_until(
+                    lambda: 'rackassign_group_seen{group="billing"} 1' in fetched_metrics(exporter), "metrics"
+                )
             page.run()
             config: dict[str, Any] = {"bootstrap_servers": bootstrap, "client_rack": "a", "group_id": unique_name()}
             with closing(RackAwareConsumer("orders", **config)) as consumer:
@@ -136,10 +137,3 @@ while True:
     consumer.poll(500)
     print(generate_latest().decode())
 """
-
-
-def served(port: int) -> str:
-    try:
-        return fetched(f"http://127.0.0.1:{port}/metrics")[1]
-    except URLError:
-        return ""

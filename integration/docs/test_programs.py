@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.error import URLError
 
 import confluent_kafka
 import pytest
@@ -25,7 +24,8 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import Traffic, assigned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.documents import blocks
-from tests.helpers.http_get import fetched
+from tests.helpers.http_get import fetched_metrics
+from tests.helpers.kafka.documented_page import INSTALLED
 from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
@@ -35,8 +35,6 @@ LOCAL = [[1], [2], [3]]
 
 LONG_MS = scaled_ms(1000)
 """Time of a poll without `attach`: kafka-python loses a join that ends between two polls."""
-
-INSTALLED = "what it installs is installed"
 
 
 @pytest.fixture
@@ -107,6 +105,10 @@ def test_moving_a_group(
 
 def test_racks_and_client_ids(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RACKASSIGN_RACK", "a")
+    # No metadata service is asked.
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://127.0.0.1:1")
     with open_page("docs/how-to/detect-racks.md", billing="billing") as page:
         assert "a" in page.run().splitlines()[-1]
         assert page.execute()["consumer"].config["client_id"] == "billing,warpstream_az=a"
@@ -214,7 +216,7 @@ def test_state(
             operated.execute(counts=counts)
         options = {"state_dir": str(folder), "bootstrap_servers": operated.bootstrap, "group_id": group}
         with operated.program(before=BEGIN.format(topic=written, options=options), after=POLL) as member:
-            member.wait_until(lambda: "rackassign_state_tasks" in served(first_port), "metrics")
+            member.wait_until(lambda: "rackassign_state_tasks" in fetched_metrics(first_port), "metrics")
         assert "--execute deletes 1 changelog" in operated.run()
         assert "1 changelog" in operated.run()
         operated.run()
@@ -232,13 +234,6 @@ with counter:
     while True:
         counter.poll()
 """
-
-
-def served(port: int) -> str:
-    try:
-        return fetched(f"http://127.0.0.1:{port}/metrics")[1]
-    except URLError:
-        return ""
 
 
 def is_stored(folder: Path, tp: tuple[str, int]) -> bool:

@@ -15,11 +15,11 @@ from rackassign import RackAwareConsumer
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.documented_page import INSTALLED
 from tests.helpers.kafka.spark_harness import create_coordinator, fill, session
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
 
-INSTALLED = "what it installs is installed"
 SPREAD = [[1, 2], [2, 3], [3, 1]]
 EACH = 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing import LocalCluster
-from tests.helpers.kafka.documented_page import Page
+from tests.helpers.kafka.documented_page import INSTALLED, Page
 from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
@@ -35,7 +35,7 @@ def test_each_step_does_what_it_promises(
         "consumer_timeout_ms=15_000": f"consumer_timeout_ms={scaled_ms(15_000)}",
     }
     with Page("docs/tutorial.md", tmp_path, f"localhost:{first_port}", names) as page:
-        page.leave("what it installs is installed", 5)
+        page.leave(INSTALLED, 5)
         with page.started() as cluster:
             cluster.wait_for_output("bootstrap")
             page.write()

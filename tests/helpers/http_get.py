@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
 
 def fetched(url: str) -> tuple[int, str]:
@@ -15,3 +15,11 @@ def fetched(url: str) -> tuple[int, str]:
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+def fetched_metrics(port: int) -> str:
+    """Return the metrics that a process of this machine serves; empty while it does not respond."""
+    try:
+        return fetched(f"http://127.0.0.1:{port}/metrics")[1]
+    except URLError:
+        return ""

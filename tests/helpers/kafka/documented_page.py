@@ -33,6 +33,9 @@ _RUN = ("console", "python")
 
 Step = Command | Block
 
+INSTALLED = "what it installs is installed"
+"""Reason to leave out a command of pip."""
+
 
 class Page:
     """A page, as a reader follows it: the next command or program is run, or left out with a reason.
