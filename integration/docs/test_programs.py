@@ -115,6 +115,17 @@ def test_racks_and_client_ids(open_page: OpenPage, monkeypatch: pytest.MonkeyPat
         assert page.execute()["producer"].config["client_id"] == "billing,warpstream_az=a"
 
 
+def test_producing_locally(open_page: OpenPage, rack_cluster: Cluster, topic: str) -> None:
+    with open_page("docs/how-to/produce-locally.md", orders=topic) as page:
+        page.execute()["producer"].flush()
+        with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
+            # The partition that is led in rack a.
+            first = TopicPartition(topic, 0)
+            assert consumer.end_offsets([first]) == {first: 1}
+        page.run()
+        page.run()
+
+
 def test_aiokafka(open_page: OpenPage, unique_name: Callable[[], str], written: str, has_all: Any) -> None:
     group = unique_name()
     with open_page("docs/how-to/aiokafka.md", orders=written, billing=group) as page:

@@ -1,4 +1,4 @@
-"""kafka-python 3: assignors for any `KafkaConsumer`, and a consumer with patches, fetch metrics and warnings."""
+"""kafka-python 3: assignors for any `KafkaConsumer`, a consumer with patches and metrics, and a partitioner."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rackassign.clients.kafka_python.assignors import (
     RackAwareStickyAssignor,
 )
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
+from rackassign.clients.kafka_python.partitioner import RackAwarePartitioner
 from rackassign.clients.kafka_python.patches import PATCHES
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "FetchMeter",
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
+    "RackAwarePartitioner",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
     "RackChangePolicy",

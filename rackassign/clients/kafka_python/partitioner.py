@@ -1,0 +1,154 @@
+"""A partitioner for kafka-python's `KafkaProducer` that writes to leaders in the producer's rack (KIP-1123).
+
+A producer writes to the leaders of partitions. If the application leaves the choice of the partition to the client,
+the client can choose one whose leader is in its own rack, and nothing crosses racks on the way to Kafka. Records with
+a key are not affected: their partition is a matter of order.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from kafka.partitioner import DefaultPartitioner, Partitioner
+from kafka.structs import TopicPartition
+
+from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.util.log_once import WarnOnce
+
+log = logging.getLogger(__name__)
+
+
+class _Broker(Protocol):
+    rack: str | None
+
+
+class _Cluster(Protocol):
+    """What is read of kafka-python's `ClusterMetadata`."""
+
+    def brokers(self) -> Iterable[_Broker]: ...
+
+    def broker_metadata(self, broker_id: int) -> _Broker | None: ...
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None: ...
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None: ...
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None: ...
+
+
+class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is untyped
+    """Sends records without a key to partitions whose leader is in the producer's rack (KIP-1123).
+
+    `KafkaProducer(partitioner=RackAwarePartitioner("use1-az1"))`. One partition is used for a batch and then another
+    one at random, as by kafka-python's `StickyPartitioner` (KIP-480). A partition whose leader has moved to another
+    rack is left with the next record, once the producer's metadata show it. While no partition of a topic has its
+    leader in the rack, all partitions are used, and a warning is logged once. Records with a key go where
+    `DefaultPartitioner` sends them.
+
+    It may be used by several producers and threads.
+
+    Args:
+        rack: Rack of the producer, as in `broker.rack`; by default that of `RACKASSIGN_RACK`. "auto" detects it.
+            Without a rack all partitions are used, and a warning is logged once.
+
+    Raises:
+        ConfigError: The rack is not valid, or "auto" found none.
+    """
+
+    def __init__(self, rack: str | None = None) -> None:
+        self.rack = resolve_rack(rack, "rack")
+        self._keyed = DefaultPartitioner()
+        self._once = WarnOnce(log)
+        self._lock = threading.Lock()
+        self._sticky: dict[str, tuple[int, bool]] = {}
+        """The partition in use by topic, and whether its leader was local when it was chosen."""
+
+    def partition(  # noqa: PLR0917 - kafka-python's interface
+        self,
+        topic: str,
+        key: object,
+        serialized_key: bytes | None,
+        value: object,
+        serialized_value: bytes | None,
+        cluster: _Cluster,
+    ) -> int:
+        """Return the partition of a record; called by the producer.
+
+        Raises:
+            ValueError: The topic is not in the metadata.
+        """
+        if serialized_key is not None:
+            chosen: int = self._keyed.partition(topic, key, serialized_key, value, serialized_value, cluster)
+            return chosen
+        with self._lock:
+            current = self._sticky.get(topic)
+            if current is not None and self._is_usable(topic, *current, cluster):
+                return current[0]
+            return self._choose(topic, cluster)
+
+    def on_new_batch(self, topic: str, cluster: _Cluster, prev_partition: int) -> None:
+        """Leave a partition whose batch is complete; called by the producer."""
+        with self._lock:
+            current = self._sticky.get(topic)
+            # Another thread may have chosen the next one already.
+            if current is not None and current[0] == prev_partition and cluster.partitions_for_topic(topic):
+                self._choose(topic, cluster, avoid=prev_partition)
+
+    def _is_usable(self, topic: str, partition: int, was_local: bool, cluster: _Cluster) -> bool:  # noqa: FBT001
+        """Return whether the partition still has a leader, and one in this rack if it had one there."""
+        leader = cluster.leader_for_partition(TopicPartition(topic, partition))
+        if leader is None or leader < 0:
+            return False
+        return not was_local or self._rack_of(leader, cluster) == self.rack
+
+    def _choose(self, topic: str, cluster: _Cluster, avoid: int | None = None) -> int:
+        every = cluster.partitions_for_topic(topic)
+        if not every:
+            raise ValueError(f"Topic {topic} not found in ClusterMetadata")
+        available = sorted(cluster.available_partitions_for_topic(topic) or ())
+        local = self._local(topic, available, cluster)
+        candidates = local or available or sorted(every)
+        chosen = random.choice([each for each in candidates if each != avoid] or candidates)  # noqa: S311 - no secret
+        self._sticky[topic] = (chosen, bool(local))
+        return chosen
+
+    def _local(self, topic: str, available: list[int], cluster: _Cluster) -> list[int]:
+        """Return the available partitions whose leader is in this rack; warn if there are none."""
+        if self.rack is None:
+            self._once.warn("no rack", "the partitioner has no rack, so records go to leaders in all racks")
+            return []
+        racks: dict[int, str | None] = {}
+        for partition in available:
+            leader = cluster.leader_for_partition(TopicPartition(topic, partition))
+            if leader is not None and leader >= 0:
+                racks[partition] = self._rack_of(leader, cluster)
+        local = [partition for partition, rack in racks.items() if rack == self.rack]
+        if racks and not local:
+            self._warn_of_no_leader(topic, cluster)
+        return local
+
+    def _warn_of_no_leader(self, topic: str, cluster: _Cluster) -> None:
+        known = sorted({broker.rack for broker in cluster.brokers() if broker.rack})
+        if self.rack not in known:
+            self._once.warn(
+                "unknown rack",
+                "rack %r of the partitioner is the rack of no broker, so records go to leaders in all racks; racks of"
+                " brokers: %s",
+                *(self.rack, ", ".join(known) or "none"),
+            )
+        else:
+            self._once.warn(
+                "no leader",
+                "no partition of topic %s has its leader in rack %r, so its records go to leaders in all racks",
+                *(topic, self.rack),
+                about=topic,
+            )
+
+    @staticmethod
+    def _rack_of(broker: int, cluster: _Cluster) -> str | None:
+        found = cluster.broker_metadata(broker)
+        return None if found is None else found.rack or None

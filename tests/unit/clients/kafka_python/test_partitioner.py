@@ -1,0 +1,138 @@
+"""The partitioner, on metadata that change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from kafka.partitioner import DefaultPartitioner
+from kafka.structs import TopicPartition
+
+from rackassign import RackAwarePartitioner
+from rackassign.errors import ConfigError
+
+
+@dataclass
+class Node:
+    rack: str | None
+
+
+@dataclass
+class Cluster:
+    """Metadata of one topic t."""
+
+    leaders: dict[int, int]
+    racks: dict[int, str | None] = field(default_factory=lambda: {1: "a", 2: "b", 3: "c"})
+    looks: int = 0
+
+    def topics(self) -> set[str]:
+        return {"t"}
+
+    def brokers(self) -> list[Node]:
+        return [Node(rack) for rack in self.racks.values()]
+
+    def broker_metadata(self, broker_id: int) -> Node | None:
+        return Node(self.racks[broker_id]) if broker_id in self.racks else None
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(self.leaders) if topic == "t" else None
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
+        self.looks += 1
+        return {number for number, leader in self.leaders.items() if leader >= 0} if topic == "t" else None
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        return self.leaders.get(partition.partition)
+
+
+def sent(partitioner: RackAwarePartitioner, cluster: Cluster, key: bytes | None = None, topic: str = "t") -> int:
+    return partitioner.partition(topic, key, key, b"v", b"v", cluster)
+
+
+def batches(partitioner: RackAwarePartitioner, cluster: Cluster, number: int = 200) -> set[int]:
+    """Return the partitions of so many batches."""
+    found = set()
+    for _ in range(number):
+        found.add(partition := sent(partitioner, cluster))
+        partitioner.on_new_batch("t", cluster, partition)
+    return found
+
+
+def test_records_go_to_leaders_in_the_rack_and_stay_with_one_until_its_batch_is_complete() -> None:
+    cluster, partitioner = Cluster({number: number % 3 + 1 for number in range(9)}), RackAwarePartitioner("b")
+    first = sent(partitioner, cluster)
+    looks = cluster.looks
+    assert {sent(partitioner, cluster) for _ in range(100)} == {first}
+    # A record costs no look at all partitions.
+    assert cluster.looks == looks
+    assert batches(partitioner, cluster) == {1, 4, 7}
+
+
+def test_a_complete_batch_is_followed_by_another_partition() -> None:
+    cluster, partitioner = Cluster({0: 1, 1: 1, 2: 2}), RackAwarePartitioner("a")
+    before = sent(partitioner, cluster)
+    for _ in range(20):
+        partitioner.on_new_batch("t", cluster, before)
+        # Another thread's batch, which was complete before: nothing changes.
+        partitioner.on_new_batch("t", cluster, before)
+        after = sent(partitioner, cluster)
+        assert after != before
+        before = after
+
+
+def test_a_leader_that_leaves_the_rack_is_left_with_the_next_record() -> None:
+    cluster, partitioner = Cluster({0: 1, 1: 1, 2: 2}), RackAwarePartitioner("a")
+    used = sent(partitioner, cluster)
+    cluster.leaders[used] = 3
+    assert sent(partitioner, cluster) == 1 - used
+    cluster.leaders[1 - used] = -1
+    cluster.leaders[used] = 1
+    assert sent(partitioner, cluster) == used
+
+
+def test_without_a_leader_in_the_rack_all_are_used_until_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, partitioner = Cluster({0: 1, 1: 3, 2: 3, 3: -1}), RackAwarePartitioner("b")
+    assert batches(partitioner, cluster) == {0, 1, 2}
+    assert caplog.messages == [
+        "no partition of topic t has its leader in rack 'b', so its records go to leaders in all racks"
+    ]
+    cluster.leaders[3] = 2
+    partitioner.on_new_batch("t", cluster, sent(partitioner, cluster))
+    assert batches(partitioner, cluster) == {3}
+
+
+def test_a_rack_that_no_broker_has_is_reported_with_those_that_they_have(caplog: pytest.LogCaptureFixture) -> None:
+    assert batches(RackAwarePartitioner("A"), Cluster({0: 1, 1: 2})) == {0, 1}
+    (message,) = caplog.messages
+    assert message.startswith("rack 'A' of the partitioner is the rack of no broker, so records go to leaders in all")
+    assert message.endswith("racks of brokers: a, b, c")
+
+
+def test_without_a_rack_all_are_used(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    assert batches(RackAwarePartitioner(), Cluster({0: 1, 1: 2})) == {0, 1}
+    assert caplog.messages == ["the partitioner has no rack, so records go to leaders in all racks"]
+    monkeypatch.setenv("RACKASSIGN_RACK", "b")
+    assert batches(RackAwarePartitioner(), Cluster({0: 1, 1: 2})) == {1}
+
+
+def test_while_no_leader_is_known_all_partitions_are_used_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert batches(RackAwarePartitioner("a"), Cluster({0: -1, 1: -1})) == {0, 1}
+    assert batches(RackAwarePartitioner("a"), Cluster({0: 9, 1: 1})) == {1}
+    assert not caplog.messages
+
+
+def test_keys_go_where_they_always_went() -> None:
+    cluster, partitioner, default = Cluster(dict.fromkeys(range(7), 3)), RackAwarePartitioner("a"), DefaultPartitioner()
+    keys = [b"%d" % number for number in range(200)]
+    ours = [sent(partitioner, cluster, key) for key in keys]
+    assert ours == [default.partition("t", key, key, None, None, cluster) for key in keys]
+    assert len(Counter(ours)) == 7
+
+
+def test_what_is_wrong_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        RackAwarePartitioner(7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Topic u not found"):
+        sent(RackAwarePartitioner("a"), Cluster({0: 1}), topic="u")
