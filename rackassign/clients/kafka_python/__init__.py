@@ -13,10 +13,10 @@ from rackassign.clients.kafka_python.assignors import (
     RackAwareStickyAssignor,
 )
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
-from rackassign.clients.kafka_python.partitioner import RackAwarePartitioner
 from rackassign.clients.kafka_python.patches import PATCHES
 
 if TYPE_CHECKING:
+    from rackassign.clients.kafka_python.partitioner import RackAwarePartitioner
     from rackassign.clients.kafka_python.standby_assignor import StandbyAwareAssignor
 
 __all__ = [
@@ -33,8 +33,11 @@ __all__ = [
 ]
 
 
+_MODULES = {"RackAwarePartitioner": "partitioner", "StandbyAwareAssignor": "standby_assignor"}
+"""Modules of names that few processes need: consumers do not import what producers use."""
+
+
 def __getattr__(name: str) -> object:
-    # Few members need what it imports.
-    if name == "StandbyAwareAssignor":
-        return getattr(import_module(f"{__name__}.standby_assignor"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
