@@ -108,8 +108,9 @@ def run(words: Sequence[str | Path], folder: Path = ROOT, *, activated: bool = F
     Raises:
         SystemExit: It failed, with what it has written.
     """
-    path = f"{Path(words[0]).parent}{os.pathsep}{os.environ['PATH']}" if activated else os.environ["PATH"]
-    environment = {**os.environ, "PATH": path}
+    environment = dict(os.environ)
+    if activated:
+        environment["PATH"] = f"{Path(words[0]).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(words, capture_output=True, check=False, cwd=folder, env=environment, text=True)
     if done.returncode:
         shown = " ".join(map(str, words))

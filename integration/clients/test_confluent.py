@@ -73,6 +73,8 @@ def test_three_members_read_everything_once_and_at_home(
             while rounds[-1]:
                 assert time.monotonic() < deadline, f"records that cross racks, by round: {rounds}"
                 rounds.append(_read_more(rack_cluster, topic, members, len(rounds) + 1))
+            rounds.append(_read_more(rack_cluster, topic, members, len(rounds) + 1))
+            assert rounds[-1] == 0, f"records that cross racks, by round: {rounds}"
         for one in members:
             one.check()
         assert sum((one.read() for one in members), Counter()) == Counter(

@@ -11,13 +11,12 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from rackassign import RackAwareConsumer
-from rackassign.admin.cluster import describe_topics, list_brokers
-from rackassign.admin.raw_requests import forget_controller
-from rackassign.admin.reassignments import ReassignmentAdmin
+from rackassign.admin.cluster import describe_topics
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import GroupHarness, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.documented_page import Page
+from tests.helpers.kafka.layout_states import fenced, moving, whole
 from tests.helpers.machine_speed import machine_factor
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
@@ -33,31 +32,6 @@ LOG_BYTES = 3_000_000
 """Of a partition: a throttle counts only after the first fetch of a follower, which is of a megabyte."""
 # So slow that partitions still move when the test looks, also on a busy machine. One of them is awaited, one is not.
 SLOW, STOPPED = str(round(1_000_000 / machine_factor())), "5k"
-
-
-@pytest.fixture
-def six(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(RACKS)
-
-
-@pytest.fixture
-def admin(six: Cluster) -> Iterator[KafkaAdminClient]:
-    with closing(KafkaAdminClient(bootstrap_servers=six.bootstrap)) as made:
-        yield made
-
-
-def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in list_brokers(admin) if broker.fenced]
-
-
-def is_moving(admin: KafkaAdminClient) -> bool:
-    forget_controller(admin)
-    return bool(ReassignmentAdmin(admin).list_reassignments())
-
-
-def is_whole(admin: KafkaAdminClient, topic: str) -> bool:
-    found = describe_topics(admin, [topic])[topic]
-    return all(set(row.replicas) == set(held) for row, held in zip(found.partitions, found.in_sync, strict=True))
 
 
 def fill(cluster: Cluster, topic: str, partitions: int) -> None:
@@ -84,7 +58,13 @@ def group_in_two_racks(cluster: Cluster, topic: str) -> Iterator[None]:
         yield
 
 
-def test_topics_of_an_outage_are_created_and_repaired(six: Cluster, admin: KafkaAdminClient, tmp_path: Path) -> None:
+def test_topics_of_an_outage_are_created_and_repaired(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    six = make_cluster(RACKS)
+    with closing(KafkaAdminClient(bootstrap_servers=six.bootstrap)) as admin:
+        follow_both_pages(six, admin, tmp_path)
+
+
+def follow_both_pages(six: Cluster, admin: KafkaAdminClient, tmp_path: Path) -> None:
     here = f"--bootstrap-server {six.bootstrap}"
     six.kill_rack("b")
     wait_until(lambda: fenced(admin) == [2, 5], "an outage of rack b")
@@ -100,7 +80,7 @@ def test_topics_of_an_outage_are_created_and_repaired(six: Cluster, admin: Kafka
         fill(six, "orders", 6)
         assert "broker" in page.run(1, more=here)
         six.start_rack("b")
-        wait_until(lambda: fenced(admin) == [] and is_whole(admin, "orders"), "the end of the outage")
+        wait_until(lambda: fenced(admin) == [] and whole(admin, ["orders"]), "the end of the outage")
         for code in (1, 0, 0, 0):
             page.run(code, more=here)
 
@@ -112,11 +92,11 @@ def test_topics_of_an_outage_are_created_and_repaired(six: Cluster, admin: Kafka
         with page.beside(f"rackassign reassign plan {here}") as planning:
             assert planning.wait() == 0
         with page.started(130, more=here) as applying:
-            applying.wait_until(lambda: is_moving(admin), "partitions that move")
+            applying.wait_until(lambda: moving(admin), "partitions that move")
         with page.beside(f"rackassign reassign apply --throttle {SLOW} --batch-size 2 {here}") as applying:
-            applying.wait_until(lambda: is_moving(admin), "partitions that move")
+            applying.wait_until(lambda: moving(admin), "partitions that move")
             applying.kill()
-        wait_until(lambda: not is_moving(admin), "the end of what was submitted")
+        wait_until(lambda: not moving(admin), "the end of what was submitted")
         page.run(2, more=here)
         page.run(more=here)
 
@@ -129,5 +109,5 @@ def test_topics_of_an_outage_are_created_and_repaired(six: Cluster, admin: Kafka
         with page.started(more=here) as applying:
             six.start_rack("b")
             assert applying.wait() == 0
-        wait_until(lambda: fenced(admin) == [] and is_whole(admin, "clicks"), "the end of the outage")
+        wait_until(lambda: fenced(admin) == [] and whole(admin, ["clicks"]), "the end of the outage")
         page.run(more=here)

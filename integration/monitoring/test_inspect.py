@@ -26,7 +26,6 @@ from kafka.protocol.consumer import JoinGroupRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.admin.cluster import list_brokers
 from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
@@ -39,6 +38,7 @@ from tests.helpers.http_get import fetched
 from tests.helpers.java.group_member import java_command
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled, together
+from tests.helpers.kafka.layout_states import fenced
 from tests.helpers.kafka.metered_members import (
     UNHURRIED,
     MeteredMember,
@@ -283,10 +283,6 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
     scenario = json.loads(shot.stdout)
     assert {"id": 3, "rack": "c", "fenced": True} in scenario["brokers"]
     assert read_group(scenario).members[0].owned == {topic: (0, 1, 2)}
-
-
-def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in list_brokers(admin) if broker.fenced]
 
 
 def join_as_connect(admin: KafkaAdminClient, group: str) -> None:

@@ -15,7 +15,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from rackassign.admin.cluster import cluster_id, describe_topics, list_brokers
+from rackassign.admin.cluster import cluster_id, describe_topics
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.cli.app import run
 from rackassign.placement.audit import audit
@@ -25,6 +25,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.layout_states import fenced
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -42,10 +43,6 @@ def command(cluster: Cluster, name: str, *words: str, code: int = 0) -> Any:
     """Run a command and return what it prints as JSON; its last line of problems if it says no."""
     done = rackassign(name, cluster.bootstrap, *words, "--output", "json", code=code)
     return json.loads(done.stdout) if done.stdout else done.stderr.splitlines()[-1]
-
-
-def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in list_brokers(admin) if broker.fenced]
 
 
 def in_sync(admin: KafkaAdminClient, topic: str) -> list[int]:

@@ -26,6 +26,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.layout_states import fenced, moving, whole
 from tests.helpers.kafka.rack_group import RackGroup
 from tests.helpers.kafka.scenarios import SOON
 from tests.helpers.kafka.unregistration import unregister
@@ -66,26 +67,8 @@ def commands(bootstrap: str, home: Path) -> Command:
     return run
 
 
-def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in list_brokers(admin) if broker.fenced]
-
-
 def lists(admin: KafkaAdminClient, topic: str) -> Lists:
     return {number: row.replicas for number, row in enumerate(describe_topics(admin, [topic])[topic].partitions)}
-
-
-def whole(admin: KafkaAdminClient, names: Sequence[str]) -> bool:
-    found = describe_topics(admin, names)
-    return all(
-        set(partition.replicas) == set(in_sync)
-        for topic in found.values()
-        for partition, in_sync in zip(topic.partitions, topic.in_sync, strict=True)
-    )
-
-
-def moving(admin: KafkaAdminClient) -> dict[TopicPartition, OngoingReassignment]:
-    forget_controller(admin)
-    return ReassignmentAdmin(admin).list_reassignments()
 
 
 def throttles(admin: KafkaAdminClient, topic: str) -> dict[str, str]:

@@ -13,11 +13,12 @@ from rackassign.spark import BatchTraffic, batch_traffic
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.documents import blocks
 from tests.helpers.kafka.spark_harness import create_coordinator, fill, session, wire_size
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark]
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/spark.md"
+GUIDE = "docs/how-to/spark.md"
 SIZE = 1000
 # Local to the session's rack a, and not.
 REPLICAS = [[1, 2], [2, 3]]
@@ -31,8 +32,7 @@ def spark() -> Iterator[Any]:
 
 def documented(cluster: Cluster, topic: str, folder: Path, spark: Any) -> dict[str, Any]:
     """Run the code of the guide with another cluster, topic and folder; return its names."""
-    section = GUIDE.read_text("utf-8").partition("## The traffic of each batch")[2].partition("\n## ")[0]
-    code = section.partition("```python\n")[2].partition("```")[0]
+    [code] = [block.text for block in blocks(GUIDE) if "StreamingQueryListener" in block.text]
     for old, new in (
         ("broker:9092", cluster.bootstrap),
         ('"orders"', f'"{topic}", "startingOffsets": "earliest"'),
@@ -41,7 +41,7 @@ def documented(cluster: Cluster, topic: str, folder: Path, spark: Any) -> dict[s
         assert old in code
         code = code.replace(old, new)
     names: dict[str, Any] = {"spark": spark, "__name__": "documented"}
-    exec(compile(code, str(GUIDE), "exec"), names)  # noqa: S102 - our own documentation
+    exec(compile(code, GUIDE, "exec"), names)  # noqa: S102 - our own documentation
     return names
 
 

@@ -18,11 +18,12 @@ import pytest
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.documents import blocks
 from tests.helpers.kafka.spark_harness import fill, session
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark]
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/spark.md"
+GUIDE = "docs/how-to/spark.md"
 SPREAD = [[1, 2], [2, 3], [3, 1]]
 
 
@@ -34,8 +35,7 @@ def spark() -> Iterator[Any]:
 
 def program(cluster: Cluster, topic: str, folder: Path) -> str:
     """Return the program of the guide with another cluster, topic and folder."""
-    section = GUIDE.read_text("utf-8").partition("## A whole stream")[2].partition("\n## ")[0]
-    code = section.partition("```python\n")[2].partition("```")[0]
+    [code] = [block.text for block in blocks(GUIDE) if "writeStream" in block.text]
     for old, new in (("broker:9092", cluster.bootstrap), ('"orders"', f'"{topic}"'), ("/data", str(folder))):
         assert old in code
         code = code.replace(old, new)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +22,21 @@ from rackassign.testing.harness import (
     wait_until,
 )
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.documents import blocks
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/test-on-a-multi-rack-cluster.md"
+GUIDE = "docs/how-to/test-on-a-multi-rack-cluster.md"
 
 
 def test_the_example_of_the_guide_passes(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:
-    section = GUIDE.read_text("utf-8").partition("## Members of a group")[2].partition("\n## ")[0]
-    code = section.partition("```python\n")[2].partition("```")[0]
+    example = "test_each_member_reads_in_its_rack_and_nothing_is_lost"
+    [block] = [block for block in blocks(GUIDE) if example in block.text]
     names: dict[str, Any] = {}
-    exec(compile(code, str(GUIDE), "exec"), names)  # noqa: S102 - our own documentation
-    names["test_each_member_reads_in_its_rack_and_nothing_is_lost"](rack_cluster, make_topic, unique_name)
+    exec(compile(block.text, block.place, "exec"), names)  # noqa: S102 - our own documentation
+    names[example](rack_cluster, make_topic, unique_name)
 
 
 def test_all_three_clients_in_one_group(

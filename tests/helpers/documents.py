@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
+RUNNABLE = ("console", "python")
+"""Languages of blocks that a test of their page runs."""
+
 _BLOCK = re.compile(
     r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^ *```$', re.DOTALL | re.MULTILINE
 )

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from rackassign.errors import MissingExtraError
-from tests.helpers.documents import ROOT, blocks, documents, missing_lines
-
-RUN = ("console", "python")
+from tests.helpers.documents import ROOT, RUNNABLE, blocks, documents, missing_lines
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -64,7 +62,7 @@ def test_there_are_blocks() -> None:
 def test_each_page_with_commands_or_programs_is_run() -> None:
     tests = "".join(file.read_text("utf-8") for file in (ROOT / "integration" / "docs").glob("test_*.py"))
     # Within a page, the tests of `make test-docs` fail if they leave out anything without a reason.
-    pages = [name for name in documents() if any(block.language in RUN for block in blocks(name))]
+    pages = [name for name in documents() if any(block.language in RUNNABLE for block in blocks(name))]
     assert [name for name in pages if f'"{name}"' not in tests] == []
     assert len(pages) > 20
 

@@ -100,10 +100,8 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
 
     def _is_usable(self, topic: str, partition: int, was_local: bool, cluster: _Cluster) -> bool:  # noqa: FBT001
         """Return whether the partition still has a leader, and one in this rack if it had one there."""
-        leader = cluster.leader_for_partition(TopicPartition(topic, partition))
-        if leader is None or leader < 0:
-            return False
-        return not was_local or self._rack_of(leader, cluster) == self.rack
+        leader = _leader(topic, partition, cluster)
+        return leader is not None and (not was_local or _rack_of(leader, cluster) == self.rack)
 
     def _choose(self, topic: str, cluster: _Cluster, avoid: int | None = None) -> int:
         every = cluster.partitions_for_topic(topic)
@@ -121,11 +119,8 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         if self.rack is None:
             self._once.warn("no rack", "the partitioner has no rack, so records go to leaders in all racks")
             return []
-        racks: dict[int, str | None] = {}
-        for partition in available:
-            leader = cluster.leader_for_partition(TopicPartition(topic, partition))
-            if leader is not None and leader >= 0:
-                racks[partition] = self._rack_of(leader, cluster)
+        leaders = {partition: _leader(topic, partition, cluster) for partition in available}
+        racks = {partition: _rack_of(leader, cluster) for partition, leader in leaders.items() if leader is not None}
         local = [partition for partition, rack in racks.items() if rack == self.rack]
         if racks and not local:
             self._warn_of_no_leader(topic, cluster)
@@ -148,7 +143,13 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
                 about=topic,
             )
 
-    @staticmethod
-    def _rack_of(broker: int, cluster: _Cluster) -> str | None:
-        found = cluster.broker_metadata(broker)
-        return None if found is None else found.rack or None
+
+def _leader(topic: str, partition: int, cluster: _Cluster) -> int | None:
+    """Return the broker that leads a partition; None if there is none, or the partition is not known."""
+    leader = cluster.leader_for_partition(TopicPartition(topic, partition))
+    return None if leader is None or leader < 0 else leader
+
+
+def _rack_of(broker: int, cluster: _Cluster) -> str | None:
+    found = cluster.broker_metadata(broker)
+    return None if found is None else found.rack or None

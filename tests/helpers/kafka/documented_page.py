@@ -18,7 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.testing.harness import wait_until
-from tests.helpers.documents import ROOT, Block, Command, blocks, missing_lines
+from tests.helpers.documents import ROOT, RUNNABLE, Block, Command, blocks, missing_lines
 from tests.helpers.machine_speed import scaled_s
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _BROKERS = re.compile(r"\bbroker:9092\b|\blocalhost:9092\b|(?<=\")\.\.\.(?=\")")
 _OUTSIDE = re.compile(r"(?<![\w.])/(?:data|mnt|var)/")
 """A folder that a page names and a test must not write to."""
 _NAP = re.compile(r"\bsleep (\d+)")
-_RUN = ("console", "python")
 
 Step = Command | Block
 
@@ -61,7 +60,7 @@ class Page:
         self.folder = folder
         self.bootstrap = bootstrap
         self._names = {**usual, **names}
-        found = [block for block in blocks(document) if block.language in _RUN]
+        found = [block for block in blocks(document) if block.language in RUNNABLE]
         whole = "".join(block.text for block in found)
         absent = [name for name in names if not re.search(_word(name), whole)]
         assert not absent, f"{document} has nothing of {absent}"
@@ -177,7 +176,7 @@ class Page:
         return defined
 
     def execute_in_loop(self, **names: Any) -> dict[str, Any]:
-        """Run the next program within an event loop, which ends with it, as clients that it has made."""
+        """Run the next program within an event loop; its clients are stopped before the loop ends."""
 
         async def run() -> dict[str, Any]:
             defined = self.execute(**names)

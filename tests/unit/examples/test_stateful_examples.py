@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful import Punctuate
 from rackassign.stateful.stores.declaration import AnyStore
+from tests.helpers.documents import blocks
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, drain, give, member
 from tests.helpers.stateful_results import (
@@ -27,7 +27,6 @@ from tests.helpers.stateful_results import (
     read,
 )
 
-ROOT = Path(__file__).parents[3]
 JOIN = join_orders.Join("t")
 JOINED: Sequence[AnyStore] = [join_orders.joined, join_orders.unpaid, join_orders.totals]
 JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orders.due, *JOINED]
@@ -149,11 +148,11 @@ def twice(log: Sequence[Any], number: int) -> list[Any]:
 
 
 def test_the_code_in_the_documentation_is_that_of_the_examples() -> None:
-    page = (ROOT / "docs" / "how-to" / "joins-and-windows.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = blocks("docs/how-to/joins-and-windows.md")
+    programs = [block.text for block in page if block.language == "python"]
     sources = [Path(str(module.__file__)).read_text("utf-8") for module in (join_orders, deduplicate, windowed_count)]
-    own = [block for block in blocks if not any(block in source for source in sources)]
-    assert len(blocks) > len(own)
+    own = [block for block in programs if not any(block in source for source in sources)]
+    assert len(programs) > len(own)
     # How results are written to a topic is not part of an example.
     assert ["producer.send" in block for block in own] == [True]
 
