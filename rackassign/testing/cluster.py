@@ -17,6 +17,8 @@ from rackassign.testing.security import ClusterCertificates, check_listeners, cr
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+DEFAULT_RACKS = ("a", "b", "c")
+
 READY_TIMEOUT_S = 300.0
 """A guard against hanging: at a load of 75 on two processors, brokers were not ready within two minutes."""
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rackassign.errors import ClusterError
-from rackassign.testing.cluster import READY_TIMEOUT_S, Broker, Cluster
+from rackassign.testing.cluster import DEFAULT_RACKS, READY_TIMEOUT_S, Broker, Cluster
 from rackassign.testing.docker.cleanup import sweep
 from rackassign.testing.docker.config import check_docker, environment
 from rackassign.testing.docker.engine import engine_errors, find_image
@@ -35,7 +35,7 @@ class DockerCluster(Cluster):
 
     Args:
         racks: One entry per broker; IDs start at 1, and None is a broker without a rack. A rack may occur more than
-            once.
+            once. By default three brokers in the racks a, b and c.
         config: Broker properties for all brokers, which override the defaults; None removes a default.
         listeners: Additional listeners by name, as for `LocalCluster`.
         image: An image with the environment variables of apache/kafka; `find_image` selects the default.
@@ -48,7 +48,7 @@ class DockerCluster(Cluster):
 
     def __init__(
         self,
-        racks: Sequence[str | None],
+        racks: Sequence[str | None] = DEFAULT_RACKS,
         *,
         config: Mapping[str, str | None] | None = None,
         listeners: Mapping[str, str] | None = None,

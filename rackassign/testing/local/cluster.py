@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rackassign.errors import ClusterError, ConfigError
-from rackassign.testing.cluster import READY_TIMEOUT_S, Broker, Cluster
+from rackassign.testing.cluster import DEFAULT_RACKS, READY_TIMEOUT_S, Broker, Cluster
 from rackassign.testing.local.broker_config import (
     HOST,
     BrokerSpec,
@@ -58,7 +58,7 @@ class LocalCluster(Cluster):
 
     Args:
         racks: One entry per broker; IDs start at 1, and None is a broker without a rack. A rack may occur more than
-            once.
+            once. By default three brokers in the racks a, b and c.
         config: Broker properties for all brokers, which override the defaults; None removes a default.
         listeners: Protocols of additional listeners by name. `{"SECURE": "SASL_SSL"}` adds a listener with a password
             and TLS, see `client_config()`; "PLAINTEXT" adds another plain one.
@@ -76,7 +76,7 @@ class LocalCluster(Cluster):
 
     def __init__(
         self,
-        racks: Sequence[str | None],
+        racks: Sequence[str | None] = DEFAULT_RACKS,
         *,
         config: Mapping[str, str | None] | None = None,
         listeners: Mapping[str, str] | None = None,
