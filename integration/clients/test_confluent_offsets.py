@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -128,6 +129,31 @@ def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic:
             with pytest.raises(KafkaException) as problem:
                 one.consumer.commit(offsets=wrong, asynchronous=False)
             assert problem.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+
+
+@pytest.mark.long
+def test_committed_offsets_are_known_while_the_coordinator_moves(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 1)
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == PARTITIONS, "all records")
+        one.consumer.commit(asynchronous=False)
+
+        def move() -> None:
+            # Each of them is the coordinator sooner or later. One that stops answers that it is not, and so does one
+            # that has just become it.
+            for broker in rack_cluster.brokers:
+                rack_cluster.stop(broker.id)
+                rack_cluster.start(broker.id)
+
+        asked = 0
+        with ThreadPoolExecutor(1) as pool:
+            moves = pool.submit(move)
+            while not moves.done():
+                known = one.consumer.committed([Offset(topic, 0)], TIMEOUT_S)
+                assert [each.offset for each in known] == [1]
+                asked += 1
+            moves.result()
+        assert asked > 3
 
 
 def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(

@@ -255,9 +255,9 @@ class RackAwareConsumer:
         self._commits.store(message, offsets)
 
     def committed(self, partitions: Sequence[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Return the committed offsets of partitions."""
+        """Return the committed offsets of partitions; while the group's coordinator moves, it is asked again."""
         self._check_open()
-        return self._reader.consumer.committed(list(partitions), timeout=timeout)
+        return self._reader.committed(partitions, timeout)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return the offset after the last delivered record of each partition; `OFFSET_INVALID` if there is none."""

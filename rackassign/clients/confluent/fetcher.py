@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rackassign import model
-from rackassign.clients.confluent.errors import STATE, UNKNOWN_PARTITION, kafka_exception
+from rackassign.clients.confluent.errors import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
 
@@ -18,6 +20,17 @@ log = logging.getLogger(__name__)
 
 Place = model.TopicPartition
 Places = frozenset[model.TopicPartition]
+
+_COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""Errors after which another broker is the coordinator of the group soon, or the same one can answer."""
+
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 30.0
+_PAUSE_S = 0.2
 
 
 class PartitionFetcher:
@@ -51,6 +64,37 @@ class PartitionFetcher:
     def unknown(self) -> Places:
         """Return the waiting partitions whose committed offset is needed."""
         return self.waiting - set(self._begins)
+
+    def committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """Return the committed offsets of partitions, whichever broker becomes the group's coordinator meanwhile.
+
+        `rd_kafka_committed` of librdkafka 2.16.1 has two gaps when the coordinator moves. It returns the error of a
+        broker that has just stopped being the coordinator. And it waits for a change of any connection after it has
+        learnt that there is none: if a coordinator was found in between, it waits until connections are closed for
+        being idle, which is ten minutes by default. So it is asked several times, and waits longer each time.
+
+        Args:
+            partitions: Their other fields have no effect.
+            timeout_s: Seconds; negative: no limit.
+
+        Raises:
+            KafkaException: The coordinator returns another error, or the time is over.
+        """
+        until = math.inf if timeout_s < 0 else time.monotonic() + timeout_s
+        wait = _FIRST_WAIT_S
+        while True:
+            left = max(0.0, until - time.monotonic())
+            try:
+                return list(self.consumer.committed(list(partitions), timeout=min(wait, left)))
+            except KafkaException as error:
+                code = error.args[0].code()
+                pause = _PAUSE_S if code in _COORDINATOR_MOVES else 0.0
+                if not pause and code != TIMED_OUT:
+                    raise
+                if time.monotonic() + pause >= until:
+                    raise
+            time.sleep(pause)
+            wait = min(2 * wait, _LONGEST_WAIT_S)
 
     def begin(self, committed: Mapping[Place, CommittedOffset] | None) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets.

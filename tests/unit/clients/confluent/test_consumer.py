@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -331,3 +332,44 @@ def test_topics_are_a_list(play: Play) -> None:
     play.consumer.subscribe([])
     assert play.told[1:] == [("revoke", {0, 1})]
     assert play.member.log[-1] == "left"
+
+
+def coordinator_moves(play: Play, *errors: int) -> list[float]:
+    """Let librdkafka raise each of the errors once, and then know offsets; return the timeouts it will be given."""
+    coming, timeouts = deque(errors), list[float]()
+
+    def committed(partitions: list[Offset], timeout: float) -> list[Offset]:
+        timeouts.append(timeout)
+        if coming:
+            raise KafkaException(KafkaError(coming.popleft()))
+        return [Offset(each.topic, each.partition, 7) for each in partitions]
+
+    play.source.committed = committed  # type: ignore[attr-defined]
+    return timeouts
+
+
+def test_committed_asks_again_while_the_coordinator_moves(play: Play) -> None:
+    # librdkafka misses that there is a coordinator again, and waits for as long as it is let.
+    errors = KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+    timeouts = coordinator_moves(play, *errors)
+    (known,) = play.consumer.committed([Offset("t", 0)])
+    assert (known.topic, known.partition, known.offset) == ("t", 0, 7)
+    assert timeouts == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("error", [KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT])
+def test_committed_asks_again_for_as_long_as_its_timeout(play: Play, error: int) -> None:
+    timeouts = coordinator_moves(play, *[error] * 1_000_000)
+    with pytest.raises(KafkaException) as problem:
+        play.consumer.committed([Offset("t", 0)], timeout=0.5)
+    assert problem.value.args[0].code() == error
+    assert timeouts
+    assert all(0 <= timeout <= 0.5 for timeout in timeouts)
+    assert timeouts == sorted(timeouts, reverse=True)
+
+
+def test_committed_raises_what_does_not_pass(play: Play) -> None:
+    timeouts = coordinator_moves(play, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        play.consumer.committed([Offset("t", 0)])
+    assert len(timeouts) == 1
