@@ -17,8 +17,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
+from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ClusterError
-from rackassign.testing.harness import ThreadedMember, settle
+from rackassign.testing.harness import ThreadedMember, settle, wait_until
 from rackassign.testing.topics import admin_client, create_topic
 
 TOPIC, GROUP = "orders", "billing"
@@ -33,6 +34,7 @@ _TIMEOUT_S = 300.0
 _CLOSE_TIMEOUT_MS = 3_000
 _RETRY_S = 1.0
 _POLL_MS = 500
+_COMMIT_MS = 1_000
 
 # A segment is the smallest unit of deletion, and 1 MiB the smallest segment that Kafka allows.
 _TOPIC_CONFIG = {"retention.bytes": str(1 << 20), "segment.bytes": str(1 << 20)}
@@ -80,6 +82,7 @@ class _Member(ThreadedMember):
             client_rack=self._rack,
             partition_assignment_strategy=[_RackReportingRange(self._rack)],
             auto_offset_reset="latest",
+            auto_commit_interval_ms=_COMMIT_MS,
             metadata_max_age_ms=5_000,
         )
         try:
@@ -134,7 +137,10 @@ class _Producer:
 def demo_group(
     client_config: Mapping[str, Any], racks: Sequence[str], replicas: Sequence[Sequence[int]]
 ) -> Iterator[None]:
-    """Create the topic and run the group and its producer while the block lasts; begin once the group is stable.
+    """Create the topic and run the group and its producer while the block lasts.
+
+    The block begins once the group is stable and has committed an offset of each partition, so that `inspect` knows its
+    lag.
 
     Args:
         client_config: Connection arguments of a kafka-python client.
@@ -142,7 +148,7 @@ def demo_group(
         replicas: IDs of the brokers of each partition, with the leader first.
 
     Raises:
-        ClusterError: The topic cannot be created, or the group does not become stable.
+        ClusterError: The topic cannot be created, or the group does not become stable or commits nothing.
     """
     create_topic(client_config["bootstrap_servers"], TOPIC, replicas, config=_TOPIC_CONFIG)
     with ExitStack() as opened:
@@ -158,8 +164,17 @@ def demo_group(
 def _settle(admin: KafkaAdminClient, members: Sequence[_Member], partitions: int) -> None:
     try:
         settle(admin, GROUP, members, {TOPIC: partitions}, timeout_s=_TIMEOUT_S)
+        wait_until(lambda: _commits(admin) == partitions, f"group {GROUP} to commit its offsets", timeout_s=_TIMEOUT_S)
     except TimeoutError as error:
         raise ClusterError(str(error)) from None
+
+
+def _commits(admin: KafkaAdminClient) -> int:
+    """Return of how many partitions the group has committed an offset; 0 while there is no coordinator."""
+    try:
+        return len(GroupAdmin(admin).committed_offsets(GROUP))
+    except KafkaError:
+        return 0
 
 
 def _repeat(run: Callable[[], None], stopping: threading.Event) -> None:
