@@ -1,4 +1,4 @@
-"""Changelogs that cannot be as they should: a broker is missing, or a permission."""
+"""Changelogs and outputs that cannot be as they should: a broker is missing, or a permission."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -18,9 +18,10 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.admin.cluster import list_brokers
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful import Output, StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
@@ -32,16 +33,23 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 TIMEOUT_S = 600.0
 TOPIC, GROUP, LOG, USER = "lines", "count", "count-lines-changelog", "counter"
+RESULTS = "results"
+READ: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "group_id": None}
 
 
 def count(_: Any, store: StateStore) -> None:
     store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
 
 
-def begun(folder: Path, **config: Any) -> StatefulConsumer:
+def pass_on(record: Any, store: StateStore, output: Output) -> None:
+    count(record, store)
+    output.send(record.value)
+
+
+def begun(folder: Path, process: Any = count, **config: Any) -> StatefulConsumer:
     return StatefulConsumer(
         TOPIC,
-        process=count,
+        process=process,
         state_dir=folder,
         standbys=StandbyOptions(0),
         group_id=GROUP,
@@ -144,3 +152,40 @@ def test_without_alter_new_partitions_wait_for_the_command_and_the_others_contin
             admin.create_partitions({LOG: 3})
             wait_counted(member, 30, 30, 10)
     assert caplog.text.count(command) == 2
+
+
+@pytest.mark.long
+def test_an_output_that_must_not_be_written_is_named_at_the_start(secured: Cluster, tmp_path: Path) -> None:
+    access = {**secured.client_config("SECURE"), "sasl_plain_username": USER}
+    create_topic(secured.bootstrap, RESULTS, [[1, 2], [2, 1]])
+    write(secured.bootstrap, 2)
+
+    def started() -> StatefulConsumer:
+        return begun(tmp_path, pass_on, output=RESULTS, transactional_id="one", **access)
+
+    def refusal() -> str:
+        try:
+            started().close()
+        except AuthorizationError as error:
+            return str(error)
+        return ""
+
+    with closing(KafkaAdminClient(bootstrap_servers=secured.bootstrap)) as admin:
+        assert refusal() == f"not allowed: WRITE on topic {RESULTS}"
+        admin.create_acls([allowed("READ", "TOPIC", RESULTS)])
+        assert refusal() == f"not allowed: WRITE on topic {RESULTS}"
+        admin.create_acls([allowed("WRITE", "TOPIC", RESULTS)])
+        # Brokers learn of a new ACL one after the other.
+        wait_until(lambda: refusal() == "not allowed: WRITE on transactional ID one", "the other refusal")
+        admin.create_acls([allowed("WRITE", "TRANSACTIONAL_ID", "one")])
+        wait_until(lambda: not refusal(), "no refusal")
+    with started() as member, closing(KafkaConsumer(RESULTS, **READ, bootstrap_servers=secured.bootstrap)) as reader:
+        seen: list[Any] = []
+
+        def all_passed_on() -> bool:
+            member.poll(100)
+            seen.extend(record for records in reader.poll(timeout_ms=100).values() for record in records)
+            return len(seen) >= 20
+
+        wait_until(all_passed_on, "20 results", timeout_s=TIMEOUT_S)
+        assert sorted(int(record.value) for record in seen) == list(range(20))

@@ -34,6 +34,7 @@ from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
 from rackassign.stateful.tasks.run import Work, stored_state
 from rackassign.stateful.tasks.transaction_commits import TransactionCommits
 from rackassign.stateful.transactions.output import Output, check_output
+from rackassign.stateful.transactions.output_topics import check_output_topics
 from rackassign.stateful.transactions.producer import TransactionalProducer
 from rackassign.stateful.validation import OnRestore, check, check_commit_interval
 from rackassign.strategies.standby import StandbyOptions
@@ -106,8 +107,8 @@ class StatefulConsumer:
             apply to the clients of the changelog as well.
 
     Raises:
-        ConfigError: An option is invalid, or a changelog does not match its topic.
-        KafkaUnavailableError: Kafka does not respond.
+        ConfigError: An option is invalid, a changelog does not match its topic, or a topic of `output` does not exist.
+        KafkaUnavailableError: Kafka does not respond, or a permission is missing (`AuthorizationError`).
         StoreError: Another member uses the directory.
     """
 
@@ -161,7 +162,7 @@ class StatefulConsumer:
             begun.callback(self._shelf.close)
             self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack, counts)
             begun.callback(self._logs.close)
-            self._logs.check_exist(written)
+            check_output_topics(settings.admin, written, self._logs.names)
             self._shelf.open_existing(self._logs.ids)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,

@@ -15,7 +15,7 @@ from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeEr
 from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
-from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
+from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.changelog.topics import Changelog, ensure_changelog_topics
@@ -23,7 +23,6 @@ from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.statistics import StateCounts
 from rackassign.stateful.transactions.output import ProducerRecord
 from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
@@ -309,21 +308,10 @@ class ChangelogClient:
                 found += _changes(record for record in records if record.offset < end)
         return found
 
-    def check_exist(self, topics: Iterable[str]) -> None:
-        """Refuse topics that do not exist.
-
-        Raises:
-            ConfigError: One of them does not exist.
-            KafkaUnavailableError: Kafka does not respond.
-        """
-        wanted = list(topics)
-        try:
-            known = self._reader.topics() if wanted else set()
-        except KafkaError as error:
-            raise KafkaUnavailableError(f"the topics of the cluster are not known: {error}") from None
-        for topic in wanted:
-            if topic not in known:
-                raise ConfigError(f"topic {truncate(topic)} of output does not exist, or must not be described")
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the changelog topics."""
+        return frozenset(self._topics)
 
     def has(self, task: TopicPartition) -> bool:
         """Return whether a task has a changelog yet."""

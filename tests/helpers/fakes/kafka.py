@@ -21,6 +21,7 @@ from rackassign.stateful import consumer
 from rackassign.stateful.changelog import client as changelog
 from rackassign.stateful.changelog import topics as changelog_topics
 from rackassign.stateful.tasks import membership_check
+from rackassign.stateful.transactions import output_topics
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -114,7 +115,8 @@ class Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
         patch.setattr(changelog, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
-        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
+        for module in (changelog_topics, output_topics):
+            patch.setattr(module, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
         patch.setattr(membership_check, "membership_of", Membership)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
@@ -327,8 +329,13 @@ class Producer(Client):
 class Admin(Client):
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
         self.answers("describe_topics")
-        there = self.kafka.topics
-        return [there[name].described(name) if name in there else {"name": name, "error_code": 3} for name in names]
+        there, allowed = self.kafka.topics, sorted({"READ", "WRITE", "DESCRIBE"} - self.kafka.denied)
+        return [
+            {**there[name].described(name), "authorized_operations": allowed}
+            if name in there
+            else {"name": name, "error_code": 3}
+            for name in names
+        ]
 
     def create_topics(
         self, wanted: Mapping[str, Mapping[str, Any]], *, validate_only: bool = False, raise_errors: bool = True

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition as HostPartition
 from kafka.errors import MessageSizeTooLargeError
 
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
 from rackassign.stateful.changelog.records import HEADER, read_change
@@ -334,7 +335,8 @@ def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transa
             {"output": "out", "transactional_id": "one", "transaction_timeout_ms": 999},
             "transaction_timeout_ms must be an integer from 1000, got 999",
         ),
-        ({"output": "no", "transactional_id": "one"}, "topic no of output does not exist"),
+        ({"output": ["out", "no"], "transactional_id": "one"}, "topic no of output does not exist"),
+        ({"output": LOG, "transactional_id": "one"}, f"topic {LOG} of output is a changelog of this group"),
         (
             {"output": "out", "transactional_id": "one", "process": lambda _, __: None},
             r"with output=\.\., process is called with 3 arguments \(record, state, output\)",
@@ -347,6 +349,15 @@ def test_options_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         member(tmp_path, **{"process": number, **more})
+    assert coordinator.kafka.open == set()
+
+
+def test_output_that_must_not_be_written_is_refused_before_a_record_is_processed(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    coordinator.kafka.denied.add("WRITE")
+    with pytest.raises(AuthorizationError, match="not allowed: WRITE on topic out"):
+        member(tmp_path, process=number, output="out", transactional_id="one")
     assert coordinator.kafka.open == set()
 
 
