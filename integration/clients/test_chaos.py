@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing.pytest_plugin import MakeCluster
+from tests.helpers.machine_speed import scaled_s
 from tools.chaos.layout import RACKS, promised
 from tools.chaos.member import CONFLUENT
 from tools.chaos.run import can_cut, run
@@ -20,7 +21,7 @@ def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeClus
     outcome = run(1, 48 if cuts else 36, cluster, tmp_path)
     assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"
     assert promised(cuts=cuts) <= {kind for kind, count in outcome.faults.items() if count}
-    assert outcome.acked >= 2000
+    assert outcome.acked * scaled_s(1) >= 2000
     # On a busy machine many changes can be one rebalance; the first generation is that of the start.
     assert outcome.generations >= 2
 
@@ -28,5 +29,5 @@ def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeClus
 def test_members_that_read_with_librdkafka_lose_nothing_either(make_cluster: MakeCluster, tmp_path: Path) -> None:
     outcome = run(1, 30, make_cluster(RACKS), tmp_path, CONFLUENT)
     assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"
-    assert outcome.acked >= 2000
+    assert outcome.acked * scaled_s(1) >= 2000
     assert sum(outcome.faults.values()) >= 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -38,8 +37,6 @@ from tests.helpers.kafka.spark_harness import (
     wire_size,
 )
 
-log = logging.getLogger(__name__)
-
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 RECORD = 1000
@@ -64,14 +61,14 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
     for fetch in {split.fetch_bytes for split in splits}:
         seen = Received()
         told = consumer_properties({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
-        debug = {"statistics.interval.ms": 20, "stats_cb": seen, "debug": "fetch,topic"}
-        consumer = Consumer({**told, **debug}, logger=log)
+        # librdkafka's messages about fetches would say more, but beside busy processes Python cannot keep up with them,
+        # and a reader gets no records meanwhile.
+        consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
         try:
             consumer.list_topics(splits[0].range.tp.topic, timeout=TIMEOUT_S)
             before = seen.settled(consumer)
             for split in splits:
                 if split.fetch_bytes == fetch:
-                    log.debug("Reads %s", split.range)
                     count = sum(map(len, read(consumer, split.range, ReadOptions())))
                     assert count == len(split.range)
                     consumer.unassign()
@@ -88,10 +85,7 @@ def test_little_more_is_received_than_the_batches_that_hold_a_range(
     spark_topics: Callable[[int], str],
     batch: int,
     size: int,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # A failure shows which fetches there were.
-    caplog.set_level(logging.DEBUG, log.name)
     topic = spark_topics(batch)
     plan = planner(rack_cluster, topic)
     start = {TopicPartition(topic, number): 100 for number in range(3)}
