@@ -46,7 +46,7 @@ class Progress(NamedTuple):
     Args:
         settled: Partitions that are done or given up.
         partitions: Number of all partitions.
-        copied: Copy progress of the current batch.
+        copied: Copy progress of the batches so far.
     """
 
     settled: int
@@ -106,6 +106,8 @@ class BatchExecutor:
         self._clocks = _StallClocks(limits.stall_timeout_s)
         self._not_elected: dict[TopicPartition, str] = {}
         self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
+        self._copied_before = CopyProgress(0, 0)
+        """By batches that are over."""
 
     @property
     def has_changed_replicas(self) -> bool:
@@ -264,7 +266,10 @@ class BatchExecutor:
             self._copied = self._cluster.copy_progress({tp: new for tp, new in adding.items() if new})
             self._counted_at = self._cluster.now()
         settled = sum(execution.settled for execution in self._executions.values())
-        self._report_progress(Progress(settled, len(self._executions), self._copied))
+        copied = CopyProgress(*map(sum, zip(self._copied_before, self._copied, strict=True)))
+        self._report_progress(Progress(settled, len(self._executions), copied))
+        if last:
+            self._copied_before, self._copied = copied, CopyProgress(0, 0)
 
 
 _Clock = tuple[str, str, int]

@@ -99,6 +99,10 @@ def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_do
     assert untouched(stage)
     assert ended == desk.kept == replace(desk.kept, phase="applied", throttled=None)
     assert told[-1].settled == told[-1].partitions == 5
+    # What is copied is that of all batches, not that of the last one.
+    copies = sum(len(set(move.after) - set(move.before)) for move in MOVES.values())
+    assert told[-1].copied == (copies, copies)
+    assert [each.copied for each in told] == sorted(each.copied for each in told)
 
 
 def test_a_rollback_makes_the_very_same_lists_again() -> None:
