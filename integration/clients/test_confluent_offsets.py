@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
@@ -129,6 +131,29 @@ def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic:
             with pytest.raises(KafkaException) as problem:
                 one.consumer.commit(offsets=wrong, asynchronous=False)
             assert problem.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+
+
+def test_metadata_of_commits_are_read_by_it_and_by_librdkafka(rack_cluster: Cluster, topic: str, group: str) -> None:
+    texts = ["a", "hello", "a longer text with spaces", ""]
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "an assignment")
+        given = [Offset(topic, partition, 0, text) for partition, text in enumerate(texts)]
+        one.consumer.commit(offsets=given, asynchronous=False)
+        properties = {"bootstrap.servers": rack_cluster.bootstrap, "group.id": group}
+        with closing(confluent_kafka.Consumer(properties)) as plain:
+            for asked in (one.consumer, plain):
+                known = asked.committed(given, timeout=TIMEOUT_S)
+                assert [each.metadata or "" for each in known] == texts
+
+
+def test_a_pattern_that_is_none_costs_no_assignment(rack_cluster: Cluster, topic: str, group: str) -> None:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "an assignment")
+        with pytest.raises(KafkaException, match="unterminated subpattern"):
+            one.consumer.subscribe([f"^{topic}("])
+        assert len(one.owned()) == len(one.consumer.assignment()) == PARTITIONS
+        fill(rack_cluster, topic, 1)
+        wait_until(lambda: one.consume() == PARTITIONS, "all records")
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from kafka.admin import (
 
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.admin.cluster import list_brokers
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import Output, StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
@@ -160,8 +161,8 @@ def test_an_output_that_must_not_be_written_is_named_at_the_start(secured: Clust
     create_topic(secured.bootstrap, RESULTS, [[1, 2], [2, 1]])
     write(secured.bootstrap, 2)
 
-    def started() -> StatefulConsumer:
-        return begun(tmp_path, pass_on, output=RESULTS, transactional_id="one", **access)
+    def started(**more: int) -> StatefulConsumer:
+        return begun(tmp_path, pass_on, output=RESULTS, transactional_id="one", **access, **more)
 
     def refusal() -> str:
         try:
@@ -179,6 +180,8 @@ def test_an_output_that_must_not_be_written_is_named_at_the_start(secured: Clust
         wait_until(lambda: refusal() == "not allowed: WRITE on transactional ID one", "the other refusal")
         admin.create_acls([allowed("WRITE", "TRANSACTIONAL_ID", "one")])
         wait_until(lambda: not refusal(), "no refusal")
+    with pytest.raises(ConfigError, match=r"of 1000000000 is more than brokers allow \(transaction.max.timeout.ms\)"):
+        started(transaction_timeout_ms=10**9)
     with started() as member, closing(KafkaConsumer(RESULTS, **READ, bootstrap_servers=secured.bootstrap)) as reader:
         seen: list[Any] = []
 

@@ -40,6 +40,7 @@ from rackassign.clients.common.subscriptions import JoinMember, build_group, to_
 from rackassign.errors import ConfigError
 from rackassign.model import Group, Partitions
 from rackassign.racks import BrokerRackCache
+from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
 
 DEFAULT_RACK_MONITOR: Final = RackChangePolicy()
@@ -109,6 +110,10 @@ class Assignor:
         return MemberContext(cls._adapter, cls._package, rack=rack, locality=locality, name=chosen)
 
     def _new_monitor(self, policy: RackChangePolicy | None) -> RackMonitor | None:
+        if policy is not None and not isinstance(policy, RackChangePolicy):
+            raise ConfigError(
+                f"rack_monitor must be a RackChangePolicy, or None to disable it, got {short_repr(policy)}"
+            )
         # A leader without rack gains nothing from racks (as in Java), and leaves monitoring to the next leader.
         if policy is None or self.rack is None:
             return None

@@ -23,7 +23,7 @@ def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
     Raises:
         ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
     """
-    rack = check_rack(detect_rack(network=wanted == AUTO) if wanted in {None, AUTO} else wanted)
+    rack = check_rack(detect_rack(network=wanted == AUTO) if wanted is None or wanted == AUTO else wanted)
     if rack is None and wanted == AUTO:
         raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or check `rackassign detect-rack`')
     return rack

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.errors import InputError
 from rackassign.model import Group
-from rackassign.util.text import short_repr
+from rackassign.util.text import join_first, short_repr, truncate
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
@@ -80,8 +80,25 @@ class WeightSource:
             self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
             return presumed_weights(group)
         if isinstance(weights, Mapping):
+            if weights and not isinstance(self._option, Weigher):
+                self._warn_of_misfits(weights, group)
             weights = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
         return _rows(weights)
+
+    def _warn_of_misfits(self, weights: Mapping[Any, Any], group: Group) -> None:
+        """Warn once of topics that have no weights, or another number of them than partitions."""
+        misfits = []
+        for topic, partitions in sorted(group.topology.topics.items()):
+            row = weights.get(topic, ())
+            if isinstance(row, Sized) and len(row) != len(partitions):
+                misfits.append(f"{truncate(topic)} has {len(partitions)} partitions and {len(row)} weights")
+        if misfits:
+            self._member.once.warn(
+                "misfits",
+                "%s: weights do not fit the topics of the group: %s; a partition without a weight counts as 1",
+                *(self._member.name, join_first(misfits, 3)),
+                about=tuple(misfits),
+            )
 
     def on_assigned(self, *, leads: bool) -> None:
         """Pause the weigher of a member that does not lead its group any more; raises what the weigher raises."""

@@ -133,8 +133,15 @@ class AsyncCommitQueue:
 
 
 def offsets_of(partitions: Iterable[TopicPartition]) -> Offsets:
-    """Return the offsets in the form of the member's commit."""
-    return {to_topic_partition(each): (each.offset, each.metadata or "", leader_epoch(each)) for each in partitions}
+    """Return the offsets in the form of the member's commit.
+
+    Metadata end with a NUL, as those that confluent-kafka 2.16 commits. When it reads them, it looks for that NUL, and
+    without one it reads memory behind them.
+    """
+    return {
+        to_topic_partition(each): (each.offset, f"{each.metadata}\0" if each.metadata else "", leader_epoch(each))
+        for each in partitions
+    }
 
 
 def _merged(offsets: Iterable[TopicPartition]) -> _Merged:

@@ -11,7 +11,14 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from rackassign.clients.confluent.async_commits import AsyncCommitQueue, offsets_of
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.errors import INVALID_ARG, NO_OFFSET, STATE, kafka_exception
-from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, Places, make_offset, to_topic_partition
+from rackassign.clients.confluent.fetcher import (
+    PartitionFetcher,
+    Place,
+    Places,
+    leader_epoch,
+    make_offset,
+    to_topic_partition,
+)
 from rackassign.clients.confluent.group_member import GroupMember
 
 log = logging.getLogger(__name__)
@@ -99,7 +106,7 @@ class Commits:
         # Pending commits first.
         self._outbox.flush([], timeout)
         self._member.commit(offsets_of(owned), max(0.0, end - monotonic()))
-        return [TopicPartition(each.topic, each.partition, each.offset) for each in owned]
+        return [_copied(each) for each in owned]
 
     def serve(self) -> None:
         """Send due commits without waiting, and report results of commits."""
@@ -149,6 +156,16 @@ class Commits:
 
     def _uncommitted(self, tps: Places) -> list[TopicPartition]:
         return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]
+
+
+def _copied(offset: TopicPartition) -> TopicPartition:
+    """Return an offset with its metadata and leader epoch, as librdkafka does."""
+    made = make_offset(to_topic_partition(offset), offset.offset, leader_epoch(offset))
+    if not offset.metadata:
+        return made
+    # The metadata of an offset that exists cannot be set, and its leader epoch can be given only if there is one.
+    more = {} if made.leader_epoch is None else {"leader_epoch": made.leader_epoch}
+    return TopicPartition(made.topic, made.partition, made.offset, metadata=offset.metadata, **more)
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:

@@ -180,6 +180,7 @@ class RackAwareConsumer:
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable")
+        self._member.check_topics(topics)
         if not topics or self._member.needs_rejoin_for(topics):
             self.unsubscribe()
         if topics:

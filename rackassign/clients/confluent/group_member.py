@@ -21,9 +21,10 @@ from rackassign.clients.kafka_python.internals.group_member import (
     MemberAssignment,
 )
 from rackassign.errors import ConfigError
-from rackassign.model import TopicPartition
+from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,21 @@ class GroupMember:
     def id(self) -> str:
         """Its member ID; empty before it has one."""
         return str(self._consumer.group_metadata().member_id)
+
+    @staticmethod
+    def check_topics(topics: Sequence[str]) -> None:
+        """Check topics before anything is given up for them.
+
+        Raises:
+            KafkaException: One of them is no name and no regular expression.
+        """
+        try:
+            re.compile(pattern_of(topics) or "")
+        except re.error as error:
+            raise kafka_exception(INVALID_ARG, f"{short_repr(list(topics))}: {error}") from error
+        for topic in topics:
+            if not topic.startswith("^") and not TOPIC_NAME.fullmatch(topic):
+                raise kafka_exception(INVALID_ARG, f"{short_repr(topic)} is not the name of a topic")
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to topics; names that begin with ^ are regular expressions."""

@@ -102,10 +102,7 @@ class TransactionalProducer:
             if isinstance(self._refused, AuthorizationError):
                 raise self._refused
             if isinstance(self._refused, InvalidTransactionTimeoutError):
-                raise ConfigError(
-                    f"transaction_timeout_ms of {self._timeout_ms} is more than brokers allow"
-                    " (transaction.max.timeout.ms)"
-                )
+                raise ConfigError(self._refused.args[0])
             if time.monotonic() >= until:
                 raise KafkaUnavailableError(
                     f"transactions of {self._id} cannot be begun: {self._refused or 'Kafka does not respond'}"
@@ -126,8 +123,7 @@ class TransactionalProducer:
         try:
             self._producer = starting.result()
         except KafkaError as error:
-            refused = is_authorization_error(error)
-            self._refused = AuthorizationError("WRITE", f"transactional ID {self._id}") if refused else error
+            self._refused = self._cause(error)
             self._not_before = time.monotonic() + _RETRY_S
             self._once.warn(
                 "begin", "transactions of %s cannot be begun yet: %s", self._id, self._refused, about=str(self._refused)
@@ -135,6 +131,17 @@ class TransactionalProducer:
             return False
         self._refused = None
         return True
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Return the error by its cause, if it is one that the user can remove."""
+        if is_authorization_error(error):
+            return AuthorizationError("WRITE", f"transactional ID {self._id}")
+        # kafka-python 3.0.12 raises it as a plain KafkaError with the name in its text.
+        if InvalidTransactionTimeoutError.__name__ in f"{type(error).__name__}: {error}":
+            return InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms of {self._timeout_ms} is more than brokers allow (transaction.max.timeout.ms)"
+            )
+        return error
 
     def _begun(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
         """Return a producer that has aborted what an earlier one of this ID has left open."""

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Offset
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.fetcher import PartitionFetcher
+from rackassign.clients.confluent.group_member import GroupMember
 from rackassign.clients.confluent.rebalance import Callbacks, RebalanceHandler
 from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
@@ -101,6 +102,9 @@ class Member:
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.log.append(("subscribe", list(topics)))
+
+    def check_topics(self, topics: Sequence[str]) -> None:
+        GroupMember.check_topics(topics)
 
     def needs_rejoin_for(self, _topics: Sequence[str]) -> bool:
         return False

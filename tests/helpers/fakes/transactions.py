@@ -74,7 +74,9 @@ class TransactionalProducer(Client):
     def init_transactions(self) -> None:
         self.answers("init")
         if self._timeout_ms > self._coordinator.longest_ms:
-            raise InvalidTransactionTimeoutError
+            # As kafka-python 3.0.12 raises it.
+            name = InvalidTransactionTimeoutError.__name__
+            raise KafkaError(f"Unexpected error in InitProducerIdResponse: [Error 50] {name}")
         self._coordinator.end(self._id, "aborted")
         self._epoch = self._coordinator.epochs.get(self._id, -1) + 1
         self._coordinator.epochs[self._id] = self._epoch

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from rackassign import RackAwareStickyAssignor
 from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
 from rackassign.clients.common.rack_monitor import (
     CheckResult,
@@ -387,3 +389,9 @@ def test_memory_is_bounded_and_forgets_what_was_seen_longest_ago() -> None:
     assert memory.fill_missing(known) is known
     assert memory.racks() == {1: "r1", 3: None, 4: "x"}
     assert {b.id: b.rack for b in memory.fill_missing(Topology((), {})).brokers} == {1: "r1", 3: None, 4: "x"}
+
+
+@pytest.mark.parametrize("monitor", [False, "off", 5, RackChangePolicy])
+def test_what_is_no_policy_of_the_rack_monitor_is_refused(monitor: Any) -> None:
+    with pytest.raises(ConfigError, match="rack_monitor must be a RackChangePolicy, or None to disable it, got"):
+        RackAwareStickyAssignor(rack=None, rack_monitor=monitor)

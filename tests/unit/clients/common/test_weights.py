@@ -106,3 +106,29 @@ def test_a_weigher_that_cannot_pause_costs_one_warning(caplog: pytest.LogCapture
 def test_a_class_is_no_weigher() -> None:
     with pytest.raises(ConfigError, match="ByteRates is a class, pass an instance of it"):
         RackAwareStickyAssignor(rack="a", weights=ByteRates)  # type: ignore[arg-type] # that is the mistake
+
+
+@pytest.mark.parametrize(
+    ("weights", "misfit"),
+    [
+        ({"tt": [5.0] * 13}, "t has 13 partitions and 0 weights"),
+        ({"t": [1.0, 2.0]}, "t has 13 partitions and 2 weights"),
+        (lambda: {"t": [1.0] * 14}, "t has 13 partitions and 14 weights"),
+    ],
+)
+def test_weights_that_do_not_fit_the_topics_are_named_once(
+    caplog: pytest.LogCaptureFixture, weights: Any, misfit: str
+) -> None:
+    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
+    for _ in range(2):
+        given = given_out(assignor.assign(CLUSTER, [member("m1", ["t"]), member("m2", ["t"])]))
+        assert sum(map(len, given.values())) == 13
+    assert [each for each in caplog.messages if "do not fit" in each] == [
+        f"sticky: weights do not fit the topics of the group: {misfit}; a partition without a weight counts as 1"
+    ]
+
+
+@pytest.mark.parametrize("weights", [None, {}, lambda: None, {"t": [2.0] * 13, "another": [1.0]}])
+def test_weights_that_fit_are_not_warned_of(caplog: pytest.LogCaptureFixture, weights: Any) -> None:
+    RackAwareStickyAssignor(rack="a", weights=weights).assign(CLUSTER, [member("m1", ["t"])])
+    assert not [each for each in caplog.messages if "do not fit" in each]

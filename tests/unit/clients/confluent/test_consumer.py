@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.confluent.async_commits import offsets_of
 from rackassign.clients.confluent.internals import serialize_group_metadata
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from rackassign.errors import ConfigError
@@ -373,3 +374,21 @@ def test_committed_raises_what_does_not_pass(play: Play) -> None:
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
         play.consumer.committed([Offset("t", 0)])
     assert len(timeouts) == 1
+
+
+@pytest.mark.parametrize("topics", [["^t("], ["t", "^(?P<same>a)", "^(?P<same>b)"], ["bad topic"]])
+def test_topics_that_cannot_be_subscribed_to_cost_nothing(play: Play, topics: list[str]) -> None:
+    with pytest.raises(KafkaException) as problem:
+        play.consumer.subscribe(topics)
+    assert problem.value.args[0].code() == KafkaError._INVALID_ARG
+    assert play.told == [("assign", {0, 1})]
+    assert play.source.reading.keys() == {ONE, TWO}
+    assert "left" not in play.member.log
+
+
+def test_a_commit_returns_metadata_and_epoch_and_ends_metadata_as_librdkafka_does(play: Play) -> None:
+    given = [Offset("t", 0, 5, "text", leader_epoch=3), Offset("t", 1, 6)]
+    returned = play.consumer.commit(offsets=given, asynchronous=False)
+    assert returned is not None
+    assert [(each.offset, each.metadata, each.leader_epoch) for each in returned] == [(5, "text", 3), (6, None, None)]
+    assert offsets_of(given) == {ONE: (5, "text\0", 3), TWO: (6, "", -1)}

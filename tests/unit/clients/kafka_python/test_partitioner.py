@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from kafka.partitioner import DefaultPartitioner
@@ -67,6 +68,12 @@ def test_records_go_to_leaders_in_the_rack_and_stay_with_one_until_its_batch_is_
     # A record costs no look at all partitions.
     assert cluster.looks == looks
     assert batches(partitioner, cluster) == {1, 4, 7}
+
+
+@pytest.mark.parametrize("rack", [["a"], {"a"}, 1])
+def test_a_rack_that_is_no_name_is_refused(rack: Any) -> None:
+    with pytest.raises(ConfigError, match="rack must be a string or None, got"):
+        RackAwarePartitioner(rack)
 
 
 def test_a_complete_batch_is_followed_by_another_partition() -> None:
