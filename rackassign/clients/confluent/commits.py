@@ -160,12 +160,13 @@ class Commits:
 
 def _copied(offset: TopicPartition) -> TopicPartition:
     """Return an offset with its metadata and leader epoch, as librdkafka does."""
-    made = make_offset(to_topic_partition(offset), offset.offset, leader_epoch(offset))
+    epoch = leader_epoch(offset)
     if not offset.metadata:
-        return made
-    # The metadata of an offset that exists cannot be set, and its leader epoch can be given only if there is one.
-    more = {} if made.leader_epoch is None else {"leader_epoch": made.leader_epoch}
-    return TopicPartition(made.topic, made.partition, made.offset, metadata=offset.metadata, **more)
+        return make_offset(to_topic_partition(offset), offset.offset, epoch)
+    # Neither of them may be None, and neither can be set later.
+    if epoch < 0:
+        return TopicPartition(offset.topic, offset.partition, offset.offset, offset.metadata)
+    return TopicPartition(offset.topic, offset.partition, offset.offset, offset.metadata, epoch)
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
