@@ -117,11 +117,12 @@ def test_racks_and_client_ids(open_page: OpenPage, monkeypatch: pytest.MonkeyPat
 
 def test_producing_locally(open_page: OpenPage, rack_cluster: Cluster, topic: str) -> None:
     with open_page("docs/how-to/produce-locally.md", orders=topic) as page:
-        page.execute()["producer"].flush()
+        sent = page.execute()["sent"]
         with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
             # The partition that is led in rack a.
             first = TopicPartition(topic, 0)
-            assert consumer.end_offsets([first]) == {first: 1}
+            assert consumer.end_offsets([first]) == {first: 1000}
+        assert page.execute(sent=sent)["written"] == {"a": 1000}
         page.run()
         page.run()
 
@@ -319,3 +320,6 @@ def test_a_multi_rack_cluster(
             page.leave(
                 "integration/testing/test_docker_cluster.py, and `make test`, run the suite and the composed racks"
             )
+        with page.program() as reading:
+            reading.wait_for_output("batch 0: 100.0% of")
+            assert reading.wait() == 0
