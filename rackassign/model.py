@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rackassign.errors import InputError
 from rackassign.util.text import short_repr
@@ -328,6 +328,21 @@ class Explanation(NamedTuple):
 
     not_local: tuple[NonLocalPartition, ...]
     advice: tuple[Recommendation, ...]
+
+
+def weight_misfits(weights: Mapping[str, Any], topics: Mapping[str, Sequence[Partition]]) -> list[str]:
+    """Return, as text for users, the topics that have another number of weights than of partitions.
+
+    Args:
+        weights: A list of weights of each topic; what is no list is skipped.
+        topics: Partitions of each topic.
+    """
+    rows = ((topic, len(partitions), weights.get(topic, ())) for topic, partitions in sorted(topics.items()))
+    return [
+        f"{topic} has {size} partitions and {len(row)} weights"
+        for topic, size, row in rows
+        if isinstance(row, Sized) and len(row) != size
+    ]
 
 
 @dataclass(frozen=True, slots=True)

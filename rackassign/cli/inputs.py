@@ -19,7 +19,8 @@ def read_text(file: str) -> str:
         ConfigError: It cannot be read, or is no text.
     """
     try:
-        return Path(file).read_text("utf-8")
+        # Some editors begin a file with a byte order mark.
+        return Path(file).read_text("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -1,28 +1,33 @@
-"""Names in scenarios that stand for nothing, which is valid and often a slip: one warning for all scenarios."""
+"""Names and weights in scenarios that stand for nothing, which is valid and often a slip: one warning for all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rackassign.model import Group
+from rackassign.model import Group, weight_misfits
 from rackassign.util.text import join_first
 
 _NAMED = 5
 
 
 class UnlistedNames:
-    """Brokers and topics that scenarios name and do not list."""
+    """Brokers and topics that scenarios name and do not list, and weights that do not fit the partitions."""
 
     def __init__(self) -> None:
         self._brokers: dict[int, None] = {}
         self._subscribed: dict[str, None] = {}
         self._owned: dict[str, None] = {}
+        self._weighted: dict[str, None] = {}
+        self._misfits: dict[str, None] = {}
 
     def add(self, group: Group) -> None:
         """Collect the names of one scenario."""
         brokers, topics = {broker.id for broker in group.topology.brokers}, group.topology.topics
         replicas = {broker for rows in topics.values() for partition in rows for broker in partition.replicas}
         self._brokers |= dict.fromkeys(sorted(replicas - brokers))
+        if group.weights:
+            self._weighted |= dict.fromkeys(sorted(group.weights.keys() - topics.keys()))
+            self._misfits |= dict.fromkeys(weight_misfits(group.weights, topics))
         for member in group.members:
             self._subscribed |= dict.fromkeys(sorted(member.topics - topics.keys()))
             self._owned |= dict.fromkeys(topic for topic in member.owned if topic not in topics)
@@ -38,3 +43,9 @@ class UnlistedNames:
         if self._owned:
             names = join_first(list(self._owned), _NAMED)
             yield f"members own partitions of topics that are not in topics, which are ignored: {names}"
+        if self._weighted:
+            names = join_first(list(self._weighted), _NAMED)
+            yield f"weights are of topics that are not in topics, which are ignored: {names}"
+        if self._misfits:
+            found = join_first(list(self._misfits), _NAMED)
+            yield f"a partition without a weight counts as 1, and other weights are ignored: {found}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -188,6 +189,8 @@ def _values(source: BinaryIO) -> Iterator[_Found]:
     first = next(lines, None)
     if first is None:
         raise InputError("", "the input is empty")
+    # Some editors begin a file with a byte order mark.
+    first = (first[0], first[1].removeprefix(BOM_UTF8))
     found = _parsed(*first)
     if found.error is None:
         yield found

@@ -32,6 +32,9 @@ FROM_ENVIRONMENT: Final = EnvRackDefault()
 
 _UNREAD: Final = Partition(())
 
+_LONGEST_NAME: Final = 32_767
+"""Bytes of a string in Kafka's protocol."""
+
 
 class MemberContext:
     """Options, consumer and log of one member.
@@ -63,6 +66,8 @@ class MemberContext:
             raise ConfigError(f"name must be a string, got {short_repr(name)}")
         if not name:
             raise ConfigError("name must not be empty")
+        if len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
+            raise ConfigError(f"name must have {_LONGEST_NAME} bytes at most, got {len(name)} characters")
         self.name = name
         self.log = logging.getLogger(f"{package}.assignor")
         self.once = WarnOnce(self.log)

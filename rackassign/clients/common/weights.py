@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.errors import InputError
-from rackassign.model import Group
-from rackassign.util.text import join_first, short_repr, truncate
+from rackassign.model import Group, weight_misfits
+from rackassign.util.text import join_first, short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
@@ -87,11 +87,7 @@ class WeightSource:
 
     def _warn_of_misfits(self, weights: Mapping[Any, Any], group: Group) -> None:
         """Warn once of topics that have no weights, or another number of them than partitions."""
-        misfits = []
-        for topic, partitions in sorted(group.topology.topics.items()):
-            row = weights.get(topic, ())
-            if isinstance(row, Sized) and len(row) != len(partitions):
-                misfits.append(f"{truncate(topic)} has {len(partitions)} partitions and {len(row)} weights")
+        misfits = weight_misfits(weights, group.topology.topics)
         if misfits:
             self._member.once.warn(
                 "misfits",

@@ -20,6 +20,7 @@ from rackassign.clients.confluent.fetcher import (
     to_topic_partition,
 )
 from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +175,13 @@ def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -
     if message is not None and offsets is not None:
         raise ValueError("message and offsets exclude each other")
     if message is None:
-        return None if offsets is None else list(offsets)
+        if offsets is None:
+            return None
+        for each in offsets:
+            to_topic_partition(each)
+        return list(offsets)
+    if not isinstance(message, Message):
+        raise TypeError(f"expected a confluent_kafka.Message, got {short_repr(message)}")
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if message.error() is not None or topic is None or partition is None or offset is None:
         raise kafka_exception(INVALID_ARG, "this message is an error, not a record")

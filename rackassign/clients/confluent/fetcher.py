@@ -15,6 +15,7 @@ from rackassign import model
 from rackassign.clients.confluent.errors import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +217,13 @@ class PartitionFetcher:
 
 
 def to_topic_partition(partition: TopicPartition) -> Place:
-    """Return the topic and partition of confluent-kafka's class, without the other fields."""
+    """Return the topic and partition of confluent-kafka's class, without the other fields.
+
+    Raises:
+        TypeError: It is of another class.
+    """
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"expected a confluent_kafka.TopicPartition, got {short_repr(partition)}")
     return Place(partition.topic, partition.partition)
 
 

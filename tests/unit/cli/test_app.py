@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from rackassign.cli.app import run
 from rackassign.cli.commands import cluster
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.testing import Broker, LocalCluster
+from tests.unit.cli.conftest import SCENARIO, Cli
 
-SCENARIO = {
-    "format": "rackassign/1",
-    "brokers": [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}],
-    "topics": {"t": [[2], [1]]},
-    "members": [{"id": "m1", "rack": "a", "topics": ["t"]}, {"id": "m2", "rack": "b", "topics": ["t"]}],
-}
 ASSIGNMENT = {"m1": {"t": [1]}, "m2": {"t": [0]}}
 RANGE = "--strategy range, the default, has no use for"
 LINE = json.dumps(SCENARIO)
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Ended]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    def call(*words: str, given: str | bytes = "") -> Ended:
-        data = given.encode() if isinstance(given, str) else given
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = run(list(words))
-        return Ended(code, *capsys.readouterr())
-
-    return call
 
 
 def assignments(out: str) -> list[Any]:

@@ -392,3 +392,18 @@ def test_a_commit_returns_metadata_and_epoch_and_ends_metadata_as_librdkafka_doe
     assert returned is not None
     assert [(each.offset, each.metadata, each.leader_epoch) for each in returned] == [(5, "text", 3), (6, None, None)]
     assert offsets_of(given) == {ONE: (5, "text\0", 3), TWO: (6, "", -1)}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer: consumer.commit(offsets=["x"]),
+        lambda consumer: consumer.commit(message="x"),
+        lambda consumer: consumer.position(["x"]),
+        lambda consumer: consumer.pause(["x"]),
+        lambda consumer: consumer.seek(["x"]),
+    ],
+)
+def test_what_is_no_partition_and_no_message_is_a_type_error_as_in_confluent_kafka(play: Play, call: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a confluent_kafka\.(TopicPartition|Message), got"):
+        call(play.consumer)
