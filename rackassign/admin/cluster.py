@@ -100,14 +100,23 @@ def check_operation(admin: KafkaAdminClient, operation: str, names: Iterable[str
         KafkaError: As raised by the admin client.
     """
     wanted = sorted(set(names))
-    found = retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else ()
+    check_described_operation(retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else (), operation)
+
+
+def check_described_operation(found: Iterable[Mapping[str, Any]], operation: str) -> None:
+    """Check that an operation is allowed on topics that the admin client has described; see `check_operation`.
+
+    Raises:
+        AuthorizationError: It is not allowed on one of them.
+    """
     allowed = {topic["name"]: topic.get("authorized_operations") for topic in found}
     refused = [name for name, operations in allowed.items() if operations is not None and operation not in operations]
     if refused:
         raise AuthorizationError(operation, topic_resource(refused))
 
 
-_UNKNOWN = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
+UNKNOWN_TOPIC = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
+"""Error codes of a topic that does not exist, according to the broker that responded."""
 
 
 def describe_topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
@@ -131,7 +140,7 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
         )
     if code or sorted(rows) != list(range(len(rows))):
         problem = for_code(code).__name__ if code else "not all of its partitions are listed"
-        return DescribedTopic(problem=problem, unknown=code in _UNKNOWN)
+        return DescribedTopic(problem=problem, unknown=code in UNKNOWN_TOPIC)
     # One object for all partitions with equal replicas.
     made: dict[tuple[int, ...], Partition] = {}
     partitions: list[Partition] = []

@@ -266,7 +266,8 @@ class BatchExecutor:
             self._copied = self._cluster.copy_progress({tp: new for tp, new in adding.items() if new})
             self._counted_at = self._cluster.now()
         settled = sum(execution.settled for execution in self._executions.values())
-        copied = CopyProgress(*map(sum, zip(self._copied_before, self._copied, strict=True)))
+        before, now = self._copied_before, self._copied
+        copied = CopyProgress(before.done + now.done, before.total + now.total)
         self._report_progress(Progress(settled, len(self._executions), copied))
         if last:
             self._copied_before, self._copied = copied, CopyProgress(0, 0)

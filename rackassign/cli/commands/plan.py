@@ -19,7 +19,7 @@ from rich.table import Table
 from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import check_output, plain_line, warn
-from rackassign.cli.unlisted import UnlistedNames
+from rackassign.cli.scenario_warnings import ScenarioWarnings
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation
@@ -126,15 +126,15 @@ def plan(
             head = [value for _, value in zip(range(2), found, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
-        unlisted = UnlistedNames()
+        warnings = ScenarioWarnings()
         try:
-            return _answer(found, wanted, output, unlisted)
+            return _answer(found, wanted, output, warnings)
         finally:
-            for line in unlisted.warnings():
+            for line in warnings.lines():
                 warn(line)
 
 
-def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: UnlistedNames) -> int:
+def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: ScenarioWarnings) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
     from rackassign.strategies.loading import copartition_exceptions  # noqa: PLC0415
 
@@ -146,7 +146,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: Unl
             group = scenario.read_group(value)
             if wanted.copartition:
                 group = replace(group, copartition=wanted.copartition)
-            unlisted.add(group)
+            warnings.add(group)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:

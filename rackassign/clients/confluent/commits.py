@@ -161,13 +161,7 @@ class Commits:
 
 def _copied(offset: TopicPartition) -> TopicPartition:
     """Return an offset with its metadata and leader epoch, as librdkafka does."""
-    epoch = leader_epoch(offset)
-    if not offset.metadata:
-        return make_offset(to_topic_partition(offset), offset.offset, epoch)
-    # Neither of them may be None, and neither can be set later.
-    if epoch < 0:
-        return TopicPartition(offset.topic, offset.partition, offset.offset, offset.metadata)
-    return TopicPartition(offset.topic, offset.partition, offset.offset, offset.metadata, epoch)
+    return make_offset(to_topic_partition(offset), offset.offset, leader_epoch(offset), offset.metadata)
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
@@ -177,9 +171,11 @@ def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -
     if message is None:
         if offsets is None:
             return None
-        for each in offsets:
+        chosen = list(offsets)
+        for each in chosen:
+            # Raises for what is none.
             to_topic_partition(each)
-        return list(offsets)
+        return chosen
     if not isinstance(message, Message):
         raise TypeError(f"expected a confluent_kafka.Message, got {short_repr(message)}")
     topic, partition, offset = message.topic(), message.partition(), message.offset()

@@ -233,11 +233,17 @@ def leader_epoch(partition: TopicPartition) -> int:
     return -1 if epoch is None else epoch
 
 
-def make_offset(tp: Place, offset: int, leader_epoch: int | None) -> TopicPartition:
-    """Return a partition with an offset, and with the leader epoch of the record before it if that is known."""
-    if leader_epoch is None or leader_epoch < 0:
-        return TopicPartition(*tp, offset)
-    return TopicPartition(*tp, offset, leader_epoch=leader_epoch)
+def make_offset(tp: Place, offset: int, leader_epoch: int | None, metadata: str | None = None) -> TopicPartition:
+    """Return a partition with an offset; with the leader epoch of the record before it, and metadata, if there are any.
+
+    confluent-kafka takes None for neither of them, and neither can be set later.
+    """
+    more: dict[str, Any] = {}
+    if leader_epoch is not None and leader_epoch >= 0:
+        more["leader_epoch"] = leader_epoch
+    if metadata:
+        more["metadata"] = metadata
+    return TopicPartition(tp.topic, tp.partition, offset, **more)
 
 
 def _begin(tp: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:

@@ -120,7 +120,7 @@ class GroupMember:
         try:
             with translate_errors():
                 self._consumer.subscribe(*([()] if pattern else [list(topics)]), pattern=pattern)
-        except (TypeError, ValueError, re.error) as error:
+        except (TypeError, ValueError) as error:
             raise kafka_exception(INVALID_ARG, str(error)) from error
         self._by_pattern = pattern is not None
         self._awaited.begin(() if pattern else topics)

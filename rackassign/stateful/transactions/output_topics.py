@@ -7,14 +7,12 @@ from contextlib import closing
 from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
+from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import AuthorizationError, check_authorized, topic_resource
-from rackassign.admin.cluster import check_operation, retry_on_disconnect
+from rackassign.admin.authorization import check_authorized, topic_resource
+from rackassign.admin.cluster import UNKNOWN_TOPIC, check_described_operation, retry_on_disconnect
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.text import truncate
-
-_MISSING = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
 def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], changelogs: Collection[str]) -> None:
@@ -40,13 +38,12 @@ def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], ch
         return
     try:
         with closing(KafkaAdminClient(**connection)) as admin:
-            for found in retry_on_disconnect(lambda: admin.describe_topics(list(topics))):
-                # WRITE includes DESCRIBE.
-                check_authorized(found["error_code"], "WRITE", topic_resource([found["name"]]))
-                if found["error_code"] in _MISSING:
-                    raise ConfigError(f"topic {truncate(found['name'])} of output does not exist")
-            check_operation(admin, "WRITE", topics)
-    except AuthorizationError:
-        raise
+            described = retry_on_disconnect(lambda: admin.describe_topics(list(topics)))
     except (KafkaError, OSError) as error:
         raise KafkaUnavailableError(f"the topics of output are not known: {error}") from None
+    for found in described:
+        # WRITE includes DESCRIBE.
+        check_authorized(found["error_code"], "WRITE", topic_resource([found["name"]]))
+        if found["error_code"] in UNKNOWN_TOPIC:
+            raise ConfigError(f"topic {truncate(found['name'])} of output does not exist")
+    check_described_operation(described, "WRITE")

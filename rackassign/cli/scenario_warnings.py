@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rackassign.model import Group, weight_misfits
 from rackassign.util.text import join_first
@@ -10,7 +10,7 @@ from rackassign.util.text import join_first
 _NAMED = 5
 
 
-class UnlistedNames:
+class ScenarioWarnings:
     """Brokers and topics that scenarios name and do not list, and weights that do not fit the partitions."""
 
     def __init__(self) -> None:
@@ -32,20 +32,15 @@ class UnlistedNames:
             self._subscribed |= dict.fromkeys(sorted(member.topics - topics.keys()))
             self._owned |= dict.fromkeys(topic for topic in member.owned if topic not in topics)
 
-    def warnings(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield a line for each kind of name."""
-        if self._brokers:
-            names = join_first(list(map(str, self._brokers)), _NAMED)
-            yield f"replicas are on brokers that are not in brokers, so their racks are unknown: {names}"
-        if self._subscribed:
-            names = join_first(list(self._subscribed), _NAMED)
-            yield f"members subscribe to topics that are not in topics, which are left out: {names}"
-        if self._owned:
-            names = join_first(list(self._owned), _NAMED)
-            yield f"members own partitions of topics that are not in topics, which are ignored: {names}"
-        if self._weighted:
-            names = join_first(list(self._weighted), _NAMED)
-            yield f"weights are of topics that are not in topics, which are ignored: {names}"
-        if self._misfits:
-            found = join_first(list(self._misfits), _NAMED)
-            yield f"a partition without a weight counts as 1, and other weights are ignored: {found}"
+        kinds: tuple[tuple[Iterable[object], str], ...] = (
+            (self._brokers, "replicas are on brokers that are not in brokers, so their racks are unknown"),
+            (self._subscribed, "members subscribe to topics that are not in topics, which are left out"),
+            (self._owned, "members own partitions of topics that are not in topics, which are ignored"),
+            (self._weighted, "weights are of topics that are not in topics, which are ignored"),
+            (self._misfits, "a partition without a weight counts as 1, and other weights are ignored"),
+        )
+        for names, meaning in kinds:
+            if names:
+                yield f"{meaning}: {join_first(list(map(str, names)), _NAMED)}"
