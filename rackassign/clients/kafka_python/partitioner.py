@@ -21,6 +21,9 @@ from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
+_DRAWS = 16
+"""Random partitions looked at before all of them are. With three racks 16 fail with a probability of 0.2 %."""
+
 
 class _Broker(Protocol):
     rack: str | None
@@ -88,31 +91,50 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
             current = self._sticky.get(topic)
             if current is not None and self._is_usable(topic, *current, cluster):
                 return current[0]
-            return self._choose(topic, cluster)
+            every = cluster.partitions_for_topic(topic)
+            if not every:
+                raise ValueError(f"Topic {topic} not found in ClusterMetadata")
+            return self._choose(topic, every, cluster)
 
     def on_new_batch(self, topic: str, cluster: _Cluster, prev_partition: int) -> None:
         """Leave a partition whose batch is complete; called by the producer."""
         with self._lock:
             current = self._sticky.get(topic)
             # Another thread may have chosen the next one already.
-            if current is not None and current[0] == prev_partition and cluster.partitions_for_topic(topic):
-                self._choose(topic, cluster, avoid=prev_partition)
+            if current is not None and current[0] == prev_partition and (every := cluster.partitions_for_topic(topic)):
+                self._choose(topic, every, cluster, avoid=prev_partition)
 
     def _is_usable(self, topic: str, partition: int, was_local: bool, cluster: _Cluster) -> bool:  # noqa: FBT001
         """Return whether the partition still has a leader, and one in this rack if it had one there."""
         leader = _leader(topic, partition, cluster)
         return leader is not None and (not was_local or _rack_of(leader, cluster) == self.rack)
 
-    def _choose(self, topic: str, cluster: _Cluster, avoid: int | None = None) -> int:
-        every = cluster.partitions_for_topic(topic)
-        if not every:
-            raise ValueError(f"Topic {topic} not found in ClusterMetadata")
+    def _choose(self, topic: str, every: set[int], cluster: _Cluster, avoid: int | None = None) -> int:
+        drawn = self._draw(topic, list(every), cluster, avoid)
+        if drawn is not None:
+            self._sticky[topic] = (drawn, True)
+            return drawn
         available = sorted(cluster.available_partitions_for_topic(topic) or ())
         local = self._local(topic, available, cluster)
         candidates = local or available or sorted(every)
         chosen = random.choice([each for each in candidates if each != avoid] or candidates)  # noqa: S311 - no secret
         self._sticky[topic] = (chosen, bool(local))
         return chosen
+
+    def _draw(self, topic: str, every: list[int], cluster: _Cluster, avoid: int | None) -> int | None:
+        """Return a random partition whose leader is in this rack; None if a few draws find none.
+
+        The result is distributed as a choice among all such partitions, and a topic with 1,000 partitions does not
+        pay for looking at each of them with every batch.
+        """
+        if self.rack is None:
+            return None
+        for _ in range(_DRAWS):
+            partition = random.choice(every)  # noqa: S311 - no secret
+            leader = None if partition == avoid else _leader(topic, partition, cluster)
+            if leader is not None and _rack_of(leader, cluster) == self.rack:
+                return partition
+        return None
 
     def _local(self, topic: str, available: list[int], cluster: _Cluster) -> list[int]:
         """Return the available partitions whose leader is in this rack; warn if there are none."""

@@ -88,6 +88,19 @@ def test_a_complete_batch_is_followed_by_another_partition() -> None:
         before = after
 
 
+def test_batches_are_spread_evenly_over_the_local_partitions_of_a_large_topic_without_a_look_at_all() -> None:
+    cluster, partitioner = Cluster({number: number % 3 + 1 for number in range(30)}), RackAwarePartitioner("a")
+    counts: Counter[int] = Counter()
+    for _ in range(10_000):
+        counts[partition := sent(partitioner, cluster)] += 1
+        partitioner.on_new_batch("t", cluster, partition)
+    assert set(counts) == set(range(0, 30, 3))
+    # Each is expected 1,000 times with a standard deviation of about 30.
+    assert max(abs(count - 1000) for count in counts.values()) < 300
+    # Draws fail for one batch in 300, about.
+    assert cluster.looks < 200
+
+
 def test_a_leader_that_leaves_the_rack_is_left_with_the_next_record() -> None:
     cluster, partitioner = Cluster({0: 1, 1: 1, 2: 2}), RackAwarePartitioner("a")
     used = sent(partitioner, cluster)
