@@ -156,7 +156,7 @@ def members(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> 
     return Members(rack_cluster, unique_name(), make_topic(replicas=TWO_EACH))
 
 
-def test_a_healthy_group_is_one_line(
+def test_a_healthy_group_is_two_lines(
     members: Members, rack_cluster: Cluster, admin: KafkaAdminClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ExitStack() as opened:
@@ -167,8 +167,9 @@ def test_a_healthy_group_is_one_line(
         settle(admin, members.group, group, {members.topic: 6})
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
-    assert out.startswith(f"{members.group}: healthy: 3 members, racks a, b, c; range is chosen")
-    assert out.count("\n") == 1
+    healthy, reads = out.splitlines()
+    assert healthy.startswith(f"{members.group}: healthy: 3 members, racks a, b, c; range is chosen")
+    assert reads == "100.0 % of its partitions are read in the rack of their reader"
 
 
 def test_the_steps_to_cooperative_are_told(members: Members, admin: KafkaAdminClient, doctor: Doctor) -> None:

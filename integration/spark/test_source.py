@@ -420,6 +420,9 @@ def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: 
     assert [(executor.rack, executor.slots) for executor in found.executors] == [("a", 2)]
     assert (found.broker_racks, found.replicas, found.followers) == (("a", "b", "c"), (2, 2), True)
     assert (round(found.expected.none, 2), round(found.expected.executor, 2)) == (0.33, 0.67)
-    assert found.findings == ("3 of 3 partitions have no replica in some of the 3 racks: pulled splits do not help",)
+    assert found.findings == (
+        "no executor is in rack b, c, and 1 of 3 partitions have replicas only there: they are read across racks"
+        " whatever rackBinding is; have executors in each rack",
+    )
     nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
     assert "executors have no rack" in nameless.findings[0]

@@ -185,10 +185,8 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         cluster: Cluster with its topics.
         rates: What it reads; empty if it was not measured.
     """
-    group = shot.group
-    known = group.topology.topics.keys()
-    owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
-    now = partition_reads(group, owned, cluster.in_sync_replicas(group.topology), shot.leaders_only)
+    group, owned = shot.group, _owned(shot)
+    now = current_reads(shot, cluster)
     judge = _Analyzer(shot, cluster, rates, owned)
     options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
     plans = {name: plan(group, options) for name, plan in STRATEGIES.items()}
@@ -210,6 +208,18 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
         rates,
     )
+
+
+def current_reads(shot: Snapshot, cluster: ObservedCluster) -> tuple[PartitionRead, ...]:
+    """Return the reader and rack of each partition that members have, from the replicas that serve now."""
+    serving = cluster.in_sync_replicas(shot.group.topology)
+    return partition_reads(shot.group, _owned(shot), serving, shot.leaders_only)
+
+
+def _owned(shot: Snapshot) -> dict[str, Partitions]:
+    """Return the partitions of each member, without those of topics that cannot be described."""
+    known = shot.group.topology.topics.keys()
+    return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in shot.group.members}
 
 
 def _unassigned(group: Group) -> int:

@@ -7,26 +7,29 @@ from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.cluster import describe_topics
 from rackassign.admin.groups import GroupAdmin
-from rackassign.monitoring.groups import BrokerDescription, GroupDescription, GroupObservation, describe_brokers, watch
+from rackassign.locality import Locality
+from rackassign.monitoring.analysis import current_reads
+from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
+from rackassign.monitoring.groups import BrokerDescription, GroupDescription, GroupObservation, watch
 from rackassign.monitoring.health import Finding, findings, may_not_settle
 from rackassign.monitoring.migration import MigrationStep, migration_step
-from rackassign.monitoring.snapshot import topics_of
+from rackassign.monitoring.rack_map import RackMap
+from rackassign.monitoring.snapshot import snapshot, topics_of
+from rackassign.monitoring.traffic import count_locality
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
+from rackassign.racks import BrokerRackCache
 
 
-def _with_unlisted(
-    admin: KafkaAdminClient, group: GroupDescription, brokers: tuple[BrokerDescription, ...]
-) -> tuple[BrokerDescription, ...]:
+def _with_unlisted(cluster: ObservedCluster) -> tuple[BrokerDescription, ...]:
     """Return all brokers with those that only the replicas of the group's topics show: older clusters list no dead one.
 
     Topics that may not be described are left out.
     """
-    listed = {broker.id for broker in brokers}
-    topics = describe_topics(admin, topics_of(group)).values()
-    hosts = {replica for topic in topics for partition in topic.partitions for replica in partition.replicas}
-    return (*brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
+    listed = {broker.id for broker in cluster.brokers}
+    topics = cluster.topology.topics.values()
+    hosts = {replica for partitions in topics for partition in partitions for replica in partition.replicas}
+    return (*cluster.brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,14 @@ class Examination:
         findings: Its problems; those that keep it from working come first.
         migration: Progress of its migration to `cooperative-sticky`.
         recovery: Members that were removed to recover it.
+        locality: The partitions that its members have, by whether they are read in the reader's rack now.
     """
 
     group: GroupDescription
     findings: tuple[Finding, ...]
     migration: MigrationStep
     recovery: RecoveryResult
+    locality: Locality
 
 
 def examine(
@@ -80,5 +85,7 @@ def examine(
         recovery = recover(admin, calls, name)
         # The group is checked as it is now, since it may have other problems.
         seen, wedged = observe()
-    found = findings(seen, _with_unlisted(admin, seen.group, describe_brokers(admin)), wedged=wedged)
-    return Examination(seen.group, found, migration_step(seen.group), recovery)
+    cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())
+    found = findings(seen, _with_unlisted(cluster), wedged=wedged)
+    reads = current_reads(snapshot(seen.group, cluster.topology, RackMap()), cluster)
+    return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads))

@@ -15,6 +15,7 @@ from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 from rackassign.spark.options import Options, Topics
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ def doctor(
     rack_env: str = RACK_VARIABLE,
     client: Mapping[str, str] | None = None,
     tasks: int | None = None,
+    report_progress: ProgressCallback = ignore_progress,
 ) -> Diagnosis:
     """Examine executors and brokers, and return problems and the expected locality.
 
@@ -84,6 +86,7 @@ def doctor(
         rack_env: The environment variable of the executors that contains their rack.
         client: Further properties under their names in Java or librdkafka, for example `security.protocol`.
         tasks: The number of tasks; None for three per slot, or 64 if the number of slots is not known.
+        report_progress: Called with the progress.
 
     Raises:
         ConfigError: An option is invalid, or the topic does not exist.
@@ -93,10 +96,13 @@ def doctor(
 
     properties = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
     options = Options.of({**properties, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
+    number = tasks or _tasks(spark)
+    report_progress(Progress(f"Describing {topic}"))
     cluster = KafkaMetadata(options.client)
     known = cluster.describe_topics(Topics(names=(topic,)))
     with listening(_coordinator_hosts(spark, bootstrap)) as endpoints:
-        executors = probe_executors(spark, options.rack_variable, tasks or _tasks(spark), endpoints)
+        report_progress(Progress(f"Running {number} short tasks, to see the executors"))
+        executors = probe_executors(spark, options.rack_variable, number, endpoints)
     return diagnose(
         topic,
         executors,
@@ -149,7 +155,8 @@ def diagnose(
                 followers,
                 f"set {rack_env} in the environment of each executor, as examples/spark/{recipe} does",
             ),
-            *_shortage(spreads, len(set(with_rack.values())), found),
+            *_unreachable(executors, partitions, with_rack),
+            *_shortage(executors, partitions, with_rack, found),
         ),
     )
 
@@ -197,14 +204,43 @@ def _findings(
         )
 
 
-def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> Iterator[str]:
-    """Yield the finding that partitions lack replicas in some racks, and whether pulled splits help."""
-    few = sum(spread < racks for spread in spreads)
+def _occupied_racks(executors: Sequence[Executor], racks: Mapping[int, str]) -> set[str]:
+    """Return the racks that have an executor as well as a broker."""
+    return {executor.rack for executor in executors if executor.rack is not None} & set(racks.values())
+
+
+def _unreachable(
+    executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
+) -> Iterator[str]:
+    """Yield the finding that partitions are local to no executor, which no binding changes."""
+    occupied = _occupied_racks(executors, racks)
+    replicas = [{racks[replica] for replica in partition.replicas if replica in racks} for partition in partitions]
+    nowhere = [theirs for theirs in replicas if theirs and theirs.isdisjoint(occupied)]
+    if occupied and nowhere:
+        empty = ", ".join(sorted(set().union(*nowhere)))
+        yield (
+            f"no executor is in rack {empty}, and {len(nowhere)} of {len(partitions)} partitions have replicas only"
+            " there: they are read across racks whatever rackBinding is; have executors in each rack"
+        )
+
+
+def _shortage(
+    executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str], found: ExpectedLocality
+) -> Iterator[str]:
+    """Yield the finding that partitions have a replica near some executors only, and whether pulled splits help."""
+    occupied = _occupied_racks(executors, racks)
+    near = [{racks[replica] for replica in p.replicas if replica in racks} & occupied for p in partitions]
+    few = sum(bool(theirs) and theirs != occupied for theirs in near)
     if few:
         helps = (
-            f"pulled splits can reach {found.pull:.0%}" if found.pull > found.executor else "pulled splits do not help"
+            f"rackBinding=pull can reach {found.pull:.0%}"
+            if found.pull > found.executor
+            else "rackBinding=pull does not help"
         )
-        yield f"{few} of {len(spreads)} partitions have no replica in some of the {racks} racks: {helps}"
+        yield (
+            f"{few} of {len(partitions)} partitions have no replica in some of the {len(occupied)} racks with"
+            f" executors: {helps}"
+        )
 
 
 def recipe(spark: SparkSession) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,6 +77,7 @@ def _as_json(examined: Examination) -> dict[str, Any]:
             }
             for f in examined.findings
         ],
+        "partitions": asdict(examined.locality),
         "removed": [_named(m) for m in recovery.removed],
         "culprit": recovery.culprit and _named(recovery.culprit),
     }
@@ -99,6 +101,7 @@ def _show(examined: Examination, console: Console) -> None:
             )
         console.print(table, soft_wrap=False)
     console.print(plain_line(_summary(examined)))
+    console.print(plain_line(_reads(examined)))
     if examined.findings and examined.migration.next:
         console.print(plain_line(f"next: {examined.migration.next}"))
 
@@ -109,6 +112,21 @@ def _summary(examined: Examination) -> str:
     verdict = f"{len(examined.findings)} found" if examined.findings else "healthy"
     name = strip_control_chars(examined.group.name)
     return f"{name}: {verdict}: {counted(len(members), 'member')}, racks {racks}; {step.now}"
+
+
+def _reads(examined: Examination) -> str:
+    """Return what is read locally now: a group without problems may still pay for much of what it reads."""
+    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+
+    counts, name = examined.locality, strip_control_chars(examined.group.name)
+    if not counts.total:
+        return "no partition is read now"
+    line = f"{format_percent(counts.local, counts.total)} of its partitions are read in the rack of their reader"
+    if counts.unknown:
+        line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
+    if counts.local == counts.total:
+        return line
+    return f"{line}; `rackassign inspect --group {name}` shows what that costs and what would change it"
 
 
 def _recovered(recovery: RecoveryResult) -> list[str]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_line
+from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
@@ -56,11 +57,16 @@ def spark_doctor(
     client = _client(bootstrap, client_config_file)
     from rackassign.spark import doctor  # noqa: PLC0415 - other commands do without
 
-    session = _session(master, conf or [])
-    try:
-        diagnosis = doctor(session, bootstrap, topic, rack_env=rack_env, client=client)
-    finally:
-        session.stop()
+    with progress_display() as progress:
+        # It can take minutes until a cluster manager has started the first executor.
+        progress.show_step("Starting Spark")
+        session = _session(master, conf or [])
+        try:
+            diagnosis = doctor(
+                session, bootstrap, topic, rack_env=rack_env, client=client, report_progress=progress.on_progress
+            )
+        finally:
+            session.stop()
     if output == "json":
         sys.stdout.write(json.dumps(diagnosis.as_json()) + "\n")
     else:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from rackassign.admin.cluster import DescribedTopic
-from rackassign.model import Partition
-from rackassign.monitoring import GroupObservation, RecoveryResult, examination, examine
+from rackassign.cli.commands import doctor
+from rackassign.locality import Locality
+from rackassign.model import Broker, Partition, Topology
+from rackassign.monitoring import (
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    ObservedCluster,
+    RecoveryResult,
+    examination,
+    examine,
+)
 from tests.helpers.builders import brokers, group, member
 
 ADMIN: Any = object()
 HEALTHY = group(member("m1", "a", {}), state="Stable")
 WEDGED = group(member("m1", "a", {}), state="PreparingRebalance", strategy="")
+
+
+def cluster(
+    known: tuple[BrokerDescription, ...], topics: dict[str, tuple[Partition, ...]] | None = None
+) -> ObservedCluster:
+    """Return a cluster whose replicas are all in sync."""
+    given = topics or {}
+    in_sync = {topic: tuple(p.replicas for p in row) for topic, row in given.items()}
+    return ObservedCluster(known, Topology(tuple(Broker(b.id, b.rack) for b in known), given), in_sync)
 
 
 @pytest.mark.parametrize("fix", [False, True])
@@ -26,19 +45,51 @@ def test_a_wedged_group_is_recovered_only_on_request_and_then_observed_again(
     monkeypatch.setattr(examination, "watch", lambda *_, **__: looks.pop(0))
     monkeypatch.setattr(examination, "is_wedged", lambda *_: True)
     monkeypatch.setattr(examination, "recover", lambda *_: removed)
-    monkeypatch.setattr(examination, "describe_brokers", lambda _: brokers())
-    monkeypatch.setattr(examination, "describe_topics", lambda *_: {})
+    monkeypatch.setattr(examination, "describe_cluster", lambda *_: cluster(brokers()))
     examined = examine(ADMIN, "g", observe_s=10, fix=fix)
     assert examined.group == (HEALTHY if fix else WEDGED)
     assert examined.recovery == (removed if fix else RecoveryResult())
     assert ("wedged" in {finding.kind for finding in examined.findings}) is not fix
 
 
-def test_a_dead_broker_that_the_cluster_does_not_list_is_found_by_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+def examined_group(
+    monkeypatch: pytest.MonkeyPatch, of: GroupDescription, observed: ObservedCluster
+) -> examination.Examination:
     monkeypatch.setattr(examination, "GroupAdmin", lambda _: None)
-    monkeypatch.setattr(examination, "watch", lambda *_, **__: GroupObservation(HEALTHY, ("Stable",), 0, 0.0))
-    monkeypatch.setattr(examination, "describe_brokers", lambda _: brokers("ab"))
-    described = DescribedTopic((Partition((1, 3), 1), Partition((2, 1), 2)))
-    monkeypatch.setattr(examination, "describe_topics", lambda *_: {"t": described})
-    found = {finding.kind: finding.brokers for finding in examine(ADMIN, "g", observe_s=0).findings}
+    monkeypatch.setattr(examination, "watch", lambda *_, **__: GroupObservation(of, (of.state,), 0, 0.0))
+    monkeypatch.setattr(examination, "describe_cluster", lambda *_: observed)
+    return examine(ADMIN, "g", observe_s=0)
+
+
+def test_a_dead_broker_that_the_cluster_does_not_list_is_found_by_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = cluster(brokers("ab"), {"t": (Partition((1, 3), 1), Partition((2, 1), 2))})
+    found = {finding.kind: finding.brokers for finding in examined_group(monkeypatch, HEALTHY, observed).findings}
     assert found == {"brokers-offline": (3,)}
+
+
+@pytest.mark.parametrize(
+    ("racks", "locality", "line"),
+    [
+        ("ab", Locality(2, 0, 0), "100.0 % of its partitions are read in the rack of their reader"),
+        (
+            "ba",
+            Locality(0, 2, 0),
+            "0.0 % of its partitions are read in the rack of their reader; `rackassign inspect --group g` shows what that"
+            " costs and what would change it",
+        ),
+    ],
+)
+def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], racks: str, locality: Locality, line: str
+) -> None:
+    members = (member("m1", racks[0], {"t": (0,)}), member("m2", racks[1], {"t": (1,)}))
+    observed = cluster(brokers("ab"), {"t": (Partition((1,), 1), Partition((2,), 2))})
+    examined = examined_group(monkeypatch, group(*members, state="Stable"), observed)
+    assert not examined.findings
+    assert examined.locality == locality
+    monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
+    monkeypatch.setattr("rackassign.monitoring.examine", lambda *_, **__: examined)
+    assert doctor.doctor(bootstrap="b:1", group="g") == 0
+    healthy, reads = capsys.readouterr().out.splitlines()
+    assert healthy.startswith("g: healthy: 2 members, racks a, b; ")
+    assert reads == line

@@ -73,14 +73,43 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
     executors = [Executor("h1", 1, "a", 1), Executor("h2", 1, None, 1), Executor("h3", 1, "z", 1)]
     found = diagnose("t", executors, RF2, {**RACKS, 4: None}, followers=False, rack_env="ZONE")
     assert found.expected.executor == found.expected.none
-    unknown, nowhere, nameless, leaders, few = found.findings
+    unknown, nowhere, nameless, leaders, unreachable = found.findings
     assert "1 of 3 executors have no rack (on h2): set ZONE" in unknown
     assert "executors are in rack z, which has no brokers" in nowhere
     assert "brokers 4 have no rack" in nameless
     assert "RackAwareReplicaSelector" in leaders
-    assert "3 of 3 partitions have no replica in some of the 3 racks" in few
+    assert unreachable.startswith("no executor is in rack b, c, and 1 of 3 partitions have replicas only there: they")
     assert "do not report" in diagnose("t", THREE, RF3, RACKS, followers=None).findings[0]
     assert "no task ran" in diagnose("t", [], RF3, RACKS, followers=True).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("executors", "partitions", "finding"),
+    [
+        (THREE, RF2, "3 of 3 partitions have no replica in some of the 3 racks with executors: rackBinding=pull can"),
+        (
+            THREE[:2],
+            RF2,
+            "2 of 3 partitions have no replica in some of the 2 racks with executors: rackBinding=pull can",
+        ),
+        (
+            THREE[:2],
+            RF2 * 2,
+            "4 of 6 partitions have no replica in some of the 2 racks with executors: rackBinding=pull",
+        ),
+        # One rack: each partition is near all executors or none, and `pull` has nothing to choose.
+        (THREE[:1], RF2, "no executor is in rack b, c, and 1 of 3 partitions have replicas only there: they are read"),
+        (THREE[:1], RF3, None),
+        # While no rack is known there is another finding.
+        ([Executor("h", 1, None, 1)], RF2, "1 of 1 executors have no rack"),
+    ],
+)
+def test_few_replicas_are_a_finding_by_the_racks_that_have_executors(
+    executors: list[Executor], partitions: list[Partition], finding: str | None
+) -> None:
+    found = diagnose("t", executors, partitions, RACKS, followers=True).findings
+    assert len(found) == (finding is not None)
+    assert finding is None or found[0].startswith(finding)
 
 
 @pytest.mark.parametrize(
