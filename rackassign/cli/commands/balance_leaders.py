@@ -15,8 +15,7 @@ from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_console
 from rackassign.cli.placement_options import Topics
 from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import figures
-from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
+from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_metrics, show_outcome, show_rest
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, short_repr
@@ -46,7 +45,7 @@ def balance_leaders(
     """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement import LayoutMetrics, PlacementConstraints  # noqa: PLC0415
+    from rackassign.placement import PlacementConstraints  # noqa: PLC0415
     from rackassign.reassignment import ExecutionLimits, journal  # noqa: PLC0415
     from rackassign.reassignment.service import execute, prepare_leaders  # noqa: PLC0415
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
@@ -79,9 +78,7 @@ def balance_leaders(
         sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
     else:
         console = plain_console()
-        before = LayoutMetrics.among(planned.before, planned.topics)
-        after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
-        console.print(figures({"now": before, "then": after}))
+        show_metrics(planned, console)
         changed = sum(move.before != move.after for move in planned.moves.values())
         console.print(
             f"{counted(changed, 'list')} in another order, {counted(len(planned.moves), 'partition')} to elect,"

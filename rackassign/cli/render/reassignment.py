@@ -106,14 +106,24 @@ def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
 
 def show_planned(planned: ReassignmentPlan, console: Console) -> None:
     """Print the replica lists that would change, what is skipped, and the metrics of the layout."""
-    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415 - as above
-
     if planned.moves:
         console.print(_moves(planned.moves))
-        before = LayoutMetrics.among(planned.before, planned.topics)
-        after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
-        console.print(figures({"now": before, "then": after}))
+        show_metrics(planned, console)
     show_rest(planned, console)
+
+
+def show_metrics(planned: ReassignmentPlan, console: Console) -> None:
+    """Print the metrics of the layout before and after, and what they count if only some topics are planned."""
+    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415 - as above
+
+    before = LayoutMetrics.among(planned.before, planned.topics)
+    after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
+    console.print(figures({"now": before, "then": after}))
+    if len(planned.topics) < len(planned.before.topics):
+        console.print(
+            "(most / mean counts all topics of the cluster; the other rows count the named ones)",
+            soft_wrap=True,
+        )
 
 
 def show_rest(planned: ReassignmentPlan, console: Console) -> None:

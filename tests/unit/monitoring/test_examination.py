@@ -68,19 +68,14 @@ def test_a_dead_broker_that_the_cluster_does_not_list_is_found_by_its_replicas(m
 
 
 @pytest.mark.parametrize(
-    ("racks", "locality", "line"),
+    ("racks", "locality", "beginning"),
     [
         ("ab", Locality(2, 0, 0), "100.0 % of its partitions are read in the rack of their reader"),
-        (
-            "ba",
-            Locality(0, 2, 0),
-            "0.0 % of its partitions are read in the rack of their reader; `rackassign inspect --group g` shows what that"
-            " costs and what would change it",
-        ),
+        ("ba", Locality(0, 2, 0), "0.0 % of its partitions are read in the rack of their reader;"),
     ],
 )
 def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], racks: str, locality: Locality, line: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], racks: str, locality: Locality, beginning: str
 ) -> None:
     members = (member("m1", racks[0], {"t": (0,)}), member("m2", racks[1], {"t": (1,)}))
     observed = cluster(brokers("ab"), {"t": (Partition((1,), 1), Partition((2,), 2))})
@@ -92,4 +87,5 @@ def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
     assert doctor.doctor(bootstrap="b:1", group="g") == 0
     healthy, reads = capsys.readouterr().out.splitlines()
     assert healthy.startswith("g: healthy: 2 members, racks a, b; ")
-    assert reads == line
+    assert reads.startswith(beginning)
+    assert ("`rackassign inspect --group g` shows" in reads) is (locality.cross > 0)
