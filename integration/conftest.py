@@ -28,8 +28,8 @@ LEAK = "unclosed <socket"
 
 
 FIRST = ("/spark/", "/admin/test_permissions.py", "/testing/test_local_cluster.py")
-"""Tests that share what takes long to start: each at the beginning of what a worker gets, where no other worker
-takes tests away."""
+"""Tests that share what takes long to start: at the beginning of what a worker gets, where no other worker takes tests
+away."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,28 +44,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return tests in an order of which workers get equal parts.
+    """Return tests in an order of which workers get equal parts, one after the other.
 
-    Each part has as many tests on brokers as the others. One of the first files is in front of it. Every second worker
-    begins with the other tests: those compute while tests on brokers wait.
+    Every second worker begins with tests on brokers, its share of them, and the others with what needs none: those
+    compute while tests on brokers wait. Each worker with tests on brokers has a cluster of its own, and a cluster costs
+    as much as all its tests: 10 s of a processor to start, and a seventh of one while it is up. A worker that has
+    nothing left takes the last tests of another one, and these need no brokers while there are such.
     """
     on_brokers = [item for item in items if item.path.is_relative_to(HERE)]
     others = [item for item in items if not item.path.is_relative_to(HERE)]
     where = {item: f"/{item.path.relative_to(HERE).as_posix()}" for item in on_brokers}
     files = [[item for item in on_brokers if name in where[item]] for name in FIRST]
     rest = [item for item in on_brokers if not any(item in of for of in files)]
+    hosts = range(0, workers, 2)
     ordered: list[pytest.Item] = []
-    taken = 0
     for number in range(workers):
-        of = files[number] if number < len(files) else []
-        taken += len(of)
-        wanted = max(0, len(on_brokers) * (number + 1) // workers - taken)
-        mine, rest = rest[:wanted], rest[wanted:]
-        taken += len(mine)
-        left = max(0, len(items) * (number + 1) // workers - len(ordered) - len(of) - len(mine))
-        more, others = others[:left], others[left:]
-        ordered += of + (more + mine if number % 2 else mine + more)
-    return ordered + [item for of in files[workers:] for item in of] + rest + others
+        end = len(items) * (number + 1) // workers
+        if number in hosts:
+            host = number // 2
+            mine = [item for of in files[host :: len(hosts)] for item in of]
+            wanted = max(0, len(on_brokers) // len(hosts) - len(mine))
+            mine += rest[:wanted] if number != hosts[-1] else rest
+            rest = rest[wanted:] if number != hosts[-1] else []
+            ordered += mine
+        left = max(0, end - len(ordered))
+        ordered += others[:left]
+        others = others[left:]
+    return ordered + others
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,7 +38,7 @@ from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled
 from tests.helpers.machine_speed import scaled_ms
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 TOPIC, GROUP, SERVED = "orders", "billing", "served"
 

@@ -67,6 +67,7 @@ def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
     assert clusters(cache) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(cache: Path) -> None:
     with subprocess.Popen(
         [*RACKASSIGN, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -299,6 +299,7 @@ def test_a_group_of_aiokafka_is_moved_over_one_member_at_a_time(make_group: Make
     group.all_read_once(2)
 
 
+@pytest.mark.long
 def test_and_from_its_default_strategy_twice_one_member_at_a_time(make_group: MakeGroup) -> None:
     group = make_group(ONE_RACK_EACH)
     for name in LOCAL:
@@ -446,6 +447,7 @@ def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
 
 
+@pytest.mark.long
 def test_replicas_that_move_are_followed_with_one_rebalance_and_a_bounced_broker_with_none(
     rack_cluster: Cluster, make_group: MakeGroup, asked: Callable[[], list[str]]
 ) -> None:

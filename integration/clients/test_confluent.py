@@ -190,6 +190,7 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
         one.check()
 
 
+@pytest.mark.long
 def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str, group: str) -> None:
     short: Any = {"max_poll_interval_ms": scaled_ms(3000)}
     with services(*[lambda: RecordingConsumer(rack_cluster, group, [topic], **short)] * 2) as [one, two]:

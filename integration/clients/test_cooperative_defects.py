@@ -58,9 +58,9 @@ SOME = 5
 OUR_WAYS = [
     # Here all that is claimed is true, and nothing is waited for in vain.
     pytest.param(OURS, OURS, 1, id="ours"),
-    pytest.param(PLAIN, PLAIN, SOME, id="ours without attach"),
-    pytest.param(OURS, HOST, SOME, id="ours leading the host's"),
-    pytest.param(MENDED, MENDED, SOME, id="the host's, attached"),
+    pytest.param(PLAIN, PLAIN, SOME, id="ours without attach", marks=pytest.mark.long),
+    pytest.param(OURS, HOST, SOME, id="ours leading the host's", marks=pytest.mark.long),
+    pytest.param(MENDED, MENDED, SOME, id="the host's, attached", marks=pytest.mark.long),
 ]
 """Leader, the other members, and how many rebalances it may take."""
 
@@ -110,13 +110,14 @@ def test_a_member_that_is_expelled_beside_a_joiner_leaves_nothing_unowned(
     assert outcome.rebalances <= rebalances
 
 
+@pytest.mark.long
 def test_a_member_that_is_expelled_beside_a_joiner_leaves_two_of_four_unowned_by_the_host(play: Play) -> None:
     assert any(play(expelled_beside_a_joiner, HOST, HOST).unowned == 2 for _ in range(ATTEMPTS))
 
 
 @pytest.mark.parametrize(
     ("staying", "leaving", "rebalances"),
-    [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one")],
+    [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one", marks=pytest.mark.long)],
 )
 def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
     play: Play, staying: Kind, leaving: Kind, rebalances: int
@@ -126,11 +127,14 @@ def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
     assert outcome.rebalances <= rebalances
 
 
-@pytest.mark.parametrize("kind", [pytest.param(OURS, id="ours"), pytest.param(PLAIN, id="ours without attach")])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(OURS, id="ours"), pytest.param(PLAIN, id="ours without attach", marks=pytest.mark.long)]
+)
 def test_a_leader_that_unsubscribes_leaves_nothing_unowned(play: Play, kind: Kind) -> None:
     assert play(unsubscribed, kind, kind, leaver_leads=True).unowned == 0
 
 
+@pytest.mark.long
 def test_a_follower_that_unsubscribes_leaves_what_it_had_unowned_by_the_host(play: Play) -> None:
     assert any(play(unsubscribed, HOST, HOST, leaver_leads=False).unowned == 2 for _ in range(ATTEMPTS))
 

@@ -120,7 +120,7 @@ def form(group: MixedGroup, leader: str) -> None:
             group.join(client)
 
 
-@pytest.mark.parametrize("leader", [LIBRDKAFKA, JAVA])
+@pytest.mark.parametrize("leader", [pytest.param(LIBRDKAFKA, marks=pytest.mark.long), JAVA])
 def test_ours_reads_at_home_under_another_client_and_then_leads_others_to_theirs(
     group: MixedGroup, leader: str
 ) -> None:
@@ -142,6 +142,7 @@ def test_ours_reads_at_home_under_another_client_and_then_leads_others_to_theirs
     assert group.decided_by_ours()[-1] == LOCAL
 
 
+@pytest.mark.long
 def test_ours_leads_others_to_their_racks_and_comes_back_to_its_own_under_another(group: MixedGroup) -> None:
     form(group, OURS)
     assert group.ids() == LOCAL

@@ -53,6 +53,7 @@ def test_ours_leads_a_java_member_home(mixed: RackGroup) -> None:
     assert mixed.local(mixed.settle()) == len(ONE_RACK_EACH)
 
 
+@pytest.mark.long
 @pytest.mark.java
 def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: RackGroup) -> None:
     command = java_command()
@@ -88,7 +89,7 @@ def kafka_python(group: RackGroup, name: str) -> None:
         pytest.param(ours, kafka_python, id="ours leads kafka-python's"),
         # Not the other way round: kafka-python's reads nothing but its own user data, so ours is new to it each time.
         pytest.param(ours, java, id="ours leads Java's", marks=pytest.mark.java),
-        pytest.param(java, ours, id="Java's leads ours", marks=pytest.mark.java),
+        pytest.param(java, ours, id="Java's leads ours", marks=[pytest.mark.java, pytest.mark.long]),
     ],
 )
 def test_an_eager_group_of_two_clients_moves_no_more_than_a_joiner_needs(

@@ -25,6 +25,7 @@ def numbers(consumer: KafkaConsumer, topic: str) -> list[int]:
     return sorted(tp.partition for tp in consumer.assignment() if tp.topic == topic)
 
 
+@pytest.mark.long
 def test_partitions_of_one_number_are_together_at_every_poll(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:

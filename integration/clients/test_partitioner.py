@@ -48,6 +48,7 @@ def test_records_without_a_key_are_written_in_the_rack(rack_cluster: Cluster, ma
     assert sum(ends(rack_cluster, topic, 6)[number] for number in home) == 500
 
 
+@pytest.mark.long
 @pytest.mark.local
 def test_leaders_that_move_are_followed_and_nothing_is_lost(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(["a", "b", "c"])

@@ -124,6 +124,7 @@ def test_replicas_that_move_are_followed_with_one_trigger(
         assert len(asked()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("undone", [False, True], ids=["goes on", "undone"])
 def test_at_default_settings_a_half_way_view_is_not_acted_upon(
     rack_cluster: Cluster,

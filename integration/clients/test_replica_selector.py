@@ -79,6 +79,7 @@ def test_with_a_selector_nothing_is_said(rack_cluster: Cluster, make_topic: Make
     assert read_all(rack_cluster, topic, admin=admin) == []
 
 
+@pytest.mark.long
 def test_without_a_selector_it_is_said(make_cluster: MakeCluster, unique_name: Callable[[], str]) -> None:
     topic = unique_name()
     cluster = make_cluster(["a", "b"], config={"replica.selector.class": None})

@@ -330,6 +330,7 @@ class Hostile(StandbyAwareAssignor):
         return replace(sent, user_data=next(self.garbage))
 
 
+@pytest.mark.long
 def test_beside_members_that_say_nothing_sensible_all_is_assigned(
     make_crew: MakeCrew, warnings_of: Callable[[str], list[str]]
 ) -> None:

@@ -141,6 +141,7 @@ def metered(members: list[MeteredMember]) -> Pairs:
     return pairs
 
 
+@pytest.mark.long
 @pytest.mark.java
 def test_its_figures_are_those_that_all_clients_meter(
     rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic, unique_name: Callable[[], str]
@@ -334,6 +335,7 @@ def test_top_in_a_terminal_shows_groups_follows_keys_and_restores_the_terminal(
     os.close(theirs)
 
 
+@pytest.mark.long
 def test_groups_are_watched_and_exported(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:

@@ -87,6 +87,7 @@ def test_what_crosses_racks_is_what_the_plan_says(
     assert sum(reading.fetched.values()) == sum(sizes.values())
 
 
+@pytest.mark.long
 def test_members_that_join_at_once_get_what_a_sticky_assignor_gives_to_new_members(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:

@@ -43,11 +43,12 @@ def by_locality(collector: Collector, name: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
         ({}, {"local": 3, "cross": 1, "unknown": 1}),
-        pytest.param({"replica.selector.class": None}, {"local": 1, "cross": 2, "unknown": 2}, marks=pytest.mark.long),
+        ({"replica.selector.class": None}, {"local": 1, "cross": 2, "unknown": 2}),
     ],
     ids=["selector", "no selector"],
 )

@@ -242,7 +242,7 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     ("replicas", "local", "copies", "triggers"),
     [
         # One rack of the group has a copy of everything, the other gets one of what it reads: who reads what may stay.
-        ([[1, 3], [3, 1]] * 3, 3, 3, 0),
+        pytest.param([[1, 3], [3, 1]] * 3, 3, 3, 0, marks=pytest.mark.long),
         # Copies go to whoever reads a partition, so it may stay here too.
         ([[3]] * 6, 0, 6, 0),
     ],

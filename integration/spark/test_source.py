@@ -78,7 +78,9 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
     return total
 
 
-@pytest.mark.parametrize("batch", [16_384, 65_536, 300_000, 1_000_000])
+@pytest.mark.parametrize(
+    "batch", [16_384, *(pytest.param(each, marks=pytest.mark.long) for each in (65_536, 300_000)), 1_000_000]
+)
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_little_more_is_received_than_the_batches_that_hold_a_range(
     rack_cluster: Cluster,
@@ -169,6 +171,7 @@ def loaded(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
     return reader.option("subscribe", topic).options(**options)
 
 
+@pytest.mark.long
 def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

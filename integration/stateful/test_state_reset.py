@@ -87,6 +87,7 @@ def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
         yield made
 
 
+@pytest.mark.long
 def test_after_a_reset_the_state_is_that_of_the_whole_input(
     rack_cluster: Cluster,
     make_topic: MakeTopic,

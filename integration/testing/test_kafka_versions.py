@@ -107,6 +107,7 @@ def test_brokers_of_several_versions_start_with_the_features_of_the_oldest() -> 
         assert set(levels(cluster)) == {"metadata.version"}
 
 
+@pytest.mark.long
 @pytest.mark.kafka_version("3.9", "4.4")
 def test_a_marked_test_runs_with_each_of_its_versions(rack_cluster: LocalCluster, kafka_version: str) -> None:
     assert kafka_version in {"3.9.2", "4.4.0"}

@@ -268,6 +268,7 @@ def test_nothing_survives_the_owner(ending: signal.Signals, when: str) -> None:
     assert eventually(lambda: not home.exists())
 
 
+@pytest.mark.long
 def test_an_archive_of_classes_that_does_not_fit_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "classes.jsa"
     archive.write_bytes(b"not an archive" * 1000)

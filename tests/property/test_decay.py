@@ -81,6 +81,7 @@ def loads(group: Group, target: Mapping[str, Partitions]) -> list[int]:
     )
 
 
+@pytest.mark.long
 @MIXED
 def test_what_the_other_assignors_lose_is_seen(*, mixed: bool) -> None:
     for leader in KafkaPython.both():

@@ -31,6 +31,7 @@ def honest(name: str, rack: str) -> SimpleNamespace:
     return SimpleNamespace(member_id=name, group_instance_id=None, metadata=data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor])
 def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
     kind: Any, caplog: pytest.LogCaptureFixture

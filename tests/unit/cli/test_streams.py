@@ -37,8 +37,8 @@ def words(command: str, scenario: str) -> list[str]:
 
 
 ASCII = [
-    {"PYTHONIOENCODING": "ascii"},
-    {"PYTHONIOENCODING": "latin-1:strict"},
+    pytest.param({"PYTHONIOENCODING": "ascii"}, marks=pytest.mark.long),
+    pytest.param({"PYTHONIOENCODING": "latin-1:strict"}, marks=pytest.mark.long),
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 ]
 

@@ -244,8 +244,14 @@ def test_names_stay_names(browse: Browse, audited: Audited) -> None:
         assert any(f"svc {name}" in text or name in text for text in shown.texts)
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (360, True),
+        (1400, False),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((360, False), (1400, True))),
+    ],
+)
 def test_the_page_fits_and_can_be_read(browse: Browse, audited: Audited, width: int, *, dark: bool) -> None:
     body = browse(with_notes(page(hostile(audited), Price(), AT)), width=width, dark=dark).body()
     assert (body["data-overflow"], body["data-outside"]) == ("0", "0")

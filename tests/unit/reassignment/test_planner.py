@@ -451,7 +451,7 @@ def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> 
 
 
 @pytest.mark.parametrize("wanted", [{"replication_factor": 2}, {"removed_brokers": frozenset({7})}, {}])
-@pytest.mark.parametrize("size", [(20, 9), (300, 60)])
+@pytest.mark.parametrize("size", [(20, 9), pytest.param((300, 60), marks=pytest.mark.long)])
 def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wanted: dict[str, Any]) -> None:
     found = planned(blind(*size), **wanted)
     assert found.moves

@@ -43,7 +43,9 @@ def test_any_group_is_balanced_all_the_same(balance: Any, group: Group) -> None:
     check_balanced(group, Options(balance=balance))
 
 
-@pytest.mark.parametrize(("balance", "seeds"), [("total", 100), ("topic", 20)])
+@pytest.mark.parametrize(
+    ("balance", "seeds"), [("total", 20), pytest.param("total", 100, marks=pytest.mark.long), ("topic", 20)]
+)
 def test_big_groups_are_balanced_all_the_same(balance: Any, seeds: int) -> None:
     for seed in range(seeds):
         group, options = big_group(seed)

@@ -90,6 +90,7 @@ def test_a_damaged_page_of_an_active_partition_costs_a_restore(
         assert state_of(other) == kept(3 * MANY)
 
 
+@pytest.mark.long
 def test_a_damaged_page_of_a_standby_costs_a_restore(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,7 +113,7 @@ def test_a_damaged_page_of_a_standby_costs_a_restore(
         assert copy._known.positions[FIRST] == copy._known.ends[FIRST]
 
 
-@pytest.mark.parametrize("found", ["by process", "at the start"])
+@pytest.mark.parametrize("found", [pytest.param("by process", marks=pytest.mark.long), "at the start"])
 def test_a_file_that_is_damaged_between_two_runs_costs_a_restore(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, found: str
 ) -> None:

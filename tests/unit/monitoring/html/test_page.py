@@ -84,8 +84,14 @@ def test_the_page_runs_nothing(browse: Browse) -> None:
     assert "data-overflow" not in browse(with_notes(page(survey(), Price(), AT), unprotected=False)).body()
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (360, True),
+        (1400, False),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((360, False), (1400, True))),
+    ],
+)
 def test_the_page_fits_and_can_be_read(browse: Browse, width: int, *, dark: bool) -> None:
     text = page(survey(("orders", *HOSTILE)), Price(), AT)
     body = browse(with_notes(text), width=width, dark=dark).body()
