@@ -69,7 +69,7 @@ test-docs: $(VENV)/dev.stamp ## Every command and program of the README and of t
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
 	@exec $(BIN)/python -m examples.pipeline
 
-# Beside each other: some compute while others wait for brokers. Each worker has a cluster of its own.
+# Beside each other: some compute while others wait for brokers. Workers with tests on brokers have a cluster each.
 TOGETHER := -n 4 --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 

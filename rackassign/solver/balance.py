@@ -45,14 +45,22 @@ class BalanceConstraints:
     Args:
         max_load: For each subscription class the larger of the two loads that its members may have.
         allowed: For each class pair whether partitions of the topic class may be assigned to the subscription class.
+        flow: Flows on the class pairs of one such assignment.
     """
 
     max_load: Ints
     allowed: Bools
+    flow: Ints
 
 
 def compute_balance(
-    supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints, charge: Charge
+    supply: Ints,
+    sizes: Ints,
+    topic_class: Ints,
+    subscription_class: Ints,
+    charge: Charge,
+    *,
+    start: Ints | None = None,
 ) -> BalanceConstraints:
     """Compute the loads of optimal balance.
 
@@ -62,11 +70,14 @@ def compute_balance(
         topic_class: Topic class of each pair, ascending; every topic class has a pair.
         subscription_class: Subscription class of each pair.
         charge: Called with the work.
+        start: Flows that are close to such an assignment; they save time, and change nothing but `flow`.
     """
     water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
-    ceiling = water.balance()
+    if start is not None:
+        water.start_from(start)
+    ceiling = water.balance(pour=start is None)
     lowest = np.minimum.reduceat(ceiling[subscription_class], water.first) if len(topic_class) else ceiling[:0]
-    return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class])
+    return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class], water.flow)
 
 
 def stickiest_flow(
@@ -259,19 +270,19 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
     """Distribute an amount over subscription classes with loads `base`, to as equal loads per member as possible."""
     if len(base) == 1:
         return np.asarray([amount], np.int64)
-    order = np.argsort(base / sizes, kind="stable")
+    order = (base / sizes).argsort(kind="stable")
     b, k = base[order], sizes[order]
-    held, members = np.cumsum(b), np.cumsum(k)
+    held, members = b.cumsum(), k.cumsum()
     level = (amount + held) / members
     # The first class at which the level is no higher than the base of the next class.
     fits = level[:-1] <= (b / k)[1:]
-    last = int(np.argmax(fits)) if fits.any() else len(b) - 1
+    last = int(fits.argmax()) if fits.any() else len(b) - 1
     whole = int((amount + int(held[last])) // int(members[last]))
     poured = np.zeros(len(b), np.int64)
     poured[: last + 1] = np.maximum(0, whole * k[: last + 1] - b[: last + 1])
     rest = amount - int(poured.sum())
     room = np.maximum(0, (whole + 1) * k[: last + 1] - b[: last + 1] - poured[: last + 1])
-    more = np.clip(rest - (np.cumsum(room) - room), 0, room)
+    more = np.minimum(np.maximum(rest - (room.cumsum() - room), 0), room)
     poured[: last + 1] += more
     # If two levels are equal except for rounding, `last` may be one too small.
     poured[0] += rest - int(more.sum())

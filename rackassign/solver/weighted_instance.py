@@ -57,9 +57,10 @@ class WeightedInstance:
         unit = float(weight.sum()) / BOUND_UNITS
         # Rounded down, so that the bound is valid.
         supply = np.bincount(problem.topic_class, np.floor(weight / unit), problem.topic_classes).astype(np.int64)
-        ceiling = compute_balance(
+        balance = compute_balance(
             supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
-        ).max_load
+        )
+        self._flow, ceiling = balance.flow, balance.max_load
         self.level: Floats = ceiling[problem.subscription_class].astype(np.float64) * unit
         self.least_heaviest = max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
         first = np.searchsorted(problem.edge_topic_class, np.arange(problem.topic_classes))
@@ -204,7 +205,12 @@ class WeightedInstance:
         grains = np.rint(self.weight * (FLOW_UNITS / float(self.weight.sum())))
         supply = np.bincount(problem.topic_class, grains, problem.topic_classes).astype(np.int64)
         sand = compute_balance(
-            supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, self.work.spend
+            supply,
+            problem.sizes(),
+            problem.edge_topic_class,
+            problem.edge_subscription_class,
+            self.work.spend,
+            start=self._flow // (BOUND_UNITS // FLOW_UNITS),
         )
         counted = CompressedProblem.of(problem, sand.allowed)
         classes, stays = len(counted.class_topic_class), len(counted.stay_class)
@@ -249,25 +255,29 @@ class WeightedInstance:
     def _assign_by_quota(self, reader: Ints, wanted: dict[tuple[int, int], dict[int, float]]) -> Ints:
         """Assign the rest, heaviest first: to the rack that is to get most of it, and its member with most capacity."""
         problem = self.problem
-        load = self.loads(reader)
-        above = load - self.level
+        above = self.loads(reader) - self.level
         count = np.bincount(reader[reader != NO_MEMBER], minlength=len(self.level))
         in_rack: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NO_MEMBER)
         self.work.spend_part(_ARCS_OF_A_CHOICE * len(free))
-        for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
-            topic_class, near = int(problem.topic_class[partition]), int(problem.cost_row[partition])
-            racks = wanted.get((topic_class, near), {})
+        order = free[np.lexsort((free, -self.weight[free]))]
+        # Single numbers are read from lists: this runs once for each partition, and from arrays it takes twice as long.
+        columns = (order, problem.topic_class[order], problem.cost_row[order], self.weight[order])
+        for partition, topic_class, near, weight in zip(*(each.tolist() for each in columns), strict=True):
+            racks = wanted.get((topic_class, near))
             candidates = self.readers[topic_class]
             if racks:
                 rack = max(racks, key=lambda r: (racks[r], -r))
-                racks[rack] -= self.weight[partition]
+                racks[rack] -= weight
                 if (topic_class, rack) not in in_rack:
                     in_rack[topic_class, rack] = candidates[problem.rack[candidates] == rack]
                 candidates = in_rack[topic_class, rack]
             # Partitions of weight 0 are spread by number over all of them.
-            if self.weight[partition]:
-                candidates = _lowest(candidates, above[candidates])
+            if weight:
+                capacity = above.take(candidates)
+                lowest = int(capacity.argmin())
+                alike = capacity == capacity[lowest]
+                candidates = candidates[lowest : lowest + 1] if np.count_nonzero(alike) == 1 else candidates[alike]
             if len(candidates) > 1:
                 candidates = _lowest(candidates, count[candidates])
             if len(candidates) > 1:
@@ -275,8 +285,7 @@ class WeightedInstance:
             member = int(candidates[0])
             count[member] += 1
             reader[partition] = member
-            load[member] += self.weight[partition]
-            above[member] = load[member] - self.level[member]
+            above[member] += weight
         return reader
 
 

@@ -331,9 +331,11 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
 
 def starved(ground: WeightedInstance, reader: Ints) -> int:
     """Return how many members have less than half of their level and could get a partition of a fuller member."""
+    hungry = np.flatnonzero(ground.loads(reader) < ground.even_level * STARVED).tolist()
+    if not hungry:
+        return 0
     loads = _Loads(ground, reader, reader, ground.even_level)
-    hungry = np.flatnonzero(loads.load < ground.even_level * STARVED)
-    return sum(_gift(loads, member, ground.even_level[member]) is not None for member in hungry.tolist())
+    return sum(_gift(loads, member, ground.even_level[member]) is not None for member in hungry)
 
 
 def _gift(loads: _Loads, member: int, level: float) -> int | None:

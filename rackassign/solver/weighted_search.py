@@ -16,6 +16,9 @@ _ROUNDS_PER_MEMBER = 8
 _MOST_COMPARED = 300
 """Number of partitions of each of two members that are compared for an exchange."""
 
+_NEGLIGIBLE = 0.02
+"""Share of the tolerance within which loads are even enough: no assignment is kept or changed for less."""
+
 _ARCS_OF_A_ROUND = 400
 """How many arcs of a flow can be looked at in the time that a round takes without its exchanges."""
 
@@ -44,13 +47,14 @@ class _LocalSearch:
         for partition, member in enumerate(reader.tolist()):
             self._has[member].append(partition)
         self._over = ground.loads(reader) - level
+        self._even_enough = level * (ground.tolerance * _NEGLIGIBLE)
         self._work = ground.work
 
     def run(self) -> Ints:
-        """Relieve the fullest member that can be relieved, until there is none or the limit of rounds is reached."""
+        """Relieve the fullest member, until loads are even, none can be relieved, or the limit of rounds is reached."""
         stuck = np.zeros(len(self._level), bool)
         for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
-            if stuck.all() or self._work.end():
+            if stuck.all() or (self._over <= self._even_enough).all() or self._work.end():
                 break
             self._work.spend_part(_ARCS_OF_A_ROUND + len(stuck) // 16)
             fullest = int(np.argmax(np.where(stuck, -np.inf, self._over)))
