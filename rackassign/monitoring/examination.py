@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kafka import KafkaAdminClient
 
@@ -42,6 +42,7 @@ class Examination:
         migration: Progress of its migration to `cooperative-sticky`.
         recovery: Members that were removed to recover it.
         locality: The partitions that its members have, by whether they are read in the reader's rack now.
+        missing: Topics that cannot be described, each with the reason; `locality` is without them.
     """
 
     group: GroupDescription
@@ -49,6 +50,7 @@ class Examination:
     migration: MigrationStep
     recovery: RecoveryResult
     locality: Locality
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def examine(
@@ -88,4 +90,4 @@ def examine(
     cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())
     found = findings(seen, _with_unlisted(cluster), wedged=wedged)
     reads = current_reads(snapshot(seen.group, cluster.topology, RackMap()), cluster)
-    return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads))
+    return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads), cluster.missing)

@@ -16,8 +16,11 @@ _ROUNDS_PER_MEMBER = 8
 _MOST_COMPARED = 300
 """Number of partitions of each of two members that are compared for an exchange."""
 
-_NEGLIGIBLE = 0.02
-"""Share of the tolerance within which loads are even enough: no assignment is kept or changed for less."""
+_EVEN_ENOUGH = 0.001
+"""Share of its level by which a load may be above it without being relieved, or `_OF_TOLERANCE` if that is less."""
+
+_OF_TOLERANCE = 0.02
+"""Share of the tolerance. So little never decides whether an assignment is kept."""
 
 _ARCS_OF_A_ROUND = 400
 """How many arcs of a flow can be looked at in the time that a round takes without its exchanges."""
@@ -47,7 +50,7 @@ class _LocalSearch:
         for partition, member in enumerate(reader.tolist()):
             self._has[member].append(partition)
         self._over = ground.loads(reader) - level
-        self._even_enough = level * (ground.tolerance * _NEGLIGIBLE)
+        self._even_enough = level * min(_EVEN_ENOUGH, ground.tolerance * _OF_TOLERANCE)
         self._work = ground.work
 
     def run(self) -> Ints:

@@ -15,12 +15,15 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_line, plain_lines
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, strip_control_chars
+from rackassign.util.text import counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult
 
 WATCH_S = 10.0
+
+_NAMED = 5
+"""Number of topics that are named; others are counted."""
 
 
 def doctor(
@@ -119,14 +122,16 @@ def _reads(examined: Examination) -> str:
     from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
 
     counts, name = examined.locality, strip_control_chars(examined.group.name)
+    missing = join_first([f"{topic} ({why})" for topic, why in sorted(examined.missing.items())], _NAMED)
+    unseen = f"; not counted: {missing}" if missing else ""
     if not counts.total:
-        return "no partition is read now"
+        return f"no partition is read now{unseen}"
     line = f"{format_percent(counts.local, counts.total)} of its partitions are read in the rack of their reader"
     if counts.unknown:
         line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
     if counts.local == counts.total:
-        return line
-    return f"{line}; `rackassign inspect --group {name}` shows what that costs and what would change it"
+        return line + unseen
+    return f"{line}{unseen}; `rackassign inspect --group {name}` shows what that costs and what would change it"
 
 
 def _recovered(recovery: RecoveryResult) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,3 +90,19 @@ def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
     assert healthy.startswith("g: healthy: 2 members, racks a, b; ")
     assert reads.startswith(beginning)
     assert ("`rackassign inspect --group g` shows" in reads) is (locality.cross > 0)
+
+
+def test_topics_that_cannot_be_described_are_named_beside_what_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = group(member("m1", "a", {"t": (0,), "secret": (0,)}), state="Stable")
+    known = cluster(brokers("ab"), {"t": (Partition((1,), 1),)})
+    for observed, line in (
+        (known, "100.0 % of its partitions are read in the rack of their reader; not counted: secret (not allowed)"),
+        (cluster(brokers("ab")), "no partition is read now; not counted: secret (not allowed)"),
+    ):
+        examined = examined_group(monkeypatch, of, replace(observed, missing={"secret": "not allowed"}))
+        monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
+        monkeypatch.setattr("rackassign.monitoring.examine", lambda *_, found=examined, **__: found)
+        assert doctor.doctor(bootstrap="b:1", group="g") == 0
+        assert capsys.readouterr().out.splitlines()[1] == line
