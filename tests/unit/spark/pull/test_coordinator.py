@@ -86,7 +86,7 @@ def asked(desk: CoordinatorEndpoint, line: bytes) -> str:
 
 
 def test_batches_are_offered_to_one_that_takes_offers() -> None:
-    many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(2000)]
+    many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(700)]
     with Coordinator("127.0.0.1", accept_batches=True) as coordinator:
         desks = [
             submit_batch(coordinator.endpoint(), splits, 3, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
