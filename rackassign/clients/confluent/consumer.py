@@ -132,9 +132,8 @@ class RackAwareConsumer:
         if properties.stats_cb is not None:
             listeners.append(properties.stats_cb)
         # It validates its properties without a connection, so it is created first.
-        self._reader = PartitionFetcher(
-            ConsumerFactory(reader_properties, logger, self._meter, listeners), properties.start
-        )
+        make = ConsumerFactory(reader_properties, logger, self._meter, listeners)
+        self._reader = PartitionFetcher(make, properties.start, make.without_statistics)
         try:
             self._member = GroupMember({**properties.member, **given_rack}, racks)
         except BaseException:

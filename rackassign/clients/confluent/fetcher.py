@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import confluent_kafka
@@ -33,6 +34,9 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _PAUSE_S = 0.2
 
+_SAME_CLIENT = 2
+"""Waits after which a client that does not find the coordinator is not asked any more."""
+
 
 class PartitionFetcher:
     """Reads assigned partitions from given offsets.
@@ -43,10 +47,16 @@ class PartitionFetcher:
     Args:
         make: Creates a consumer of librdkafka, whose partitions must not be changed elsewhere.
         start: Initial position of a partition without committed offset.
+        make_other: Creates a consumer with the same properties that reads nothing.
     """
 
-    def __init__(self, make: Callable[[], confluent_kafka.Consumer], start: int) -> None:
-        self._make = make
+    def __init__(
+        self,
+        make: Callable[[], confluent_kafka.Consumer],
+        start: int,
+        make_other: Callable[[], confluent_kafka.Consumer],
+    ) -> None:
+        self._make, self._make_other = make, make_other
         self.consumer = make()
         self._start = start
         self.held: Places = frozenset()
@@ -69,10 +79,12 @@ class PartitionFetcher:
     def committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """Return the committed offsets of partitions, whichever broker becomes the group's coordinator meanwhile.
 
-        `rd_kafka_committed` of librdkafka 2.16.1 has two gaps when the coordinator moves. It returns the error of a
-        broker that has just stopped being the coordinator. And it waits for a change of any connection after it has
-        learnt that there is none: if a coordinator was found in between, it waits until connections are closed for
-        being idle, which is ten minutes by default. So it is asked several times, and waits longer each time.
+        librdkafka 2.16.1 has three gaps when the coordinator moves. `rd_kafka_committed` returns the error of a broker
+        that has just stopped being the coordinator. It waits for a change of any connection after it has learnt that
+        there is none: if a coordinator was found in between, it waits until connections are closed for being idle,
+        which is ten minutes by default. And a client may not look for the coordinator again for as long: all of 20
+        calls in ten minutes failed, though all brokers were up. So it is asked several times, with longer waits, and
+        then another client, which knows no coordinator yet.
 
         Args:
             partitions: Their other fields have no effect.
@@ -82,11 +94,11 @@ class PartitionFetcher:
             KafkaException: The coordinator returns another error, or the time is over.
         """
         until = math.inf if timeout_s < 0 else time.monotonic() + timeout_s
-        wait = _FIRST_WAIT_S
+        wait, waits = _FIRST_WAIT_S, 0
         while True:
             left = max(0.0, until - time.monotonic())
             try:
-                return list(self.consumer.committed(list(partitions), timeout=min(wait, left)))
+                return self._ask_committed(partitions, min(wait, left), other=waits >= _SAME_CLIENT)
             except KafkaException as error:
                 code = error.args[0].code()
                 pause = _PAUSE_S if code in _COORDINATOR_MOVES else 0.0
@@ -94,8 +106,17 @@ class PartitionFetcher:
                     raise
                 if time.monotonic() + pause >= until:
                     raise
+                waits += code == TIMED_OUT
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT_S)
+
+    def _ask_committed(
+        self, partitions: Sequence[TopicPartition], wait_s: float, *, other: bool
+    ) -> list[TopicPartition]:
+        if not other:
+            return list(self.consumer.committed(list(partitions), timeout=wait_s))
+        with closing(self._make_other()) as client:
+            return list(client.committed(list(partitions), timeout=wait_s))
 
     def begin(self, committed: Mapping[Place, CommittedOffset] | None) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets.
@@ -288,3 +309,7 @@ class ConsumerFactory:
         self._made = number
         self._meter.reset()
         return made
+
+    def without_statistics(self) -> confluent_kafka.Consumer:
+        """Create a consumer beside the others, whose statistics do not count."""
+        return confluent_kafka.Consumer({**self._properties, "statistics.interval.ms": 0}, **self._more)

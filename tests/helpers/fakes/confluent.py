@@ -165,7 +165,7 @@ class ConsumerHarness:
     def __init__(self, **given: Any) -> None:
         self.sources: list[Source] = []
         self.member = Member()
-        self.reader = PartitionFetcher(self.make, OFFSET_BEGINNING)
+        self.reader = PartitionFetcher(self.make, OFFSET_BEGINNING, Source)  # type: ignore[arg-type]
         dotted = {name if name == "on_commit" else name.replace("_", "."): value for name, value in given.items()}
         properties = ConsumerConfig.of({**GROUP, **dotted})
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]

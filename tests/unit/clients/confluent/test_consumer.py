@@ -369,6 +369,37 @@ def test_committed_asks_again_for_as_long_as_its_timeout(play: Play, error: int)
     assert timeouts == sorted(timeouts, reverse=True)
 
 
+def test_committed_asks_another_client_if_its_own_does_not_find_the_coordinator(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts = coordinator_moves(play, *[KafkaError._TIMED_OUT] * 1_000_000)
+    others: list[Scripted] = []
+
+    def make(config: dict[str, Any], **_: Any) -> Scripted:
+        # It is one more client of the group, and reports nothing.
+        assert (config["group.id"], config["statistics.interval.ms"]) == (GROUP["group.id"], 0)
+        assert "stats_cb" not in config
+        other = Scripted()
+        answers = [] if others else [KafkaError._TIMED_OUT]
+        others.append(other)
+
+        def committed(partitions: list[Offset], timeout: float) -> list[Offset]:
+            timeouts.append(timeout)
+            if answers:
+                raise KafkaException(KafkaError(answers.pop()))
+            return [Offset(each.topic, each.partition, 8) for each in partitions]
+
+        other.committed = committed  # type: ignore[attr-defined]
+        return other
+
+    monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
+    (known,) = play.consumer.committed([Offset("t", 0)])
+    assert known.offset == 8
+    assert timeouts == [1, 2, 4, 8]
+    assert [other.closed for other in others] == [True, True]
+    assert not play.source.closed
+
+
 def test_committed_raises_what_does_not_pass(play: Play) -> None:
     timeouts = coordinator_moves(play, KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
