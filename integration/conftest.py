@@ -47,30 +47,28 @@ def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return tests in an order of which workers get equal parts, one after the other.
 
     Every second worker begins with tests on brokers, its share of them, and the others with what needs none: those
-    compute while tests on brokers wait. Each worker with tests on brokers has a cluster of its own, and a cluster costs
-    as much as all its tests: 10 s of a processor to start, and a seventh of one while it is up. A worker that has
-    nothing left takes the last tests of another one, and these need no brokers while there are such.
+    compute while tests on brokers wait. Each worker with tests on brokers has a cluster of its own, which takes 10 s of
+    a processor to start, and a seventh of one while it is idle. A worker that has nothing left takes the last tests of
+    another one, and these need no brokers while there are such.
     """
     on_brokers = [item for item in items if item.path.is_relative_to(HERE)]
     others = [item for item in items if not item.path.is_relative_to(HERE)]
     where = {item: f"/{item.path.relative_to(HERE).as_posix()}" for item in on_brokers}
     files = [[item for item in on_brokers if name in where[item]] for name in FIRST]
     rest = [item for item in on_brokers if not any(item in of for of in files)]
-    hosts = range(0, workers, 2)
+    hosts = -(-workers // 2)
+    share = -(-len(on_brokers) // hosts)
     ordered: list[pytest.Item] = []
     for number in range(workers):
-        end = len(items) * (number + 1) // workers
-        if number in hosts:
-            host = number // 2
-            mine = [item for of in files[host :: len(hosts)] for item in of]
-            wanted = max(0, len(on_brokers) // len(hosts) - len(mine))
-            mine += rest[:wanted] if number != hosts[-1] else rest
-            rest = rest[wanted:] if number != hosts[-1] else []
-            ordered += mine
-        left = max(0, end - len(ordered))
+        if number % 2 == 0:
+            first = [item for of in files[number // 2 :: hosts] for item in of]
+            wanted = max(0, share - len(first))
+            ordered += first + rest[:wanted]
+            rest = rest[wanted:]
+        left = max(0, len(items) * (number + 1) // workers - len(ordered))
         ordered += others[:left]
         others = others[left:]
-    return ordered + others
+    return ordered + rest + others
 
 
 @pytest.hookimpl(wrapper=True)

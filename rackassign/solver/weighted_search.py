@@ -20,7 +20,7 @@ _EVEN_ENOUGH = 0.001
 """Share of its level by which a load may be above it without being relieved, or `_OF_TOLERANCE` if that is less."""
 
 _OF_TOLERANCE = 0.02
-"""Share of the tolerance. So little never decides whether an assignment is kept."""
+"""Share of the tolerance. An assignment that is kept may be above the best one by fifty times as much."""
 
 _ARCS_OF_A_ROUND = 400
 """How many arcs of a flow can be looked at in the time that a round takes without its exchanges."""

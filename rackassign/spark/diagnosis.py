@@ -136,7 +136,9 @@ def diagnose(
         recipe: The file of `examples/spark/` that sets it on the platform of the application.
     """
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
-    spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
+    replicas = [{with_rack[r] for r in partition.replicas if r in with_rack} for partition in partitions]
+    spreads = list(map(len, replicas)) or [0]
+    occupied = {executor.rack for executor in executors if executor.rack is not None}.intersection(with_rack.values())
     found = expected_locality(executors, partitions, with_rack)
     if followers is False:
         found = ExpectedLocality(found.none, found.none, _leaders_only(executors, partitions, with_rack))
@@ -155,8 +157,8 @@ def diagnose(
                 followers,
                 f"set {rack_env} in the environment of each executor, as examples/spark/{recipe} does",
             ),
-            *_unreachable(executors, partitions, with_rack),
-            *_shortage(executors, partitions, with_rack, found),
+            *_unreachable(replicas, occupied),
+            *_shortage(replicas, occupied, found),
         ),
     )
 
@@ -204,42 +206,36 @@ def _findings(
         )
 
 
-def _occupied_racks(executors: Sequence[Executor], racks: Mapping[int, str]) -> set[str]:
-    """Return the racks that have an executor as well as a broker."""
-    return {executor.rack for executor in executors if executor.rack is not None} & set(racks.values())
+def _unreachable(replicas: Sequence[set[str]], occupied: set[str]) -> Iterator[str]:
+    """Yield the finding that partitions are local to no executor, which no binding changes.
 
-
-def _unreachable(
-    executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
-) -> Iterator[str]:
-    """Yield the finding that partitions are local to no executor, which no binding changes."""
-    occupied = _occupied_racks(executors, racks)
-    replicas = [{racks[replica] for replica in partition.replicas if replica in racks} for partition in partitions]
-    nowhere = [theirs for theirs in replicas if theirs and theirs.isdisjoint(occupied)]
+    Args:
+        replicas: The racks of the replicas of each partition.
+        occupied: Racks that have an executor as well as a broker.
+    """
+    nowhere = [racks for racks in replicas if racks and racks.isdisjoint(occupied)]
     if occupied and nowhere:
         empty = ", ".join(sorted(set().union(*nowhere)))
         yield (
-            f"no executor is in rack {empty}, and {len(nowhere)} of {len(partitions)} partitions have replicas only"
+            f"no executor is in rack {empty}, and {len(nowhere)} of {len(replicas)} partitions have replicas only"
             " there: they are read across racks whatever rackBinding is; have executors in each rack"
         )
 
 
-def _shortage(
-    executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str], found: ExpectedLocality
-) -> Iterator[str]:
-    """Yield the finding that partitions have a replica near some executors only, and whether pulled splits help."""
-    occupied = _occupied_racks(executors, racks)
-    near = [{racks[replica] for replica in p.replicas if replica in racks} & occupied for p in partitions]
-    few = sum(bool(theirs) and theirs != occupied for theirs in near)
+def _shortage(replicas: Sequence[set[str]], occupied: set[str], found: ExpectedLocality) -> Iterator[str]:
+    """Yield the finding that partitions have a replica near some executors only, and whether pulled splits help.
+
+    Args:
+        replicas: As for `_unreachable`.
+        occupied: As for `_unreachable`.
+        found: The expected local share.
+    """
+    few = sum(bool(racks & occupied) and not occupied <= racks for racks in replicas)
     if few:
-        helps = (
-            f"rackBinding=pull can reach {found.pull:.0%}"
-            if found.pull > found.executor
-            else "rackBinding=pull does not help"
-        )
+        helps = f"can reach {found.pull:.0%}" if found.pull > found.executor else "does not help"
         yield (
-            f"{few} of {len(partitions)} partitions have no replica in some of the {len(occupied)} racks with"
-            f" executors: {helps}"
+            f"{few} of {len(replicas)} partitions have no replica in some of the {len(occupied)} racks with"
+            f" executors: rackBinding=pull {helps}"
         )
 
 

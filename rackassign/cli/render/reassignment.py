@@ -121,7 +121,8 @@ def show_metrics(planned: ReassignmentPlan, console: Console) -> None:
     console.print(figures({"now": before, "then": after}))
     if len(planned.topics) < len(planned.before.topics):
         console.print(
-            "(most / mean counts all topics of the cluster; the other rows count the named ones)",
+            "(loads of brokers and racks are those of all topics of the cluster; what is within a topic, and numbers of"
+            " partitions and replicas, are those of the named topics)",
             soft_wrap=True,
         )
 

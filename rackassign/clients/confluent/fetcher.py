@@ -82,9 +82,9 @@ class PartitionFetcher:
         librdkafka 2.16.1 has three gaps when the coordinator moves. `rd_kafka_committed` returns the error of a broker
         that has just stopped being the coordinator. It waits for a change of any connection after it has learnt that
         there is none: if a coordinator was found in between, it waits until connections are closed for being idle,
-        which is ten minutes by default. And a client may not look for the coordinator again for as long: all of 20
-        calls in ten minutes failed, though all brokers were up. So it is asked several times, with longer waits, and
-        then another client, which knows no coordinator yet.
+        which is ten minutes by default. And a client was seen to find no coordinator for ten minutes, in any call,
+        though all brokers were up. So it is asked several times, with longer waits, and then another client, which
+        knows no coordinator yet.
 
         Args:
             partitions: Their other fields have no effect.

@@ -110,7 +110,7 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         return leader is not None and (not was_local or _rack_of(leader, cluster) == self.rack)
 
     def _choose(self, topic: str, every: set[int], cluster: _Cluster, avoid: int | None = None) -> int:
-        drawn = self._draw(topic, list(every), cluster, avoid)
+        drawn = self._draw(topic, every, cluster, avoid)
         if drawn is not None:
             self._sticky[topic] = (drawn, True)
             return drawn
@@ -121,7 +121,7 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         self._sticky[topic] = (chosen, bool(local))
         return chosen
 
-    def _draw(self, topic: str, every: list[int], cluster: _Cluster, avoid: int | None) -> int | None:
+    def _draw(self, topic: str, every: set[int], cluster: _Cluster, avoid: int | None) -> int | None:
         """Return a random partition whose leader is in this rack; None if a few draws find none.
 
         The result is distributed as a choice among all such partitions, and a topic with 1,000 partitions does not
@@ -129,8 +129,9 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         """
         if self.rack is None:
             return None
+        numbers = list(every)
         for _ in range(_DRAWS):
-            partition = random.choice(every)  # noqa: S311 - no secret
+            partition = random.choice(numbers)  # noqa: S311 - no secret
             leader = None if partition == avoid else _leader(topic, partition, cluster)
             if leader is not None and _rack_of(leader, cluster) == self.rack:
                 return partition

@@ -62,6 +62,16 @@ def examined_group(
     return examine(ADMIN, "g", observe_s=0)
 
 
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], examined: examination.Examination
+) -> list[str]:
+    """Return the lines that the command prints of a group without problems."""
+    monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
+    monkeypatch.setattr("rackassign.monitoring.examine", lambda *_, **__: examined)
+    assert doctor.doctor(bootstrap="b:1", group="g") == 0
+    return capsys.readouterr().out.splitlines()
+
+
 def test_a_dead_broker_that_the_cluster_does_not_list_is_found_by_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = cluster(brokers("ab"), {"t": (Partition((1, 3), 1), Partition((2, 1), 2))})
     found = {finding.kind: finding.brokers for finding in examined_group(monkeypatch, HEALTHY, observed).findings}
@@ -83,10 +93,7 @@ def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
     examined = examined_group(monkeypatch, group(*members, state="Stable"), observed)
     assert not examined.findings
     assert examined.locality == locality
-    monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
-    monkeypatch.setattr("rackassign.monitoring.examine", lambda *_, **__: examined)
-    assert doctor.doctor(bootstrap="b:1", group="g") == 0
-    healthy, reads = capsys.readouterr().out.splitlines()
+    healthy, reads = printed(monkeypatch, capsys, examined)
     assert healthy.startswith("g: healthy: 2 members, racks a, b; ")
     assert reads.startswith(beginning)
     assert ("`rackassign inspect --group g` shows" in reads) is (locality.cross > 0)
@@ -102,7 +109,4 @@ def test_topics_that_cannot_be_described_are_named_beside_what_is_read(
         (cluster(brokers("ab")), "no partition is read now; not counted: secret (not allowed)"),
     ):
         examined = examined_group(monkeypatch, of, replace(observed, missing={"secret": "not allowed"}))
-        monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
-        monkeypatch.setattr("rackassign.monitoring.examine", lambda *_, found=examined, **__: found)
-        assert doctor.doctor(bootstrap="b:1", group="g") == 0
-        assert capsys.readouterr().out.splitlines()[1] == line
+        assert printed(monkeypatch, capsys, examined)[1] == line
