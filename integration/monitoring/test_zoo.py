@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 
 from rackassign.errors import ConfigError
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
@@ -36,6 +37,8 @@ ROUND, PARTITIONS = 20, 9
 
 EARLIER, LAGGING = 800, 100
 """Records in each partition that are there at the beginning, and records that the slow member reads while measured."""
+
+NO_COORDINATOR_YET = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
 
 STOCK = RackMap({"*-in-a": "a", "*-in-b": "b", "*-in-c": "c"})
 
@@ -90,8 +93,8 @@ def missing(inspector: GroupCollector, groups: Zoo) -> dict[str, str]:
     """Return what groups lack that have not all of their members, or partitions without a reader."""
     try:
         report = inspector.report(list(groups))
-    except ConfigError as error:
-        # A group that does not exist yet.
+    except (ConfigError, *NO_COORDINATOR_YET) as error:
+        # A group that does not exist yet; on a cluster that has just started, its coordinator neither.
         return {"": str(error)}
     found = {i.snapshot.live.name: i for i in report.inspections}
     lacks: dict[str, str] = {}

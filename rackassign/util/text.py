@@ -78,7 +78,12 @@ def join_first(names: Sequence[str], most: int) -> str:
 _CODE = re.compile(r"^\[Error \d+\] ")
 """What kafka-python puts before the type of an error that a broker returned."""
 
-_BARE = {"NodeNotReadyError": "no connection to the broker (NodeNotReadyError)"}
+_BARE = {
+    "NodeNotReadyError": "no connection to the broker (NodeNotReadyError)",
+    "CoordinatorLoadInProgressError": "the coordinator of the group is still starting (CoordinatorLoadInProgressError)",
+    "CoordinatorNotAvailableError": "the group has no coordinator at the moment (CoordinatorNotAvailableError)",
+    "NotCoordinatorError": "the coordinator of the group is moving to another broker (NotCoordinatorError)",
+}
 """Errors of kafka-python without a useful message, by what they mean."""
 
 _NO_MESSAGE = {"No node_id provided"}

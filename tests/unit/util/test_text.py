@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NodeNotReadyError
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+)
 
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, describe_error, did_you_mean, join_first, join_ids
@@ -29,6 +34,10 @@ def test_numbers_of_things_and_brokers() -> None:
     [
         (KafkaConnectionError("111 ECONNREFUSED"), "KafkaConnectionError: 111 ECONNREFUSED"),
         (NodeNotReadyError(), "no connection to the broker (NodeNotReadyError)"),
+        (
+            CoordinatorLoadInProgressError(),
+            "the coordinator of the group is still starting (CoordinatorLoadInProgressError)",
+        ),
         (NodeNotReadyError("node 3"), "NodeNotReadyError: node 3"),
         (GroupAuthorizationFailedError(), "GroupAuthorizationFailedError"),
         (OSError("no\nroute\x1b"), "OSError: no route\\x1b"),
