@@ -83,7 +83,14 @@ class AsyncCommitQueue:
         """Discard pending offsets of revoked partitions."""
         with self._lock:
             self._dropped.update(tps)
-            self._refuse([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
+            self._fail_revoked([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
+
+    def refuse(self, offsets: list[TopicPartition]) -> None:
+        """Fail offsets of partitions that are not assigned; nothing of them is sent."""
+        if offsets:
+            error = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partition is not assigned to this member")
+            with self._lock:
+                self._answers.append((error, offsets))
 
     def end(self, wait_s: float) -> None:
         """Commit all pending offsets, wait for it, and send none of them afterwards."""
@@ -123,10 +130,10 @@ class AsyncCommitQueue:
     def _again(self) -> _Merged:
         """Return the offsets in flight that may be sent again; fail the rest."""
         sent = self._sent or {}
-        self._refuse([offset for tp, offset in sent.items() if tp in self._dropped])
+        self._fail_revoked([offset for tp, offset in sent.items() if tp in self._dropped])
         return {tp: offset for tp, offset in sent.items() if tp not in self._dropped}
 
-    def _refuse(self, offsets: list[TopicPartition]) -> None:
+    def _fail_revoked(self, offsets: list[TopicPartition]) -> None:
         if offsets:
             over = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partition was revoked before it was committed")
             self._answers.append((self._trouble or over, offsets))

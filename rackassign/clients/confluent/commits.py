@@ -20,7 +20,8 @@ from rackassign.clients.confluent.fetcher import (
     to_topic_partition,
 )
 from rackassign.clients.confluent.group_member import GroupMember
-from rackassign.util.text import short_repr
+from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import join_first, short_repr
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Commits:
         self._outbox = AsyncCommitQueue(member)
         self._stored: dict[Place, TopicPartition] = {}
         self._sent: dict[Place, int] = {}
+        self._warnings = WarnOnce(log)
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
     def store(self, message: Message | None, offsets: Sequence[TopicPartition] | None) -> None:
@@ -85,7 +87,8 @@ class Commits:
         """Commit with the current generation, and only partitions that are assigned in it.
 
         Returns:
-            The committed offsets of a synchronous commit.
+            The committed offsets of a synchronous commit; a warning names partitions that are not assigned. Of an
+            asynchronous one, they are reported to the callback.
 
         Raises:
             KafkaException: None of the partitions is assigned, there is nothing to commit, or a synchronous commit
@@ -94,15 +97,23 @@ class Commits:
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
         owned = [each for each in asked if to_topic_partition(each) in self._reader.held]
-        if asked and not owned:
-            # It was read in a generation that is over; the new owner may have committed further.
-            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, "none of these partitions is assigned any more")
+        # Those were read in a generation that is over; the new owner may have committed further.
+        others = [each for each in asked if to_topic_partition(each) not in self._reader.held]
+        if others and not owned:
+            names = join_first([f"{each.topic}-{each.partition}" for each in others], 3)
+            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
         if asynchronous:
+            self._outbox.refuse(others)
             if owned:
                 self._send(owned)
             return None
         if not owned:
             raise kafka_exception(NO_OFFSET, "there is nothing to commit")
+        for each in others:
+            place = f"{each.topic}-{each.partition}"
+            self._warnings.warn(
+                "not assigned", "%s is not assigned to this member, so its offset is not committed", place, about=place
+            )
         end = monotonic() + timeout
         # Pending commits first.
         self._outbox.flush([], timeout)

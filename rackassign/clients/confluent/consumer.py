@@ -239,12 +239,13 @@ class RackAwareConsumer:
             timeout: Time limit in seconds.
 
         Returns:
-            The committed offsets; None for an asynchronous commit.
+            The committed offsets; None for an asynchronous commit. Partitions that are not assigned are not among
+            them, and are named in a warning or in `on_commit`.
 
         Raises:
-            KafkaException: `ILLEGAL_GENERATION`, `UNKNOWN_MEMBER_ID` or `REBALANCE_IN_PROGRESS`: continue to poll; the
-                new owner of the partitions processes the records again. `_NO_OFFSET`: there is nothing to commit.
-                `_TIMED_OUT` or others.
+            KafkaException: `ILLEGAL_GENERATION`, also if none of the partitions is assigned, `UNKNOWN_MEMBER_ID` or
+                `REBALANCE_IN_PROGRESS`: continue to poll; the new owner of the partitions processes the records again.
+                `_NO_OFFSET`: there is nothing to commit. `_TIMED_OUT` or others.
         """
         self._check_open()
         return self._commits.commit(message, offsets, asynchronous=asynchronous, timeout=timeout)

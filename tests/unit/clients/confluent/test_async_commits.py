@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
 
 from rackassign.model import TopicPartition
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness, message
@@ -123,6 +124,15 @@ def test_what_is_lost_is_not_committed_but_told() -> None:
     # What comes back is another tenure.
     assert stage.give(ONE) == [("assign", {0})]
     assert stage.heard[1:] == [(FOR_A_WHILE.code(), {0: 1})]
+
+
+def test_what_is_not_assigned_is_told_and_the_rest_is_committed() -> None:
+    stage = Committing()
+    stage.give(ONE)
+    stage.commits.commit(None, [Offset(*ONE, 3), Offset(*TWO, 4)], asynchronous=True, timeout=1)
+    stage.answer()
+    stage.play()
+    assert stage.heard == [(KafkaError.ILLEGAL_GENERATION, {1: 4}), (None, {0: 3})]
 
 
 def test_what_is_lost_on_its_way_is_told_at_the_end() -> None:

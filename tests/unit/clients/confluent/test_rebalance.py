@@ -221,16 +221,21 @@ def test_a_message_is_committed_with_the_offset_after_it() -> None:
     assert stage.member.log[-1] == ("later", {ONE: 9})
 
 
-def test_what_is_not_assigned_is_not_committed() -> None:
+def test_what_is_not_assigned_is_not_committed(caplog: pytest.LogCaptureFixture) -> None:
     stage = ConsumerHarness()
     stage.give(ONE)
-    done = stage.commits.commit(None, [Offset(*ONE, 9), Offset(*TWO, 9)], asynchronous=False, timeout=1)
-    assert done == [Offset(*ONE)]
-    assert stage.member.log[-1] == ("commit", {ONE: 9})
+    both = [Offset(*ONE, 9), Offset(*TWO, 9)]
+    for _ in range(2):
+        done = stage.commits.commit(None, both, asynchronous=False, timeout=1)
+        assert done == [Offset(*ONE)]
+        assert stage.member.log[-1] == ("commit", {ONE: 9})
+    name = f"{TWO.topic}-{TWO.partition}"
+    assert caplog.messages == [f"{name} is not assigned to this member, so its offset is not committed"]
     for asynchronous in (True, False):
         with pytest.raises(KafkaException) as problem:
             stage.commits.commit(message(TWO, 4), None, asynchronous=asynchronous, timeout=1)
         assert problem.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+        assert problem.value.args[0].str() == f"not assigned to this member: {name}"
 
 
 def test_nothing_to_commit_is_said_to_who_waits() -> None:
