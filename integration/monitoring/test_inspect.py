@@ -26,7 +26,7 @@ from kafka.protocol.consumer import JoinGroupRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.admin.groups import GroupAdmin
+from rackassign.admin.coordinators import GroupCoordinators
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
 from rackassign.monitoring.traffic import traffic_matrix
@@ -288,7 +288,7 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
 
 def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
     """Let a member join as Kafka Connect's do; nobody ever tells it what to do."""
-    calls = GroupAdmin(admin)
+    coordinators = GroupCoordinators(admin)
     member = ""
     for _ in range(2):
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"")
@@ -301,7 +301,7 @@ def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
             protocols=[protocol],
             min_version=4,
         )
-        member = calls._ask(group, request).member_id
+        member = coordinators.ask(group, request).member_id
 
 
 def test_top_in_a_terminal_shows_groups_follows_keys_and_restores_the_terminal(

@@ -1,16 +1,13 @@
 """Descriptions of groups by their coordinators: with the undecoded bytes of members, and with members of KIP-848.
 
 kafka-python's own `describe_groups` decodes every member and raises at the first whose bytes are not UTF-8, and it has
-no request for groups of KIP-848. To send other requests, `_find_coordinator_id`, `_manager.run` and `_manager.send` of
-an admin client are used, and `_manager.cluster._coordinators` to forget a coordinator that has moved.
+no request for groups of KIP-848.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kafka import TopicPartition as KafkaPythonPartition
@@ -19,7 +16,6 @@ from kafka.admin import ACLOperation
 from kafka.protocol import admin as protocol
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetDeleteRequest, OffsetFetchRequest
-from kafka.protocol.metadata import CoordinatorType
 from kafka.structs import OffsetAndMetadata
 
 from rackassign.admin.authorization import (
@@ -29,27 +25,10 @@ from rackassign.admin.authorization import (
     requires,
     topic_resource,
 )
-from rackassign.errors import ConfigError
+from rackassign.admin.coordinators import GroupCoordinators
 from rackassign.model import Partitions, TopicPartition
-from rackassign.util.text import with_version
-
-_NEEDED = ("_find_coordinator_id", "_manager.run", "_manager.send", "_manager.cluster._coordinators")
 
 _NOT_FOUND = (errors.GroupIdNotFoundError, errors.InvalidGroupIdError)
-_MOVED = (
-    errors.NotCoordinatorError,
-    errors.CoordinatorNotAvailableError,
-    errors.CoordinatorLoadInProgressError,
-    # kafka-python caches the first coordinator forever, dead or alive.
-    errors.KafkaConnectionError,
-    errors.NodeNotReadyError,
-)
-
-_PATIENCE_S = 10.0
-"""Time limit for coordinators to move from one broker to another, for all of them together."""
-
-_TRIES = 2
-"""Minimum number of attempts: the first may go to a broker that is no longer the coordinator."""
 
 _PENDING_MS = 10_000
 """Milliseconds after which a pending member is removed."""
@@ -127,12 +106,9 @@ class GroupAdmin:
     """
 
     def __init__(self, admin: Any) -> None:
-        try:
-            attrgetter(*_NEEDED)(admin)
-        except AttributeError as error:
-            raise ConfigError(f"{with_version('kafka-python')} differs, groups cannot be described: {error}") from None
+        self._coordinators = GroupCoordinators(admin)
         self._admin = admin
-        self._troubled: float | None = None
+        self._ask = self._coordinators.ask
 
     def describe_classic_group(self, group: str) -> DescribedGroup | None:
         """Describe a classic group, in which members assign; None if there is none of that name.
@@ -305,32 +281,7 @@ class GroupAdmin:
 
     def forget_coordinator(self, group: str) -> None:
         """Look up the coordinator for the next request about a group, which kafka-python otherwise does only once."""
-        self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
-
-    def _ask(self, group: str, request: Any) -> Any:
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                response = self._admin._manager.run(self._send, group, request)
-                answer = getattr(response, "groups", None) or [response]
-                if errors.for_code(answer[0].error_code) not in _MOVED or self._give_up(tries):
-                    return response
-            except _MOVED:
-                if self._give_up(tries):
-                    raise
-            self.forget_coordinator(group)
-            time.sleep(0.1)
-
-    def _give_up(self, tries: int) -> bool:
-        """Return whether the time limit for coordinators is used up; it is shared by all groups."""
-        now = time.monotonic()
-        self._troubled = self._troubled or now
-        return tries >= _TRIES and now > self._troubled + _PATIENCE_S
-
-    async def _send(self, group: str, request: Any) -> Any:
-        coordinator = await self._admin._find_coordinator_id(group)
-        return await self._admin._manager.send(request, node_id=coordinator)
+        self._coordinators.forget(group)
 
 
 def _failed(code: int, *expected: type[Exception]) -> bool:
