@@ -15,6 +15,7 @@ from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.java_regex import compile_java_regex
 from rackassign.spark.metadata import KafkaMetadata as Asked
+from rackassign.spark.offsets import from_json, to_json
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
@@ -35,6 +36,7 @@ from tests.helpers.kafka.spark_harness import (
     stream,
     told_in,
     wire_size,
+    written_meanwhile,
 )
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -232,6 +234,36 @@ def test_options_that_cannot_work_are_told_in_spark(
     assert "UnboundLocalError" not in found
 
 
+def test_a_new_query_reads_what_is_written_from_its_start_on(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    rows: list[tuple[int, int]] = []
+    # All options have their defaults, so it starts at the latest offsets.
+    frame = spark.readStream.format("rackassign").option("kafka.bootstrap.servers", rack_cluster.bootstrap)
+    writer = frame.option("subscribe", topic).load().writeStream.option("checkpointLocation", str(tmp_path))
+
+    def take(batch: Any, _: int) -> None:
+        rows.extend((row.partition, row.offset) for row in batch.select("partition", "offset").collect())
+
+    def has_read() -> bool:
+        if not queries[-1].isActive:
+            problem = str(queries[-1].exception())
+            assert SLOW_PYTHON in problem, problem
+            queries.append(writer.start())
+        return len(rows) > 300
+
+    with written_meanwhile(rack_cluster, topic):
+        queries = [writer.foreachBatch(take).start()]
+        try:
+            wait_until(has_read, "rows of a new query")
+        finally:
+            queries[-1].stop()
+    for number in range(3):
+        read = [offset for partition, offset in rows if partition == number]
+        assert read == list(range(read[0], read[0] + len(read)))
+
+
 SLOW_PYTHON = "Python worker failed to connect back"
 """On a busy machine: Spark gives a new process of Python ten seconds, which no setting changes."""
 
@@ -254,7 +286,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     for reader in (strict, lenient):
         begin = reader.initialOffset()
         end = reader.latestOffset()
-        assert end == {topic: {"0": 300, "1": 300, "2": 300}}
+        assert to_json(from_json(end)) == {topic: {"0": 300, "1": 300, "2": 300}}
         (task,) = reader.partitions(begin, end)
         assert isinstance(task, SplitPartition)
         assert [split.range.end for split in task.splits] == [300, 300, 300]

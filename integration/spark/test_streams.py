@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -17,9 +18,9 @@ from pyspark.sql.functions import col, udf
 
 from rackassign.spark.source.stream import supports_read_limits
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.spark_harness import all_of, fill, session, stream
+from tests.helpers.kafka.spark_harness import all_of, fill, session, stream, written_meanwhile
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -88,6 +89,17 @@ def kept_limit(spark: Any, cluster: Cluster, topic: str, limit: int) -> dict[str
     return {}
 
 
+def known_partitions(cluster: Cluster, topic: str) -> list[int]:
+    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic).topics[topic].partitions
+    return sorted(found)
+
+
+def watermark(cluster: Cluster, topic: str, partition: int) -> int:
+    properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "watermarks"}
+    with closing(Consumer(properties)) as consumer:
+        return int(consumer.get_watermark_offsets(ConfluentPartition(topic, partition), TIMEOUT_S)[1])
+
+
 @pytest.mark.spark
 def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
@@ -102,13 +114,7 @@ def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
         admin.create_partitions({topic: 5})
     finally:
         admin.close()
-    wait_until(
-        lambda: (
-            len(AdminClient({"bootstrap.servers": rack_cluster.bootstrap}).list_topics(topic).topics[topic].partitions)
-            == 5
-        ),
-        "new partitions",
-    )
+    wait_until(lambda: len(known_partitions(rack_cluster, topic)) == 5, "new partitions")
     fill(rack_cluster, topic, {3: 30, 4: 1})
     fill(rack_cluster, other, {0: 7})
     run_out(stream(spark, rack_cluster, f"{topic},{other}", **limited), tmp_path)
@@ -181,8 +187,7 @@ def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
 
     def run() -> None:
         def take(rows: Any, batch: int) -> None:
-            found = sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
-            seen.setdefault(batch, []).append(found)
+            seen.setdefault(batch, []).append(found_in(rows))
 
         frame = stream(spark, rack_cluster, topic, **limited)
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -204,6 +209,51 @@ def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
     assert seen[last][0] == seen[last][1]
     everything = sorted(row for batches in seen.values() for row in batches[-1])
     assert everything == [(p, o) for p, count in ((0, 250), (1, 200), (2, 200)) for o in range(count)]
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+@pytest.mark.spark
+def test_a_first_batch_that_failed_is_read_again_from_the_same_start(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, starting: str
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 100))
+    taken: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def fail(rows: Any, batch: int) -> None:
+        taken.setdefault(batch, []).append(found_in(rows))
+        raise RuntimeError("the sink is broken")
+
+    def take(rows: Any, batch: int) -> None:
+        taken.setdefault(batch, []).append(found_in(rows))
+
+    frame = stream(spark, rack_cluster, topic, startingOffsets=starting)
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with written_meanwhile(rack_cluster, topic):
+        for _ in range(2):
+            with pytest.raises(Exception, match="the sink is broken"):
+                writer.foreachBatch(fail).start().processAllAvailable()
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        admin.create_partitions({topic: 4})
+    wait_until(lambda: len(known_partitions(rack_cluster, topic)) == 4, "the new partition")
+    fill(rack_cluster, topic, {3: 7})
+    query = writer.foreachBatch(take).start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    # Each start has read the same first batch.
+    assert taken[0][0] == taken[0][1] == taken[0][2]
+    rows = sorted(row for batches in taken.values() for row in batches[-1])
+    begins = {p: min(o for q, o in rows if q == p) for p in range(4)}
+    assert begins[3] == 0
+    assert all((begins[p] == 0) if starting == "earliest" else (begins[p] >= 100) for p in range(3))
+    ends = {p: watermark(rack_cluster, topic, p) for p in range(4)}
+    assert rows == [(p, o) for p in range(4) for o in range(begins[p], ends[p])]
+
+
+def found_in(rows: Any) -> list[tuple[int, int]]:
+    return sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.spark.offsets import from_json
+from rackassign.spark.offsets import from_json, recorded_start
 from rackassign.spark.options import Options
 from rackassign.spark.splits import OffsetRange
 from rackassign.spark.task_metrics import REPORTS, SplitReport
@@ -83,7 +83,10 @@ class BatchOffsets:
         sources = progress["sources"]
         if not 0 <= source < len(sources):
             raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
-        return cls(progress["batchId"], *(_offsets(sources[source][name]) for name in ("startOffset", "endOffset")))
+        start, _ = _offsets(sources[source]["startOffset"])
+        end, recorded = _offsets(sources[source]["endOffset"])
+        # The first batch of a query has no start in its progress.
+        return cls(progress["batchId"], start or recorded or {}, end)
 
     def contains(self, read: OffsetRange) -> bool:
         """Return whether a range is part of this batch."""
@@ -186,15 +189,16 @@ def _kind(reader: str | None, broker: str | None) -> str:
     return "local" if reader == broker else "crossed"
 
 
-def _offsets(written: object) -> dict[TopicPartition, int]:
-    """Return the offsets of a progress, which has none at the start of a new query.
+def _offsets(written: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """Return offsets of a progress, none at the start of a new query, and the start that they contain.
 
     The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed JSON,
     which is a Python literal, and so is this JSON.
     """
     if str(written) in {"None", "null"}:
-        return {}
+        return {}, None
     try:
-        return from_json(ast.literal_eval(written) if isinstance(written, str) else written)
+        parsed: Any = ast.literal_eval(written) if isinstance(written, str) else written
+        return from_json(parsed), recorded_start(parsed)
     except (ValueError, SyntaxError):
         raise InputError("progress", "expected the offsets of a Kafka source; set source") from None

@@ -23,6 +23,8 @@ LATEST, EARLIEST = -1, -2
 MAX_OFFSET = 2**63 - 1
 """The highest offset and the highest timestamp."""
 
+_START = "the first batch starts at "
+
 _MAX_PARTITION = 2**31 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -85,6 +87,32 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     for tp in sorted(offsets):
         written.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return written
+
+
+def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
+    """Return the end of a query's first batch with the start of that batch, which Spark stores nowhere else.
+
+    The start is in the name of a topic that has no partitions and cannot exist, so the JVM source ignores it.
+    """
+    return {**to_json(end), _START + json.dumps(to_json(start), separators=(",", ":")): {}}
+
+
+def recorded_start(offset: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
+    """Return the start that `with_start` has added; None if there is none.
+
+    Args:
+        offset: The parsed JSON of a checkpoint.
+
+    Raises:
+        InputError: The start cannot be read.
+    """
+    for name in offset:
+        if name.startswith(_START):
+            try:
+                return from_json(json.loads(name.removeprefix(_START)))
+            except ValueError:
+                raise InputError("checkpoint", f"cannot read {short_repr(name)}") from None
+    return None
 
 
 def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:

@@ -127,17 +127,21 @@ class Planner:
         latest = {**latest, **{tp: starts[tp] for tp in self._behind_start(starts, latest)}}
         return dict(latest) if limit is None else limit_offsets(starts, latest, limit)
 
-    def stream(self, start: Offsets, end: Offsets) -> list[Split]:
+    def stream(self, start: Offsets, end: Offsets, *, guessed: bool = False) -> list[Split]:
         """Return the splits of a batch of a stream.
 
         Args:
             start: The offsets at which the batch starts. A partition without one is new and read from its first record.
             end: The offsets at which the batch ends.
+            guessed: Whether the start is where the query would start now: the checkpoint contains the end of its first
+                batch only.
 
         Raises:
             DataLossError: A partition is lost, or the first records of a new one, or the end of a log that was read
                 further before.
         """
+        if guessed:
+            start = {tp: offset for tp, offset in start.items() if tp in end}
         self._reset_warnings(start)
         layout = self._layout_with(end)
         self._check_removed(start, end)
@@ -148,11 +152,17 @@ class Planner:
                 self._report_loss(f"the new partition {_format(tp)} starts at offset {starts[tp]} instead of 0")
         # Before Spark 4.2, Spark does not pass the start to `next`. So this may be the first comparison of both.
         for tp in self._behind_start(starts, {tp: end[tp] for tp in starts if tp in start}):
-            self._report_loss(
-                f"{_format(tp)} was read up to offset {starts[tp]}, but the next batch would start at {end[tp]}",
-                "records would be read again",
-                "reads them again",
-            )
+            if guessed:
+                self._report_loss(
+                    f"the first batch of the query ends at offset {end[tp]} of {_format(tp)}, and where it started is "
+                    "not in the checkpoint"
+                )
+            else:
+                self._report_loss(
+                    f"{_format(tp)} was read up to offset {starts[tp]}, but the next batch would start at {end[tp]}",
+                    "records would be read again",
+                    "reads them again",
+                )
         return self._splits(layout, {tp: (starts[tp], max(starts[tp], end[tp])) for tp in starts})
 
     def _behind_start(self, starts: Offsets, end: Offsets) -> list[TopicPartition]:

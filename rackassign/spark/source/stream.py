@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.offsets import Offsets, from_json, to_json
+from rackassign.spark.offsets import Offsets, from_json, recorded_start, to_json, with_start
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
 from rackassign.spark.source.offset_publisher import OffsetPublisher
@@ -65,13 +65,19 @@ class StreamReader(DataSourceStreamReader):
         self._committer: KafkaMetadata | None = None
         self._captured: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] = {}
-        self._reached: dict[TopicPartition, int] | None = None
+        self._initial: dict[str, Any] | None = None
+        self._reached: dict[str, Any] | None = None
         """The start of the next batch, as far as it is known without Spark passing it."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
-        """Return the offsets at which a query without a checkpoint starts. Spark calls this more than once."""
-        self._reached = self._planner().initial()
-        return to_json(self._reached)
+        """Return the offsets at which a query without a checkpoint starts.
+
+        Spark calls this for the end of the first batch and again for its start, so the answer does not change.
+        """
+        if self._initial is None:
+            self._initial = to_json(self._planner().initial())
+        self._reached = self._initial
+        return self._initial
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
         """Return the offsets at which the next batch ends.
@@ -84,20 +90,31 @@ class StreamReader(DataSourceStreamReader):
             DataLossError: The batch would end before it starts. The checkpoint does not contain its end yet.
         """
         self._newest = self._planner().latest() if self._captured is None else self._captured
-        begins = self._reached if start is None else from_json(start)
-        if begins is None:
+        passed = self._reached if start is None else start
+        if passed is None:
             # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
             return to_json(self._newest)
+        begins = from_json(passed)
         if start is not None:
             # All batches before it are complete. Spark asks for this also while there are no new records.
             self._publish(begins)
-        max_rows = getattr(limit, "max_rows", None)
-        return to_json(self._planner().next(begins, self._newest, max_rows))
+        ends = self._planner().next(begins, self._newest, getattr(limit, "max_rows", None))
+        if passed == self._initial:
+            return with_start(ends, begins)
+        # Spark compares the JSON: what differs is a new batch, though an empty one.
+        return passed if ends == begins else to_json(ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the input partitions of a batch, one for each task."""
-        self._reached = from_json(end)
-        splits = self._planner().stream(from_json(start), self._reached)
+        self._reached = end
+        # Until the first batch is committed, Spark gets its start from `initialOffset`, at each start of the query.
+        # After it, the end of the first batch is also the start, and the end of batches without new records.
+        recorded = recorded_start(end) if recorded_start(start) is None else None
+        splits = self._planner().stream(
+            from_json(start) if recorded is None else recorded,
+            from_json(end),
+            guessed=start == self._initial and recorded is None,
+        )
         if self._options.rack_binding != "pull" or not splits:
             return split_partitions(self._options, splits)
         # Spark requests the partitions of a batch once for each part of the query that reads it.

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import struct
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +270,29 @@ class Received:
 def all_of(topic: str, counts: Mapping[int, int]) -> list[tuple[str, int, int]]:
     """Return topic, partition and offset of as many records of each partition, sorted."""
     return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
+
+
+@contextmanager
+def written_meanwhile(cluster: Cluster, topic: str, partitions: int = 3) -> Iterator[None]:
+    """Write a hundred records a second to partitions in turn while the block lasts."""
+    stop = threading.Event()
+
+    def work() -> None:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
+        for number in numbers():
+            producer.produce(topic, b"%d" % number, partition=number % partitions)
+            producer.poll(0)
+            if stop.wait(0.01):
+                break
+        producer.flush(TIMEOUT_S)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:

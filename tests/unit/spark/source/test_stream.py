@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.fetch_size import RecordStats
 from rackassign.spark.metadata import TopicLayout
-from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.offsets import EARLIEST, LATEST, with_start
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
@@ -29,14 +30,16 @@ P0 = TopicPartition("t", 0)
 
 
 class Log:
-    """A topic of one partition, which may be made anew."""
+    """A topic of one partition or more, which may be made anew."""
 
     def __init__(self, end: int, opened: int = 0) -> None:
         self.end = end
         self.opened = opened
+        self.partitions = 1
 
     def describe_topics(self, _: Topics) -> TopicLayout:
-        return TopicLayout({P0: Partition((1,))}, {1: "a"})
+        known = {TopicPartition("t", number): Partition((1,)) for number in range(self.partitions)}
+        return TopicLayout(known, {1: "a"})
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         return {place: {EARLIEST: 0, LATEST: self.end}[logical] for place in places}
@@ -132,8 +135,9 @@ def test_without_being_told_of_starts_a_log_that_went_back_is_seen_before_it_is_
     # As Spark 4.0 and 4.1 call it.
     stream = reader()
     assert stream.initialOffset() == at(0)
-    assert stream.latestOffset() == at(900)
-    assert spans(stream.partitions(at(0), at(900))) == [(0, 900)]
+    first = stream.latestOffset()
+    assert first == with_start({P0: 900}, {P0: 0})
+    assert spans(stream.partitions(at(0), first)) == [(0, 900)]
     log.end = 300
     with pytest.raises(DataLossError, match="the log of t-0 ends at offset 300, but was read up to 900"):
         stream.latestOffset()
@@ -146,6 +150,71 @@ def test_a_query_that_is_started_again_sees_it_when_the_batch_is_planned(log: Lo
     assert stream.latestOffset() == at(300)
     with pytest.raises(DataLossError, match="the log of t-0 ends at offset 300, but was read up to 900"):
         stream.partitions(at(900), at(300))
+
+
+@pytest.mark.parametrize("version", ["4.1", "4.2"])
+def test_a_new_query_starts_where_it_was_although_records_are_written(log: Log, version: str) -> None:
+    passes_start = version == "4.2"
+
+    def latest(stream: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+        # As Spark stores it.
+        return dict(json.loads(json.dumps(stream.latestOffset(*([start] if passes_start else ())))))
+
+    stream = reader(startingOffsets="latest")
+    begin = stream.initialOffset()
+    assert begin == at(900)
+    log.end = 910
+    end = latest(stream, begin)
+    log.end = 950
+    # Spark calls it again for the start of the batch.
+    assert stream.initialOffset() == begin
+    assert spans(stream.partitions(begin, end)) == [(900, 910)]
+    # The batch was not committed: the query begins with it again, and so does every further start.
+    for _ in range(2):
+        again = reader(startingOffsets="latest")
+        assert again.initialOffset() == at(log.end)
+        assert spans(again.partitions(at(log.end), end)) == [(900, 910)]
+        log.end += 40
+    second = latest(again, end)
+    assert second == at(log.end)
+    assert spans(again.partitions(end, second)) == [(910, log.end)]
+    assert latest(again, second) == second
+
+
+@pytest.mark.usefixtures("log")
+def test_without_new_records_the_end_of_the_first_batch_stays_what_it_is() -> None:
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset())
+    # Spark compares the JSON.
+    assert stream.latestOffset(end) == end
+    assert stream.partitions(end, end) == []
+
+
+def test_partitions_that_are_added_before_the_first_batch_is_committed_are_read_after_it(log: Log) -> None:
+    end = with_start({P0: 10}, {P0: 3})
+    log.partitions = 2
+    stream = reader()
+    assert stream.initialOffset() == {"t": {"0": 0, "1": 0}}
+    assert spans(stream.partitions(stream.initialOffset(), end)) == [(3, 10)]
+    assert spans(stream.partitions(end, {"t": {"0": 10, "1": 7}})) == [(0, 7)]
+
+
+def test_a_first_batch_whose_start_is_not_known_is_not_taken_for_another(log: Log) -> None:
+    # The JVM source has its start in a file of its own.
+    stream = reader(startingOffsets="latest")
+    with pytest.raises(DataLossError, match="the first batch of the query ends at offset 890 of t-0, and where it"):
+        stream.partitions(stream.initialOffset(), at(890))
+    stream = reader()
+    log.partitions = 2
+    assert spans(stream.partitions(stream.initialOffset(), at(890))) == [(0, 890)]
+
+
+@pytest.mark.usefixtures("log")
+def test_a_start_in_a_checkpoint_that_cannot_be_read_is_an_error() -> None:
+    (name,) = set(with_start({}, {P0: 3}))
+    for broken in (name[:-1], name.replace("3", "-3")):
+        with pytest.raises(InputError, match="checkpoint"):
+            reader().partitions(at(0), {"t": {"0": 10}, broken: {}})
 
 
 def test_without_failing_on_loss_it_goes_on_from_the_end_there_is(log: Log, caplog: pytest.LogCaptureFixture) -> None:
