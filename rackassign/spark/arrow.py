@@ -93,14 +93,25 @@ def _arrays(messages: Sequence[Message], names: Sequence[str]) -> dict[str, Any]
     if "timestamp" in names or "timestampType" in names:
         stamps = [message.timestamp() for message in messages]
         # Kafka's timestamps are in milliseconds, Spark's in microseconds.
-        found["timestamp"] = pa.array([stamp for _, stamp in stamps], pa.timestamp("ms", "UTC")).cast(
-            types["timestamp"]
-        )
+        if "timestamp" in names:
+            found["timestamp"] = _timestamps(messages, [stamp for _, stamp in stamps])
         # The type for "no timestamp" is 0 in librdkafka, and -1 in Java.
         found["timestampType"] = pa.array([kind - 1 for kind, _ in stamps], types["timestampType"])
     if HEADERS in names:
         found[HEADERS] = pa.array([_headers(message) for message in messages], types[HEADERS])
     return found
+
+
+def _timestamps(messages: Sequence[Message], stamps_ms: Sequence[int]) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
+
+    try:
+        return pa.array(stamps_ms, pa.timestamp("ms", "UTC")).cast(_types()["timestamp"])
+    except pa.ArrowInvalid:
+        latest = max(range(len(messages)), key=stamps_ms.__getitem__)
+        at = f"{messages[latest].topic()}-{messages[latest].partition()}, offset {messages[latest].offset()}"
+        problem = f"the timestamp {stamps_ms[latest]} is later than Spark's latest"
+        raise RackassignError(f"{at}: {problem}; read the topic without the column timestamp") from None
 
 
 def _offsets(messages: Sequence[Message]) -> Any:  # noqa: ANN401 - pyarrow has no annotations

@@ -99,7 +99,8 @@ class KafkaMetadata:
         partitions: dict[TopicPartition, Partition] = {}
         if names:
             # A missing topic that matches the pattern was deleted after the topics were listed.
-            partitions = self._describe(names, internal=False)[0] if topics.pattern else self._existing(names)
+            option = "assign" if topics.assigned else "subscribe"
+            partitions = self._describe(names, internal=False)[0] if topics.pattern else self._existing(names, option)
         if topics.assigned:
             absent = sorted(set(topics.assigned) - set(partitions))
             if absent:
@@ -230,15 +231,23 @@ class KafkaMetadata:
         finds = compile_java_regex(pattern).search
         return tuple(sorted(name for name in known if finds(name)))
 
-    def _existing(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
-        """Return the partitions of topics that must exist, waiting until the metadata contains new ones."""
+    def _existing(self, names: Iterable[str], option: str) -> dict[TopicPartition, Partition]:
+        """Return the partitions of topics that must exist, waiting until the metadata contains new ones.
+
+        Args:
+            names: The names of the topics.
+            option: The option that names them.
+
+        Raises:
+            ConfigError: One of them does not exist.
+        """
         deadline = time.monotonic() + _PROPAGATION_S
         while True:
             found, missing = self._describe(names)
             if not missing:
                 return found
             if time.monotonic() >= deadline:
-                raise ConfigError(f"subscribe: topic {truncate(missing[0])} does not exist")
+                raise ConfigError(f"{option}: topic {truncate(missing[0])} does not exist")
             time.sleep(_RETRY_S)
 
     def _describe(

@@ -180,6 +180,21 @@ class Options:
         )
 
 
+def without_effect(given: Iterable[str], options: Options, mode: Mode) -> list[str]:
+    """Return the options that are valid and have no effect on a query, each with the reason.
+
+    They are not errors: the JVM source accepts `maxOffsetsPerTrigger` for a batch query, and `rackBinding` may be
+    changed for a comparison.
+    """
+    names = {name.lower() for name in given}
+    found = []
+    if mode == "batch" and "maxoffsetspertrigger" in names:
+        found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
+    if options.rack_binding != "pull":
+        found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
+    return found
+
+
 def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
     return parse_int(name, value, minimum) / 1000
 
@@ -241,6 +256,8 @@ DISPLAY_NAMES = {
     )
 }
 """The names of options in the case in which errors show them."""
+
+_OF_PULL = ("stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken", "coordinatorTimeoutMs")
 
 _UNSUPPORTED = {
     "minoffsetspertrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",

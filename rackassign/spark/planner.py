@@ -79,11 +79,15 @@ class Planner:
         ends = self._resolve("endingOffsets", self._options.end, layout.partitions)
         for tp in sorted(ends):
             if ends[tp] < starts[tp]:
-                raise ConfigError(
-                    f"endingOffsets: {_format(tp)} ends at offset {ends[tp]}, before its start at {starts[tp]}"
-                )
+                raise ConfigError(self._reversed(tp, starts[tp], ends[tp]))
         ranges = {tp: (starts[tp], ends[tp]) for tp in ends}
         return self._splits(layout, ranges if bounds == _ALL_ROWS else self._narrowed(ranges, bounds))
+
+    def _reversed(self, tp: TopicPartition, start: int, end: int) -> str:
+        """Return the message about a range that ends before it starts, with the name of the option to blame."""
+        if self._options.end.everywhere is not None:
+            return f"startingOffsets: {_format(tp)} starts at offset {start}, after the end of its log at {end}"
+        return f"endingOffsets: {_format(tp)} ends at offset {end}, before its start at {start}"
 
     def _narrowed(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], bounds: RowBounds
@@ -229,10 +233,10 @@ class Planner:
         if option.timestamp is not None:
             return self._offsets_at(name, dict.fromkeys(partitions, option.timestamp))
         if option.timestamps is not None:
-            _check_covers(f"{name}ByTimestamp", option.timestamps, partitions)
+            _check_covers(f"{name}ByTimestamp", option.timestamps, partitions, "timestamp")
             return self._offsets_at(name, option.timestamps)
         offsets = option.offsets or {}
-        _check_covers(name, offsets, partitions)
+        _check_covers(name, offsets, partitions, "offset")
         found = {tp: offset for tp, offset in offsets.items() if offset >= 0}
         for logical in (LATEST, EARLIEST):
             found |= self._brokers.offsets([tp for tp, offset in offsets.items() if offset == logical], logical)
@@ -290,11 +294,14 @@ class Planner:
             return otherwise
 
 
-def _check_covers(name: str, offsets: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:
+def _check_covers(
+    name: str, offsets: Iterable[TopicPartition], partitions: Iterable[TopicPartition], what: str
+) -> None:
     """Reject offsets that do not name exactly the existing partitions, as the JVM source does."""
     missing, more = set(partitions) - set(offsets), set(offsets) - set(partitions)
     if missing:
-        raise ConfigError(f"{name}: no offset for {format_partitions(missing)}; use -1 for latest or -2 for earliest")
+        hint = "; use -1 for latest or -2 for earliest" if what == "offset" else ""
+        raise ConfigError(f"{name}: no {what} for {format_partitions(missing)}{hint}")
     if more:
         raise ConfigError(f"{name}: {format_partitions(more)}: not among the partitions to read")
 

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -153,10 +155,16 @@ def write_report(directory: str, split: Split, rack: str | None, useful: int, re
         rack: The rack of the reader.
         useful: Bytes of the values in the range.
         received: Received bytes by broker.
+
+    Raises:
+        ConfigError: The directory cannot be written to.
     """
     report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
-    with (folder / name).open("a", encoding="utf-8") as file:
-        file.write(report.to_json() + "\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("a", encoding="utf-8") as file:
+            file.write(report.to_json() + "\n")
+    except OSError as error:
+        raise ConfigError(f"metricsPath: cannot write to {short_repr(directory)}: {error}") from error

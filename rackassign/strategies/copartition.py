@@ -67,33 +67,17 @@ class MergedGroup:
         sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
         target = {member: self._expanded(given, sizes) for member, given in plan.target.items()}
         assignment = {member: self._expanded(given, sizes) for member, given in plan.assignment.items()}
+        withheld = set(_tps(self._expanded(plan.withheld, sizes)))
         indexed = IndexedGroup.of(self.original, plan.locality)
-        claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
-        owner = indexed.members_by_partition(indexed.claims.owner.tolist())
-        withheld = {tp for topic, ids in self._expanded(plan.withheld, sizes).items() for tp in _tps(topic, ids)}
-        merged_name = {topic: name for name, topics in self.topics.items() for topic in topics}
+        last = {tp: member for member, given in target.items() for tp in _tps(given)}
         # Members of the eager protocol have revoked everything.
-        for member, given in assignment.items() if plan.strategy == "cooperative-sticky" else ():
-            # A member can have a whole unit only once all others have given up their parts of it.
-            waits = {
-                (merged_name.get(topic, topic), partition)
-                for topic, ids in given.items()
-                for partition in ids
-                if claimant.get(TopicPartition(topic, partition), member) != member
-            }
-            if not waits:
-                continue
-            held = {
-                tp
-                for topic, ids in given.items()
-                for tp in _tps(topic, ids)
-                if (merged_name.get(topic, topic), tp.partition) in waits and claimant.get(tp) != member
-            }
-            withheld |= held
-            assignment[member] = _without(given, held)
-        last = {
-            tp: member for member, given in target.items() for topic, ids in given.items() for tp in _tps(topic, ids)
-        }
+        if plan.strategy == "cooperative-sticky":
+            claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
+            withheld |= self._waiting(assignment, claimant)
+            # A member keeps its parts of a unit of which another member has had the others.
+            withheld -= {tp for tp in withheld if last.get(tp) is not None and last.get(tp) == claimant.get(tp)}
+            assignment = {member: _without(given, withheld) for member, given in target.items()}
+        owner = indexed.members_by_partition(indexed.claims.owner.tolist())
         return replace(
             plan,
             assignment=assignment,
@@ -102,6 +86,22 @@ class MergedGroup:
             moved=sum(last.get(tp) not in {None, member} for tp, member in owner.items()),
             explain_fn=None,
         )
+
+    def _waiting(
+        self, assignment: Mapping[str, Partitions], claimant: Mapping[TopicPartition, str]
+    ) -> set[TopicPartition]:
+        """Return assigned partitions of units of which other members still have a part: their new owner waits."""
+        merged_name = {topic: name for name, topics in self.topics.items() for topic in topics}
+        waiting: set[TopicPartition] = set()
+        for member, given in assignment.items():
+            units = {
+                (merged_name.get(tp.topic, tp.topic), tp.partition)
+                for tp in _tps(given)
+                if claimant.get(tp, member) != member
+            }
+            if units:
+                waiting |= {tp for tp in _tps(given) if (merged_name.get(tp.topic, tp.topic), tp.partition) in units}
+        return waiting
 
     def _expanded(self, given: Partitions, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -198,10 +198,10 @@ def _unit_owners(
     return {key: tuple(ids) for key, ids in found.items()}
 
 
-def _tps(topic: str, ids: Iterable[int]) -> Iterable[TopicPartition]:
-    return (TopicPartition(topic, partition) for partition in ids)
+def _tps(given: Partitions) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic, partition) for topic, ids in given.items() for partition in ids)
 
 
-def _without(given: Partitions, held: set[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    kept = {topic: tuple(p for p in ids if TopicPartition(topic, p) not in held) for topic, ids in given.items()}
+def _without(given: Partitions, withheld: set[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    kept = {topic: tuple(p for p in ids if TopicPartition(topic, p) not in withheld) for topic, ids in given.items()}
     return {topic: ids for topic, ids in kept.items() if ids}

@@ -45,3 +45,7 @@ def check_units(group: Group, plan: Plan) -> None:
     for member_id, theirs in plan.assignment.items():
         for tp in tps(theirs):
             assert claimed.get(tp, {member_id}) == {member_id}, "two owners in one generation"
+    if plan.strategy == "cooperative-sticky":
+        for member_id, theirs in plan.target.items():
+            for tp in tps(theirs) & tps(plan.withheld):
+                assert claimed.get(tp) != {member_id}, "a member must give up what it will have again"

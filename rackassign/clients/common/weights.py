@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from itertools import islice
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -79,11 +80,12 @@ class WeightSource:
         if weights is None:
             self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
             return presumed_weights(group)
+        known = group.topology.topics
         if isinstance(weights, Mapping):
-            if weights and not isinstance(self._option, Weigher):
+            if weights:
                 self._warn_of_misfits(weights, group)
-            weights = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
-        return _rows(weights)
+            weights = {topic: row for topic, row in weights.items() if topic in known}
+        return _rows(weights, {topic: len(row) for topic, row in known.items()})
 
     def _warn_of_misfits(self, weights: Mapping[Any, Any], group: Group) -> None:
         """Warn once of topics that have no weights, or another number of them than partitions."""
@@ -108,11 +110,17 @@ class WeightSource:
         if not isinstance(option, Weigher) and not callable(option):
             return option
         begun = time.monotonic()
-        if isinstance(option, Weigher):
-            weights = option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
-        else:
-            weights = option()
-        took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
+        try:
+            if isinstance(option, Weigher):
+                return option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
+            return option()
+        finally:
+            # Also of what raises: a request that times out is the usual reason for being slow.
+            self._check_time(time.monotonic() - begun)
+
+    def _check_time(self, took_s: float) -> None:
+        """Call the user's code never again if it has taken too long."""
+        limit_s = self._member.time_limit_s()
         if took_s > limit_s:
             # This leader may have been removed from the group by now, and would be again, each time it leads.
             self._slow = True
@@ -122,7 +130,6 @@ class WeightSource:
                 " the function is not called any more, and partitions are counted instead",
                 *(self._member.name, took_s, limit_s),
             )
-        return weights
 
 
 def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
@@ -146,8 +153,12 @@ def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
     return {topic: tuple(row) for topic, row in weights.items()}
 
 
-def _rows(weights: object) -> dict[str, tuple[float, ...]]:
+def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[float, ...]]:
     """Return weights as a group has them; the group checks the numbers.
+
+    Args:
+        weights: What the user has passed.
+        sizes: Number of partitions of each topic, if they are known; further weights of a topic are not read.
 
     Raises:
         InputError: They are not lists by topic.
@@ -159,9 +170,10 @@ def _rows(weights: object) -> dict[str, tuple[float, ...]]:
     for topic, row in weights.items():
         if not isinstance(topic, str):
             raise InputError("weights", f"expected topics, got {short_repr(topic)}")
-        if isinstance(row, (Mapping, str, bytes)) or not isinstance(row, Iterable):
+        # What has no length may have no end, and can be read only once.
+        if isinstance(row, (Mapping, str, bytes)) or not (isinstance(row, Iterable) and isinstance(row, Sized)):
             raise InputError(f"weights.{topic}", f"expected a list of numbers, got {short_repr(row)}")
-        rows[topic] = tuple(map(_number, row))
+        rows[topic] = tuple(map(_number, islice(row, None if sizes is None else sizes.get(topic))))
     return rows
 
 

@@ -27,6 +27,7 @@ from rackassign.util.client_properties import (
     missing_login,
 )
 from rackassign.util.redaction import Settings, shown_setting
+from rackassign.util.text import short_repr
 
 Whose = Literal["member", "both"]
 """For the member only, or also for the fetcher."""
@@ -54,6 +55,14 @@ _ALIASES = {
 }
 _ON, _OFF = ("t", "1"), ("f", "0")
 
+_RANGES = {
+    "session.timeout.ms": (1, 3_600_000),
+    "heartbeat.interval.ms": (1, 3_600_000),
+    "max.poll.interval.ms": (1, 86_400_000),
+    "auto.commit.interval.ms": (0, 86_400_000),
+}
+"""The ranges of librdkafka for properties that it does not get here."""
+
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -66,13 +75,18 @@ def _text(name: str, value: object) -> str:
 
 def _number(name: str, value: object) -> int:
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
-        return int(value)
-    try:
-        text = _text(name, value).strip()
-        # librdkafka accepts 0x10 as well.
-        return int(text, 16 if text.lower().startswith("0x") else 10)
-    except (ConfigError, ValueError):
-        raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
+        number = int(value)
+    else:
+        try:
+            text = _text(name, value).strip()
+            # librdkafka accepts 0x10 as well.
+            number = int(text, 16 if text.lower().startswith("0x") else 10)
+        except (ConfigError, ValueError):
+            raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
+    lowest, highest = _RANGES.get(name, (number, number))
+    if not lowest <= number <= highest:
+        raise ConfigError(f"{name}: expected a number from {lowest} to {highest}, got {shown_setting(name, value)}")
+    return number
 
 
 def _switch(name: str, value: object) -> bool:
@@ -242,10 +256,12 @@ def _callback(given: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of 
     return value
 
 
-def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_names(config: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the properties by their current names, with those of the topic among them."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"expected a dict of properties, got {type(config).__name__}")
+    if strange := [name for name in config if not isinstance(name, str)]:
+        raise ConfigError(f"expected names of properties, got {short_repr(strange[0])}")
     flat = {**(config.get("default.topic.config") or {}), **config}
     flat.pop("default.topic.config", None)
     return {_ALIASES.get(name, name): value for name, value in flat.items()}

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
-from rackassign.spark.options import Mode, Options
+from rackassign.spark.options import Mode, Options, without_effect
 from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.source.partitions import make_planner, pull_partitions, read_partition, split_partitions
 from rackassign.spark.source.pushdown import bounds_of, check_pushdown
@@ -66,7 +66,10 @@ class RackassignDataSource(DataSource):
             retained = {"includeheaders", "columns", "kafka.bootstrap.servers"}
             options = {name: value for name, value in options.items() if name.lower() in retained}
             options = {"subscribe": "any", "kafka.bootstrap.servers": "any", **options}
-        return Options.of(options, mode)
+        parsed = Options.of(options, mode)
+        for problem in without_effect(options, parsed, mode):
+            log.warning("this option has no effect: %s", problem)
+        return parsed
 
 
 class BatchReader(DataSourceReader):

@@ -16,7 +16,7 @@ from rackassign.spark.client_config import to_librdkafka
 from rackassign.spark.jvm_options import kafka_options
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
-from rackassign.spark.options import Mode, Options, StartingOffsets
+from rackassign.spark.options import Mode, Options, StartingOffsets, without_effect
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
@@ -123,6 +123,16 @@ def test_options_travel_to_executors() -> None:
 def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Options.of({**BASE, **wrong}, mode)
+
+
+def test_what_has_no_effect_is_named() -> None:
+    given = {**BASE, "MAXoffsetspertrigger": "5", "stealAfterMs": "1", "coordinatorPort": "7"}
+    batch = ["maxOffsetsPerTrigger: a batch query reads up to endingOffsets"]
+    of_pull = [f"{name}: only rackBinding=pull uses it" for name in ("stealAfterMs", "coordinatorPort")]
+    assert without_effect(given, Options.of(given, "batch"), "batch") == batch + of_pull
+    assert without_effect(given, Options.of(given, "stream"), "stream") == of_pull
+    pulled = {**given, "rackBinding": "PULL"}
+    assert without_effect(pulled, Options.of(pulled, "stream"), "stream") == []
 
 
 def test_space_around_a_value_means_nothing() -> None:

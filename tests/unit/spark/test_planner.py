@@ -87,6 +87,15 @@ def test_bounds_are_what_options_say(options: dict[str, str], expected: list[int
         ({"startingTimestamp": "30"}, "t-0, t-1: no record with this timestamp.*startingOffsetsByTimestampStrategy"),
         ({"startingOffsets": '{"t": {"0": 7}}'}, "startingOffsets: no offset for t-1; use -1 for latest"),
         ({"startingOffsets": '{"t": {"0": 7, "1": 7, "2": 7}}'}, "startingOffsets: t-2: not among"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 7}}'}, r"startingOffsetsByTimestamp: no timestamp for t-1$"),
+        (
+            {"startingOffsets": '{"t": {"0": 7, "1": 99}}'},
+            "^startingOffsets: t-1 starts at offset 99, after the end",
+        ),
+        (
+            {"startingOffsets": '{"t": {"0": 7, "1": 7}}', "endingOffsets": '{"t": {"0": 6, "1": 8}}'},
+            "^endingOffsets: t-0 ends at offset 6, before its start at 7",
+        ),
     ],
 )
 def test_bounds_that_do_not_fit_are_named(options: dict[str, str], told: str) -> None:

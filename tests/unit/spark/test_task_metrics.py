@@ -7,6 +7,9 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.spark.task_metrics import Meter, write_report
@@ -31,6 +34,13 @@ def test_what_was_received_is_told_by_broker(tmp_path: Path) -> None:
         "useful": 4,
         "received": {"1": 13},
     }
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    split = Split(OffsetRange(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
+    with pytest.raises(ConfigError, match=r"metricsPath: cannot write to .*file"):
+        write_report(str(tmp_path / "file"), split, "a", 4, Counter())
 
 
 def test_connections_of_one_broker_are_summed() -> None:

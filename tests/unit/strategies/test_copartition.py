@@ -130,6 +130,23 @@ def test_a_unit_of_which_another_member_has_a_part_is_withheld_as_a_whole() -> N
     assert tps(plan.withheld) <= {TopicPartition("payments", 1), TopicPartition("orders", 1)}
 
 
+@pytest.mark.parametrize("owner_of_one", ["a", "n"])
+def test_a_member_keeps_its_part_of_a_unit_whoever_has_the_others(owner_of_one: str) -> None:
+    topics = frozenset(PAIR[0])
+    members = (
+        Member("m", topics, "a", owned={"orders": (1,), "payments": (0, 1)}, generation=1),
+        Member(owner_of_one, topics, "b", owned={"orders": (0,)}, generation=1),
+    )
+    known = {topic: rows((2,), (1,)) for topic in PAIR[0]}
+    group = Group(Topology(BROKERS, known), members, copartition=PAIR)
+    plan = plan_cooperative(group)
+    assert plan.target[owner_of_one] == {"orders": (0,), "payments": (0,)}
+    assert plan.assignment[owner_of_one] == {"orders": (0,)}
+    assert plan.withheld == {"payments": (0,)}
+    again = plan_cooperative(next_round(group, plan, 2))
+    assert (again.assignment, again.moved) == (plan.target, 0)
+
+
 def test_a_unit_is_local_where_all_its_parts_are() -> None:
     topics = frozenset(PAIR[0])
     known = {"orders": rows((1, 2)), "payments": rows((2, 3))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -114,6 +115,8 @@ def test_a_class_is_no_weigher() -> None:
         ({"tt": [5.0] * 13}, "t has 13 partitions and 0 weights"),
         ({"t": [1.0, 2.0]}, "t has 13 partitions and 2 weights"),
         (lambda: {"t": [1.0] * 14}, "t has 13 partitions and 14 weights"),
+        (Weigher({"zz": [1.0] * 13}, {"zz": [1.0] * 13}), "t has 13 partitions and 0 weights"),
+        (Weigher({"t": [1.0]}, {"t": [1.0]}), "t has 13 partitions and 1 weights"),
     ],
 )
 def test_weights_that_do_not_fit_the_topics_are_named_once(
@@ -126,6 +129,40 @@ def test_weights_that_do_not_fit_the_topics_are_named_once(
     assert [each for each in caplog.messages if "do not fit" in each] == [
         f"sticky: weights do not fit the topics of the group: {misfit}; a partition without a weight counts as 1"
     ]
+
+
+def test_weights_without_a_length_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    # They can be read once, and some have no end.
+    endless: Any
+    for endless in (repeat(1.0), map(float, range(13))):
+        with pytest.raises(ConfigError, match=r"weights\.t: expected a list of numbers"):
+            RackAwareStickyAssignor(rack="a", weights={"t": endless})
+        assignor = RackAwareStickyAssignor(rack="a", weights=lambda endless=endless: {"t": endless})
+        assert sum(map(len, given_out(assignor.assign(CLUSTER, [member("m1", ["t"])])).values())) == 13
+    assert "weights are not available; partitions are counted instead" in caplog.text
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError("no answer")])
+def test_a_slow_function_is_called_once_also_if_it_raises(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    calls: list[float] = []
+    now = [0.0]
+    monkeypatch.setattr("rackassign.clients.common.weights.time.monotonic", lambda: now[0])
+
+    def slow() -> Mapping[str, list[float]]:
+        calls.append(now[0])
+        now[0] += 1000
+        if error is not None:
+            raise error
+        return {"t": [1.0] * 13}
+
+    assignor = RackAwareStickyAssignor(rack="a", weights=slow)
+    for _ in range(3):
+        given = given_out(assignor.assign(CLUSTER, [member("m1", ["t"]), member("m2", ["t"])]))
+        assert sum(map(len, given.values())) == 13
+    assert len(calls) == 1
+    assert "the function is not called any more" in caplog.text
 
 
 @pytest.mark.parametrize("weights", [None, {}, lambda: None, {"t": [2.0] * 13, "another": [1.0]}])
