@@ -153,7 +153,7 @@ def _run(words: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
-        return _fail(error.format_message(), ExitCode.BAD_INPUT)
+        return _fail(_usage_problem(error), ExitCode.BAD_INPUT)
     except ClusterError as error:
         # The end of a broker's log can be in it, which has several lines.
         first, *others = str(error).split("\n")
@@ -165,6 +165,15 @@ def _run(words: list[str]) -> int:
     except RackassignError as error:
         return _fail(str(error), ExitCode.BAD_INPUT)
     return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _usage_problem(error: typer.TyperException) -> str:
+    """Return what is wrong with the words of a command, in one line."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if message == "Missing command." and context is not None:
+        known = ", ".join(context.command.list_commands(context))
+        return f"{context.info_name}: expected one of its commands: {known}"
+    return message
 
 
 def _fail(message: str, code: int) -> int:

@@ -30,6 +30,8 @@ CloudOption = Annotated[
     str | None,
     typer.Option("--cloud", help="Use the list price of a cloud instead: aws, google or azure.", show_default=False),
 ]
+_LONGEST_S = 86_400
+
 Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
 
 Sort = Annotated[
@@ -53,9 +55,9 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
 
 
 def check_interval(seconds: float) -> None:
-    """Raise `ConfigError` for an interval that is not finite."""
-    if not math.isfinite(seconds):
-        raise ConfigError(f"interval: expected seconds, got {seconds}")
+    """Raise `ConfigError` for an interval that is not finite, or longer than a day."""
+    if not (math.isfinite(seconds) and seconds <= _LONGEST_S):
+        raise ConfigError(f"interval: expected seconds, at most {_LONGEST_S} (a day), got {seconds:g}")
 
 
 def sort_key(text: str) -> SortKey:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
@@ -12,19 +13,37 @@ from rackassign.errors import ConfigError, InputError
 T = TypeVar("T")
 
 
-def read_text(file: str) -> str:
+def standard_input() -> BinaryIO:
+    """Return standard input.
+
+    Raises:
+        ConfigError: It is closed.
+    """
+    # As after `command <&-`.
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def read_text(file: str, *, dash: bool = False) -> str:
     """Return what is in a file.
+
+    Args:
+        file: Its name.
+        dash: Whether - is standard input.
 
     Raises:
         ConfigError: It cannot be read, or is no text.
     """
     try:
+        read = standard_input().read() if dash and file == "-" else Path(file).read_bytes()
         # Some editors begin a file with a byte order mark.
-        return Path(file).read_text("utf-8-sig")
+        return read.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8") from None
+        name = "standard input" if dash and file == "-" else file
+        raise ConfigError(f"{name} is not UTF-8") from None
 
 
 def read_json(file: str, read: Callable[[Any], T]) -> T:

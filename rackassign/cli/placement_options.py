@@ -12,6 +12,9 @@ from rackassign.cli.inputs import read_json
 from rackassign.errors import ConfigError, InputError
 from rackassign.util.text import short_repr
 
+MOST_REPLICAS = 1000
+"""A limit against typing errors."""
+
 PlacerConfig = Annotated[
     list[str] | None,
     typer.Option("--placer-config", help="Setting of the placer: KEY=VALUE, the value as JSON or text; repeatable."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +22,8 @@ _MONTH_S = 730 * 3600
 
 _GB = 1e9
 
+_MOST_USD = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -33,15 +34,15 @@ class Price:
         source: Source of the price.
 
     Raises:
-        ConfigError: The price is negative or no number.
+        ConfigError: The price is negative, above a million, or no number.
     """
 
     usd_per_gb: float = USD_PER_GB
     source: str = SOURCE
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.usd_per_gb) or self.usd_per_gb < 0:
-            raise ConfigError(f"price must be 0 or more, in USD/GB, got {self.usd_per_gb!r}")
+        if not 0 <= self.usd_per_gb <= _MOST_USD:
+            raise ConfigError(f"price must be from 0 to {_MOST_USD} USD/GB, got {self.usd_per_gb!r}")
 
     @classmethod
     def from_options(cls, usd_per_gb: float | None, cloud: str | None = None) -> Price:

@@ -21,6 +21,7 @@ from rackassign.cli.output import Output, check_output, plain_line, warn
 from rackassign.cli.progress import progress_display
 from rackassign.cli.signals import terminate_as_exit
 from rackassign.errors import ConfigError
+from rackassign.model import TOPIC_NAME
 from rackassign.util.text import join_ids, short_repr
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _DEMO_PARTITIONS = 3
 _SHORT_RETENTION_CHECK = {"log.retention.check.interval.ms": "10000"}
 """With it the demo's topic stays within some 3 MiB for each replica; Kafka's default is five minutes."""
 
-app = typer.Typer(help="A local multi-rack Kafka to play with.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="A local multi-rack Kafka to play with.", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Option(help="Name of the cluster, if there is more than one.")]
 Rack = Annotated[str, typer.Argument(help="Rack of the cluster.")]
@@ -198,6 +199,8 @@ def _topic(text: str, brokers: int) -> _Topic:
     numbers = [int(count) for count in counts if count.isascii() and count.isdigit() and int(count)]
     if not name or len(counts) > 2 or len(numbers) < len(counts):  # noqa: PLR2004 - two numbers
         raise ConfigError(f"create-topic: expected NAME:PARTITIONS:REPLICAS, got {short_repr(text)}")
+    if not TOPIC_NAME.fullmatch(name):
+        raise ConfigError(f"create-topic: {short_repr(name)} is not the name of a topic")
     partitions, replicas = (*numbers, *(1, min(_RF, brokers))[len(numbers) :])
     if replicas > brokers:
         raise ConfigError(f"create-topic: {text} has more replicas than the cluster has brokers ({brokers})")

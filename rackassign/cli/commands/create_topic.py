@@ -16,6 +16,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
 from rackassign.cli.placement_options import (
+    MOST_REPLICAS,
     STATE,
     AllowPlaceholders,
     IgnoreRacks,
@@ -34,22 +35,31 @@ if TYPE_CHECKING:
 
 RF = 3
 
+_MOST_PARTITIONS = 100_000
+"""More than a request can create: 10,000 with KRaft."""
+
 
 def create_topic(
     name: Annotated[str, typer.Argument(help="Topic name.")],
     *,
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(min=0, help="Partitions of a new topic; 0 creates one.")] = 0,
+    partitions: Annotated[
+        int, typer.Option(min=0, max=_MOST_PARTITIONS, help="Partitions of a new topic; 0 creates one.")
+    ] = 0,
     rf: Annotated[
         int,
         typer.Option(
             "--replication-factor",
             min=0,
+            max=MOST_REPLICAS,
             help=f"Replicas of each partition; 0 takes {RF}, or the number that the topic has.",
         ),
     ] = 0,
     add_partitions: Annotated[
-        int, typer.Option("--add-partitions", min=0, help="Number of partitions to add to an existing topic.")
+        int,
+        typer.Option(
+            "--add-partitions", min=0, max=_MOST_PARTITIONS, help="Number of partitions to add to an existing topic."
+        ),
     ] = 0,
     policy: Annotated[
         str,

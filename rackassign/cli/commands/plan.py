@@ -18,6 +18,7 @@ from rich.table import Table
 
 from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.inputs import standard_input
 from rackassign.cli.output import check_output, plain_line, warn
 from rackassign.cli.scenario_warnings import ScenarioWarnings
 from rackassign.errors import ConfigError, InputError
@@ -105,6 +106,7 @@ def plan(
         (balance != "total", "--balance"),
         (sets, "--copartition"),
         (weight_tolerance is not None, "--weight-tolerance"),
+        (time_limit is not None, "--time-limit"),
     ):
         if used and strategy == "range":
             raise ConfigError(
@@ -151,8 +153,11 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: Sce
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
                 warn(made.unproven())
-            for _, reason in copartition_exceptions(group) if made.strategy != "range" else ():
-                exceptions[reason] = None
+            if made.strategy != "range":
+                exceptions |= {reason: None for _, reason in copartition_exceptions(group)}
+            elif unused := [name for name in ("copartition", "weights", "costs") if getattr(group, name)]:
+                names = " and ".join(unused)
+                exceptions[f"--strategy range, the default, has no use for {names} of the scenario"] = None
         except (InputError, ConfigError) as problem:
             if output != "jsonl":
                 raise
@@ -172,7 +177,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: Sce
 
 def _opened(file: str) -> BinaryIO:
     if file == "-":
-        return sys.stdin.buffer
+        return standard_input()
     try:
         return Path(file).open("rb")
     except OSError as error:

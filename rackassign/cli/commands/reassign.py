@@ -16,7 +16,7 @@ from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_json
 from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
+from rackassign.cli.placement_options import MOST_REPLICAS, STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
@@ -33,7 +33,6 @@ TAKING_BACK = "what is on its way is being taken back, which leaves nothing half
 
 app = typer.Typer(
     help="Reassign partitions: add missing replicas, spread them over racks, remove brokers.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
@@ -63,7 +62,10 @@ def plan(
     bootstrap: Bootstrap,
     topic: Topics = None,
     rf: Annotated[
-        int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
+        int,
+        typer.Option(
+            "--replication-factor", min=0, max=MOST_REPLICAS, help="Replicas of each partition; 0 keeps the number."
+        ),
     ] = 0,
     remove_broker: Annotated[
         list[int] | None,

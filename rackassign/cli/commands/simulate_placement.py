@@ -13,7 +13,7 @@ from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_text
 from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
+from rackassign.cli.placement_options import MOST_REPLICAS, IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
 from rackassign.cli.render.layout import figures, picture
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
@@ -34,7 +34,10 @@ def simulate_placement(
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
     rf: Annotated[
-        int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
+        int,
+        typer.Option(
+            "--replication-factor", min=0, max=MOST_REPLICAS, help="Replicas of each partition; 0 keeps the number."
+        ),
     ] = 0,
     output: Output = "table",
 ) -> int:
@@ -44,7 +47,7 @@ def simulate_placement(
     from rackassign.placement.layout import Layout  # noqa: PLC0415
     from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
 
-    layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else read_text(file)))
+    layout = Layout.read(scenario.parse(read_text(file, dash=True)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
     base = _without_racks(layout) if ignore_racks else layout
     configs = settings_of(placer, placer_config, placer_config_file)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rackassign.cli.app import run
 from rackassign.cli.commands import cluster
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.testing import Broker, LocalCluster
@@ -20,6 +21,7 @@ from tests.unit.cli.conftest import SCENARIO, Cli
 ASSIGNMENT = {"m1": {"t": [1]}, "m2": {"t": [0]}}
 RANGE = "--strategy range, the default, has no use for"
 LINE = json.dumps(SCENARIO)
+TOO_MANY = "Invalid value for '--replication-factor': Input should be less than or equal to 1000"
 
 
 def assignments(out: str) -> list[Any]:
@@ -33,6 +35,22 @@ def test_one_scenario_gives_one_json_plan(cli: Cli, tmp_path: Path) -> None:
         code, out, err = cli(*words)
         assert (code, err) == (0, "")
         assert json.loads(out)["assignment"] == ASSIGNMENT
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate-placement"])
+def test_a_closed_stdin_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run([command, "-"]) == ExitCode.BAD_INPUT
+    assert capsys.readouterr().err == "rackassign: standard input is closed\n"
+
+
+def test_what_range_has_no_use_for_is_named_once(cli: Cli) -> None:
+    line = LINE.replace('"members"', '"copartition": [["t", "u"]], "weights": {"t": [1, 2]}, "members"')
+    code, _, err = cli("plan", given=f"{line}\n{line}\n")
+    assert (code, err.count(f"{RANGE} copartition and weights of the scenario")) == (0, 1)
+    assert "scenario" not in cli("plan", "--strategy", "sticky", given=LINE).err
 
 
 @pytest.mark.parametrize("words", [("plan",), ("plan", "-")])
@@ -237,6 +255,27 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         ),
         (("plan", "--max-skew", "-1", "--strategy", "sticky"), LINE, "max_skew must be an integer, 0 or more, got -1"),
         (("plan", "--weight-tolerance", "0.1"), LINE, f"{RANGE} --weight-tolerance"),
+        (("plan", "--time-limit", "0"), LINE, f"{RANGE} --time-limit"),
+        (("simulate-placement", "-"), b"\xff\xfe", "standard input is not UTF-8"),
+        (("cluster",), "", "cluster: expected one of its commands: up, down, kill-rack, start-rack"),
+        (("reassign",), "", "reassign: expected one of its commands: plan, apply"),
+        (("state",), "", "state: expected one of its commands: describe, clean, reset"),
+        (("cluster", "up", "--create-topic", "a b:3"), "", 'create-topic: "a b" is not the name of a topic'),
+        (
+            ("create-topic", "t", "--bootstrap-server", "k:1", "--partitions", str(2**31)),
+            "",
+            "Invalid value for '--",
+        ),
+        (
+            ("create-topic", "t", "--bootstrap-server", "k:1", "--add-partitions", str(2**31)),
+            "",
+            "Invalid value for '--",
+        ),
+        (("create-topic", "t", "--bootstrap-server", "k:1", "--replication-factor", "1001"), "", TOO_MANY),
+        (("reassign", "plan", "--bootstrap-server", "k:1", "--replication-factor", "1001"), "", TOO_MANY),
+        (("simulate-placement", "--replication-factor", "1001"), "", TOO_MANY),
+        (("estimate", "--gb-per-day", "1", "--price-per-gb", "1e308"), "", "price must be from 0 to 1000000 USD/GB"),
+        (("inspect", "--bootstrap-server", "k:1", "--all-groups", "--interval", "1e300"), "", "interval: expected sec"),
         (
             ("plan", "--weight-tolerance", "0.1", "--strategy", "sticky"),
             LINE,
@@ -271,7 +310,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
             "",
             "--with-demo-group creates the topic orders itself",
         ),
-        (("demo", "--price-per-gb", "-1"), "", "price must be 0 or more, in USD/GB, got -1.0"),
+        (("demo", "--price-per-gb", "-1"), "", "price must be from 0 to 1000000 USD/GB, got -1.0"),
         (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, google, azure, got "moon"'),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_fleet_of_nothing_is_no_error(
         (["seen", "--html", "/nowhere/x.html"], "html: cannot write /nowhere/x.html"),
         (["seen", "--output-dir", "foreign.parquet"], "cannot create foreign.parquet: File exists"),
         (["seen", "--output-dir", "seen"], "seen is not empty"),
-        (["seen", "--price-per-gb", "nan"], "price must be 0 or more, in USD/GB, got nan"),
+        (["seen", "--price-per-gb", "nan"], "price must be from 0 to 1000000 USD/GB, got nan"),
         (["seen", "--output", "xml"], "output must be one of table, json, jsonl, got 'xml'"),
         ([], "Missing argument 'snapshots'"),
     ],

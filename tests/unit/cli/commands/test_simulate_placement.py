@@ -50,7 +50,7 @@ def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_layout_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(RESONANT)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(RESONANT).encode())))
     assert run(["simulate-placement", "--placer", "kafka", "--replication-factor", "2", "--output", "json"]) == 0
     (made,) = json.loads(capsys.readouterr().out)["placers"].values()
     assert {len(replicas) for replicas in made["topics"]["t"]} == {2}
