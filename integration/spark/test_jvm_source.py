@@ -347,7 +347,7 @@ def refusal(run: Callable[[], object]) -> str:
 def check_refusals(of_theirs: str, of_ours: str, told: dict[str, str]) -> None:
     assert of_theirs, told
     # By us, in words, and not by something that came to grief over it.
-    assert re.search(r"rackassign\.[a-z.]+[A-Za-z]+Error: ", of_ours), told
+    assert re.search(r"rackassign\.[a-z_.]+[A-Za-z]+Error: ", of_ours), told
 
 
 def test_batches_that_the_jvm_source_refuses_are_refused(spark: Any, rack_cluster: Cluster, timed: str) -> None:

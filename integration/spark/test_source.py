@@ -299,11 +299,11 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     # One that was started again does not know yet where its batch begins.
     again = StreamReader(Options.of(told, "stream"), ("value",))
     now = again.latestOffset()
-    assert now == {topic: {"0": 100, "1": 100, "2": 100}}
+    assert to_json(from_json(now)) == {topic: {"0": 100, "1": 100, "2": 100}}
     with pytest.raises(DataLossError, match=lost):
         again.partitions(end, now)
     with caplog.at_level("WARNING", "rackassign"):
-        assert lenient.latestOffset() == now
+        assert from_json(lenient.latestOffset()) == from_json(now)
         assert lenient.partitions(end, now) == []
         assert lenient.partitions(end, now) == []
     assert sum("records may be lost" in record.getMessage() for record in caplog.records) == 3

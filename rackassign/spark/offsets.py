@@ -23,7 +23,7 @@ LATEST, EARLIEST = -1, -2
 MAX_OFFSET = 2**63 - 1
 """The highest offset and the highest timestamp."""
 
-_START = "the first batch starts at "
+_START = "start of a new query: "
 
 _MAX_PARTITION = 2**31 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -90,7 +90,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
-    """Return the end of a query's first batch with the start of that batch, which Spark stores nowhere else.
+    """Return the end of a query's first batch with the start of the query, which Spark stores nowhere else.
 
     The start is in the name of a topic that has no partitions and cannot exist, so the JVM source ignores it.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rackassign.spark.metadata import KafkaMetadata
     from rackassign.spark.pull.coordinator import Coordinator
 
+
+log = logging.getLogger(__name__)
 
 _LAST_COMMIT_S = 5.0
 """Seconds that the end of a query waits for offsets that are being published."""
@@ -72,7 +75,8 @@ class StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return the offsets at which a query without a checkpoint starts.
 
-        Spark calls this for the end of the first batch and again for its start, so the answer does not change.
+        Spark calls this more than once, and before version 4.2 behind `latestOffset`. So the answer does not change,
+        and is not later than the end of the first batch.
         """
         if self._initial is None:
             self._initial = to_json(self._planner().initial())
@@ -89,11 +93,12 @@ class StreamReader(DataSourceStreamReader):
         Raises:
             DataLossError: The batch would end before it starts. The checkpoint does not contain its end yet.
         """
-        self._newest = self._planner().latest() if self._captured is None else self._captured
         passed = self._reached if start is None else start
+        new_start = self._start_of_new_query() if passed is None else None
+        self._newest = self._planner().latest() if self._captured is None else self._captured
         if passed is None:
-            # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
-            return to_json(self._newest)
+            # Before Spark 4.2, a query is new or was restarted: only `partitions` gets the start of the batch.
+            return to_json(self._newest) if new_start is None else with_start(self._newest, new_start)
         begins = from_json(passed)
         if start is not None:
             # All batches before it are complete. Spark asks for this also while there are no new records.
@@ -108,12 +113,12 @@ class StreamReader(DataSourceStreamReader):
         """Return the input partitions of a batch, one for each task."""
         self._reached = end
         # Until the first batch is committed, Spark gets its start from `initialOffset`, at each start of the query.
-        # After it, the end of the first batch is also the start, and the end of batches without new records.
-        recorded = recorded_start(end) if recorded_start(start) is None else None
+        first = start == self._initial
+        recorded = recorded_start(end) if first else None
         splits = self._planner().stream(
             from_json(start) if recorded is None else recorded,
             from_json(end),
-            guessed=start == self._initial and recorded is None,
+            guessed=first and recorded is None,
         )
         if self._options.rack_binding != "pull" or not splits:
             return split_partitions(self._options, splits)
@@ -125,6 +130,18 @@ class StreamReader(DataSourceStreamReader):
             splits,
             lambda tasks, limit: coordinator.begin(splits, tasks, max_splits_per_task=limit, key=key),
         )
+
+    def _start_of_new_query(self) -> Offsets | None:
+        """Return where the query starts if it is a new one; None if that is not known."""
+        try:
+            return from_json(self.initialOffset())
+        except ConfigError as error:
+            # For example startingOffsets without a partition that is new. A new query fails at its next call.
+            log.debug("the start of a new query is not known: %s", error)
+            return None
+        finally:
+            # Spark has not asked for it.
+            self._reached = None
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""

@@ -125,7 +125,7 @@ def test_offsets_may_be_json_or_its_objects_or_their_text(written: Callable[[obj
 
 
 def test_the_source_is_chosen_by_its_index() -> None:
-    first = progress(0, None, str({**json.loads(offsets(9)), 'the first batch starts at {"t":{"0":4}}': {}}))
+    first = progress(0, None, str({**json.loads(offsets(9)), 'start of a new query: {"t":{"0":4}}': {}}))
     assert BatchOffsets.of(first, 0).start == {TopicPartition("t", 0): 4}
     both = progress(0, offsets(0), offsets(1), {"startOffset": "12", "endOffset": "13"})
     assert BatchOffsets.of(both, 1).end == {TopicPartition("t", 0): 1}

@@ -15,7 +15,7 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.fetch_size import RecordStats
 from rackassign.spark.metadata import TopicLayout
-from rackassign.spark.offsets import EARLIEST, LATEST, with_start
+from rackassign.spark.offsets import EARLIEST, LATEST, from_json, with_start
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
@@ -147,38 +147,68 @@ def test_a_query_that_is_started_again_sees_it_when_the_batch_is_planned(log: Lo
     log.end = 300
     stream = reader()
     # A checkpoint that is gone on with: nobody has told yet where the batch starts.
-    assert stream.latestOffset() == at(300)
+    end = stream.latestOffset()
     with pytest.raises(DataLossError, match="the log of t-0 ends at offset 300, but was read up to 900"):
-        stream.partitions(at(900), at(300))
+        stream.partitions(at(900), end)
 
 
 @pytest.mark.parametrize("version", ["4.1", "4.2"])
-def test_a_new_query_starts_where_it_was_although_records_are_written(log: Log, version: str) -> None:
+def test_a_new_query_starts_where_it_was_although_records_are_written(
+    log: Log, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
     passes_start = version == "4.2"
+    at_once = log.offsets
+
+    def while_written(places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+        log.end += 10
+        return at_once(places, logical)
 
     def latest(stream: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
         # As Spark stores it.
         return dict(json.loads(json.dumps(stream.latestOffset(*([start] if passes_start else ())))))
 
     stream = reader(startingOffsets="latest")
-    begin = stream.initialOffset()
-    assert begin == at(900)
-    log.end = 910
-    end = latest(stream, begin)
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "offsets", while_written)
+        # Before 4.2 Spark asks for the end first.
+        end = latest(stream, stream.initialOffset() if passes_start else {})
+        begin = stream.initialOffset()
     log.end = 950
-    # Spark calls it again for the start of the batch.
-    assert stream.initialOffset() == begin
-    assert spans(stream.partitions(begin, end)) == [(900, 910)]
+    assert spans(stream.partitions(begin, end)) == [(910, 920)]
     # The batch was not committed: the query begins with it again, and so does every further start.
     for _ in range(2):
         again = reader(startingOffsets="latest")
         assert again.initialOffset() == at(log.end)
-        assert spans(again.partitions(at(log.end), end)) == [(900, 910)]
+        assert spans(again.partitions(at(log.end), end)) == [(910, 920)]
         log.end += 40
     second = latest(again, end)
     assert second == at(log.end)
-    assert spans(again.partitions(end, second)) == [(910, log.end)]
+    assert spans(again.partitions(end, second)) == [(920, log.end)]
     assert latest(again, second) == second
+
+
+def test_a_restarted_query_reads_on_from_its_checkpoint_before_4_2(log: Log) -> None:
+    for starting in ("latest", "earliest"):
+        stream = reader(startingOffsets=starting)
+        log.end = 900
+        end = stream.latestOffset()
+        log.end = 950
+        # The checkpoint has a start, so where a new query would start does not matter.
+        assert spans(stream.partitions(at(700), end)) == [(700, 900)]
+        third = stream.latestOffset()
+        assert spans(stream.partitions(end, third)) == [(900, 950)]
+        # Neither does it in a batch that another reader has planned.
+        again = reader(startingOffsets=starting)
+        assert spans(again.partitions(at(700), end)) == [(700, 900)]
+
+
+@pytest.mark.usefixtures("log")
+def test_a_start_that_no_longer_fits_stops_no_restarted_query() -> None:
+    stream = reader(startingOffsets='{"t": {"0": 5, "1": 5}}')
+    end = stream.latestOffset()
+    assert spans(stream.partitions(at(700), end)) == [(700, 900)]
+    with pytest.raises(ConfigError, match="startingOffsets: t-1: not among"):
+        reader(startingOffsets='{"t": {"0": 5, "1": 5}}').initialOffset()
 
 
 @pytest.mark.usefixtures("log")
@@ -213,8 +243,9 @@ def test_a_first_batch_whose_start_is_not_known_is_not_taken_for_another(log: Lo
 def test_a_start_in_a_checkpoint_that_cannot_be_read_is_an_error() -> None:
     (name,) = set(with_start({}, {P0: 3}))
     for broken in (name[:-1], name.replace("3", "-3")):
+        stream = reader()
         with pytest.raises(InputError, match="checkpoint"):
-            reader().partitions(at(0), {"t": {"0": 10}, broken: {}})
+            stream.partitions(stream.initialOffset(), {"t": {"0": 10}, broken: {}})
 
 
 def test_without_failing_on_loss_it_goes_on_from_the_end_there_is(log: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +275,7 @@ def test_what_was_captured_is_kept_to_even_if_it_is_nothing(log: Log, monkeypatc
     with monkeypatch.context() as nothing:
         nothing.setattr(log, "describe_topics", lambda _: TopicLayout({}, {}))
         stream.capture()
-    assert stream.latestOffset() == {}
+    assert from_json(stream.latestOffset()) == {}
 
 
 def test_a_reader_that_has_planned_can_travel(log: Log) -> None:
