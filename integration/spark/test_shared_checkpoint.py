@@ -171,5 +171,8 @@ def test_offsets_in_the_checkpoint_are_those_of_the_jvm_source(travel: Travel, t
         apart = Travel(travel.spark, travel.cluster, travel.topic, tmp_path / f"{len(told)}")
         apart.go(leg)
         lines = (apart.checkpoint / "offsets/0").read_text().splitlines()
-        told.append([lines[0], len(lines), json.loads(lines[-1])])
+        written = json.loads(lines[-1])
+        # Ours has the start of the query there too, as a topic without partitions; the JVM source has it in a file.
+        assert len([name for name in written if not written[name]]) == (0 if leg is JVM else 1)
+        told.append([lines[0], len(lines), {name: row for name, row in written.items() if row}])
     assert told[0] == told[1] == told[2]
