@@ -28,6 +28,7 @@ from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.ports import reserve_ports
 from tests.helpers.kernel_traffic import ReceivedBytes
+from tests.helpers.threads import meanwhile
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how-to" / "frameworks.md"
@@ -163,22 +164,16 @@ def handled(folder: Path) -> Counter[str]:
 @contextmanager
 def watched(members: Sequence[Member]) -> Iterator[None]:
     """Look at the connections of members while the block runs."""
-    over = threading.Event()
 
-    def look() -> None:
+    def look(over: threading.Event) -> None:
         while not over.wait(_LOOK_S):
             for member in members:
                 member.received.look()
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    with meanwhile(look):
         yield
-    finally:
-        over.set()
-        thread.join()
-        for member in members:
-            member.received.look()
+    for member in members:
+        member.received.look()
 
 
 def run(cluster: Cluster, example: Example, name: str, folder: Path, *, ours: bool) -> Outcome:

@@ -23,6 +23,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.confluent_group import committed
 from tests.helpers.kafka.member_process import Client, MemberProcess
+from tests.helpers.threads import meanwhile
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
@@ -179,21 +180,15 @@ def test_what_is_shown_of_six_groups_is_what_the_kernel_counts(
 @contextmanager
 def written_steadily(bootstrap: str, topic: str) -> Iterator[None]:
     """Write 4 records a second to each partition while the block lasts."""
-    stop = threading.Event()
 
-    def work() -> None:
+    def work(over: threading.Event) -> None:
         with closing(KafkaProducer(bootstrap_servers=bootstrap, linger_ms=20)) as to:
-            while not stop.wait(0.25):
+            while not over.wait(0.25):
                 for partition in range(PARTITIONS):
                     to.send(topic, os.urandom(SMALL), partition=partition)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with meanwhile(work):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_a_group_that_lags_pays_for_what_it_reads_and_not_for_what_is_written(

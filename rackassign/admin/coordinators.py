@@ -1,8 +1,8 @@
 """Requests to the coordinators of groups, which are sent again while coordinators move.
 
 To send a request that kafka-python (3.0.12) has no method for, `_find_coordinator_id`, `_manager.run` and
-`_manager.send` of an admin client are used, and `_manager.cluster._coordinators` to forget a
-coordinator that has moved.
+`_manager.send` of an admin client are used. `_manager.cluster._coordinators` is used to forget a coordinator that has
+moved.
 """
 
 from __future__ import annotations

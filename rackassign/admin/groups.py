@@ -106,9 +106,8 @@ class GroupAdmin:
     """
 
     def __init__(self, admin: Any) -> None:
-        self._coordinators = GroupCoordinators(admin)
         self._admin = admin
-        self._ask = self._coordinators.ask
+        self._ask = GroupCoordinators(admin).ask
 
     def describe_classic_group(self, group: str) -> DescribedGroup | None:
         """Describe a classic group, in which members assign; None if there is none of that name.
@@ -278,10 +277,6 @@ class GroupAdmin:
         identity = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None)
         response = self._ask(group, LeaveGroupRequest(group_id=group, members=[identity], min_version=3))
         return not _failed(response.error_code, errors.UnknownError)
-
-    def forget_coordinator(self, group: str) -> None:
-        """Look up the coordinator for the next request about a group, which kafka-python otherwise does only once."""
-        self._coordinators.forget(group)
 
 
 def _failed(code: int, *expected: type[Exception]) -> bool:

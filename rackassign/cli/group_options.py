@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +55,8 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
 
 def check_interval(seconds: float) -> None:
     """Raise `ConfigError` for an interval that is not finite, or longer than a day."""
-    if not (math.isfinite(seconds) and seconds <= _LONGEST_S):
+    # Not a number is no such number either.
+    if not seconds <= _LONGEST_S:
         raise ConfigError(f"interval: expected seconds, at most {_LONGEST_S} (a day), got {seconds:g}")
 
 

@@ -35,15 +35,15 @@ def read_text(file: str, *, dash: bool = False) -> str:
     Raises:
         ConfigError: It cannot be read, or is no text.
     """
+    piped = dash and file == "-"
     try:
-        read = standard_input().read() if dash and file == "-" else Path(file).read_bytes()
+        read = standard_input().read() if piped else Path(file).read_bytes()
         # Some editors begin a file with a byte order mark.
         return read.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        name = "standard input" if dash and file == "-" else file
-        raise ConfigError(f"{name} is not UTF-8") from None
+        raise ConfigError(f"{'standard input' if piped else file} is not UTF-8") from None
 
 
 def read_json(file: str, read: Callable[[Any], T]) -> T:

@@ -15,6 +15,13 @@ from rackassign.util.text import short_repr
 MOST_REPLICAS = 1000
 """A limit against typing errors."""
 
+ReplicationFactor = Annotated[
+    int,
+    typer.Option(
+        "--replication-factor", min=0, max=MOST_REPLICAS, help="Replicas of each partition; 0 keeps the number."
+    ),
+]
+
 PlacerConfig = Annotated[
     list[str] | None,
     typer.Option("--placer-config", help="Setting of the placer: KEY=VALUE, the value as JSON or text; repeatable."),

@@ -66,42 +66,38 @@ class MergedGroup:
             return plan
         sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
         target = {member: self._expanded(given, sizes) for member, given in plan.target.items()}
-        assignment = {member: self._expanded(given, sizes) for member, given in plan.assignment.items()}
-        withheld = set(_tps(self._expanded(plan.withheld, sizes)))
         indexed = IndexedGroup.of(self.original, plan.locality)
-        last = {tp: member for member, given in target.items() for tp in _tps(given)}
+        withheld: set[TopicPartition] = set()
         # Members of the eager protocol have revoked everything.
         if plan.strategy == "cooperative-sticky":
             claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
-            withheld |= self._waiting(assignment, claimant)
-            # A member keeps its parts of a unit of which another member has had the others.
-            withheld -= {tp for tp in withheld if last.get(tp) is not None and last.get(tp) == claimant.get(tp)}
-            assignment = {member: _without(given, withheld) for member, given in target.items()}
+            withheld = set(self._withheld(target, claimant))
+        last = {tp: member for member, given in target.items() for tp in _tps(given)}
         owner = indexed.members_by_partition(indexed.claims.owner.tolist())
         return replace(
             plan,
-            assignment=assignment,
+            assignment={member: _without(given, withheld) for member, given in target.items()},
             target=target,
             withheld=partitions_by_topic(withheld),
             moved=sum(last.get(tp) not in {None, member} for tp, member in owner.items()),
             explain_fn=None,
         )
 
-    def _waiting(
-        self, assignment: Mapping[str, Partitions], claimant: Mapping[TopicPartition, str]
-    ) -> set[TopicPartition]:
-        """Return assigned partitions of units of which other members still have a part: their new owner waits."""
+    def _withheld(
+        self, target: Mapping[str, Partitions], claimant: Mapping[TopicPartition, str]
+    ) -> Iterator[TopicPartition]:
+        """Yield the partitions that their next owner gets later, and with them the other parts of their units.
+
+        It keeps the parts that it has.
+        """
         merged_name = {topic: name for name, topics in self.topics.items() for topic in topics}
-        waiting: set[TopicPartition] = set()
-        for member, given in assignment.items():
-            units = {
-                (merged_name.get(tp.topic, tp.topic), tp.partition)
-                for tp in _tps(given)
-                if claimant.get(tp, member) != member
-            }
-            if units:
-                waiting |= {tp for tp in _tps(given) if (merged_name.get(tp.topic, tp.topic), tp.partition) in units}
-        return waiting
+        for member, given in target.items():
+            units: dict[tuple[str, int], list[TopicPartition]] = {}
+            for tp in _tps(given):
+                units.setdefault((merged_name.get(tp.topic, tp.topic), tp.partition), []).append(tp)
+            for parts in units.values():
+                if any(claimant.get(tp, member) != member for tp in parts):
+                    yield from (tp for tp in parts if claimant.get(tp) != member)
 
     def _expanded(self, given: Partitions, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}

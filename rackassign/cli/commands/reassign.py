@@ -16,7 +16,14 @@ from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_json
 from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import MOST_REPLICAS, STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
+from rackassign.cli.placement_options import (
+    STATE,
+    AllowPlaceholders,
+    IgnoreRacks,
+    ReplicationFactor,
+    StateFile,
+    Topics,
+)
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
@@ -61,12 +68,7 @@ def plan(
     *,
     bootstrap: Bootstrap,
     topic: Topics = None,
-    rf: Annotated[
-        int,
-        typer.Option(
-            "--replication-factor", min=0, max=MOST_REPLICAS, help="Replicas of each partition; 0 keeps the number."
-        ),
-    ] = 0,
+    rf: ReplicationFactor = 0,
     remove_broker: Annotated[
         list[int] | None,
         typer.Option("--remove-broker", help="Broker to decommission; all its replicas are moved off. Repeatable."),

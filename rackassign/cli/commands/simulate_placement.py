@@ -13,7 +13,13 @@ from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_text
 from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import MOST_REPLICAS, IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
+from rackassign.cli.placement_options import (
+    IgnoreRacks,
+    PlacerConfig,
+    PlacerConfigFile,
+    ReplicationFactor,
+    settings_of,
+)
 from rackassign.cli.render.layout import figures, picture
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
@@ -33,12 +39,7 @@ def simulate_placement(
     placer_config: PlacerConfig = None,
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
-    rf: Annotated[
-        int,
-        typer.Option(
-            "--replication-factor", min=0, max=MOST_REPLICAS, help="Replicas of each partition; 0 keeps the number."
-        ),
-    ] = 0,
+    rf: ReplicationFactor = 0,
     output: Output = "table",
 ) -> int:
     """Simulate the placement of a layout's replicas and print its metrics."""

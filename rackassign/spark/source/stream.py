@@ -75,13 +75,11 @@ class StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return the offsets at which a query without a checkpoint starts.
 
-        Spark calls this more than once, and before version 4.2 behind `latestOffset`. So the answer does not change,
-        and is not later than the end of the first batch.
+        Spark calls this more than once, and before version 4.2 after `latestOffset`. So the answer does not change, and
+        is not later than the end of the first batch.
         """
-        if self._initial is None:
-            self._initial = to_json(self._planner().initial())
-        self._reached = self._initial
-        return self._initial
+        self._reached = self._start_of_new_query()
+        return self._reached
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
         """Return the offsets at which the next batch ends.
@@ -94,11 +92,9 @@ class StreamReader(DataSourceStreamReader):
             DataLossError: The batch would end before it starts. The checkpoint does not contain its end yet.
         """
         passed = self._reached if start is None else start
-        new_start = self._start_of_new_query() if passed is None else None
-        self._newest = self._planner().latest() if self._captured is None else self._captured
         if passed is None:
-            # Before Spark 4.2, a query is new or was restarted: only `partitions` gets the start of the batch.
-            return to_json(self._newest) if new_start is None else with_start(self._newest, new_start)
+            return self._first_end()
+        self._take_newest()
         begins = from_json(passed)
         if start is not None:
             # All batches before it are complete. Spark asks for this also while there are no new records.
@@ -131,17 +127,30 @@ class StreamReader(DataSourceStreamReader):
             lambda tasks, limit: coordinator.begin(splits, tasks, max_splits_per_task=limit, key=key),
         )
 
-    def _start_of_new_query(self) -> Offsets | None:
-        """Return where the query starts if it is a new one; None if that is not known."""
+    def _first_end(self) -> dict[str, Any]:
+        """Return the end of a batch of which only `partitions` gets the start, before Spark 4.2.
+
+        The query is new or was restarted. If it is new, its start must be known before its first end.
+        """
         try:
-            return from_json(self.initialOffset())
+            start = self._start_of_new_query()
         except ConfigError as error:
             # For example startingOffsets without a partition that is new. A new query fails at its next call.
             log.debug("the start of a new query is not known: %s", error)
-            return None
-        finally:
-            # Spark has not asked for it.
-            self._reached = None
+            self._take_newest()
+            return to_json(self._newest)
+        self._take_newest()
+        return with_start(self._newest, from_json(start))
+
+    def _start_of_new_query(self) -> dict[str, Any]:
+        """Return where the query starts if it is a new one, always the same."""
+        if self._initial is None:
+            self._initial = to_json(self._planner().initial())
+        return self._initial
+
+    def _take_newest(self) -> None:
+        """Request the latest offsets, unless the end of the stream was captured."""
+        self._newest = self._planner().latest() if self._captured is None else self._captured
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""

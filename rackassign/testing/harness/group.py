@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
 
-from rackassign.admin.groups import GroupAdmin
+from rackassign.admin.coordinators import GroupCoordinators
 from rackassign.model import TopicPartition
 from rackassign.testing.harness.members import TIMEOUT_S, GroupMember, Owned, wait_until
 
@@ -133,7 +133,7 @@ def assigned(admin: KafkaAdminClient, group: str) -> dict[str, Owned] | None:
         return None
     if described.get("error"):
         # kafka-python's admin client asks the coordinator that it found first, for ever.
-        GroupAdmin(admin).forget_coordinator(group)
+        GroupCoordinators(admin).forget(group)
     if described["group_state"] != "Stable":
         return None
     return {

@@ -31,6 +31,7 @@ from rackassign.testing.spark import session as spark_session
 from rackassign.testing.topics import create_topic
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
+from tests.helpers.threads import meanwhile
 
 RACKS = ("a", "b", "c")
 
@@ -275,24 +276,18 @@ def all_of(topic: str, counts: Mapping[int, int]) -> list[tuple[str, int, int]]:
 @contextmanager
 def written_meanwhile(cluster: Cluster, topic: str, partitions: int = 3) -> Iterator[None]:
     """Write a hundred records a second to partitions in turn while the block lasts."""
-    stop = threading.Event()
 
-    def work() -> None:
+    def work(over: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
         for number in numbers():
             producer.produce(topic, b"%d" % number, partition=number % partitions)
             producer.poll(0)
-            if stop.wait(0.01):
+            if over.wait(0.01):
                 break
         producer.flush(TIMEOUT_S)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with meanwhile(work):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
