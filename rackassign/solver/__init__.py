@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rackassign.solver.assignment_network import TopicBounds
-from rackassign.solver.balance import compute_balance
+from rackassign.solver.balance import BalanceConstraints, compute_balance
 from rackassign.solver.greedy import greedy, greedy_per_topic
 from rackassign.solver.lexicographic import LoadBounds, break_ties, solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
@@ -58,6 +58,9 @@ __all__ = [
     "solve",
     "solve_weighted",
 ]
+
+_EVEN_STEPS = 10_000
+"""Steps for a balanced assignment, if a search with a skew has found nothing in all others."""
 
 Objective: TypeAlias = Literal["topic-balance", "balance", "cost", "moves", "ties"]
 """An objective that a solution can be proven optimal in."""
@@ -98,14 +101,29 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
     )
     try:
         if max_skew:
-            found = solve_with_skew(problem, balance, max_skew, work)
-            proven = () if found.note else order[:-1] if found.tie_note else order
-            return Solution(found.assignment, proven, found.note or found.tie_note)
+            return _solve_skewed(problem, balance, max_skew, order, work)
         bounds = LoadBounds(balance.max_load - 1, balance.max_load)
         return _solve_flow(CompressedProblem.of(problem, balance.allowed), bounds, order, work)
     except SolverError as error:
         # Balance is exact without a flow, but with a skew it is not what comes first.
         return Solution(greedy(problem, balance, work.spend), () if max_skew else order[:1], str(error))
+
+
+def _solve_skewed(
+    problem: Problem, balance: BalanceConstraints, max_skew: int, order: tuple[Objective, ...], work: SolveBudget
+) -> Solution:
+    try:
+        found = solve_with_skew(problem, balance, max_skew, work)
+    except SolverError as error:
+        if work.late():
+            raise
+        # Balanced loads are within the bound too, and their network is small.
+        work.left = max(work.left, 0) + _EVEN_STEPS
+        bounds = LoadBounds(balance.max_load - 1, balance.max_load)
+        even = solve_lexicographic(CompressedProblem.of(problem, balance.allowed), bounds, work)
+        return Solution(even.assignment(), (), str(error))
+    proven = () if found.note else order[:-1] if found.tie_note else order
+    return Solution(found.assignment, proven, found.note or found.tie_note)
 
 
 def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:

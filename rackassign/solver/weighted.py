@@ -9,8 +9,8 @@ that bound, the heaviest load has. With different subscriptions members fall int
 and every part has a bound of its own: its level, or its heaviest partition.
 
 The *reference* is an assignment computed without owners: a flow of lowest cost at the level of the split weights, along
-which partitions are assigned, the heaviest first, and then gifts and swaps of the fullest members (`weighted_search`).
-It is the same in every rebalance with the same weights.
+which partitions are assigned, the heaviest first, then gifts and swaps of the fullest members (`weighted_search`), then
+several members at once (`weighted_repack`). It is the same in every rebalance with the same weights.
 
 Weights are measurements and never the same twice. So the current assignment, completed with the unowned partitions, is
 kept if it is *good*:
@@ -51,6 +51,7 @@ from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.solver.weighted_instance import WeightedInstance, moved_weight
 from rackassign.solver.weighted_relief import Goal, fed, least_moves, relieve, starved
+from rackassign.solver.weighted_repack import with_repacking
 from rackassign.solver.weighted_search import with_exchanges
 
 _NOTHING = 1e-12
@@ -190,7 +191,7 @@ class _StabilityPolicy:
             staged = ground.flow(np.full(len(self._waiting), NO_MEMBER), 0.0)
         except SolverError as error:
             self.note = str(error)
-        return with_exchanges(ground, ground.from_flow(staged))
+        return with_repacking(ground, with_exchanges(ground, ground.from_flow(staged)))
 
     def _changed(self, owner: Ints, reference: _Reference) -> Ints | None:
         """Return the current assignment, completed, if it is good; otherwise one that moves as little as possible."""

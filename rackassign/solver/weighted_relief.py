@@ -6,8 +6,10 @@ A member is overloaded if its load is above its limit. What leaves an overloaded
 the sum of what has to leave each of them is a lower bound of the weight that moves, and the moves of `relieve` are
 compared with it.
 
-`relieve` takes the most overloaded member first. It gives away partitions that together weigh at least the excess, and
-as little more as possible (`_cover`), each to the cheapest reader with capacity. Where none has capacity, it swaps.
+`relieve` takes the most overloaded member first. While its excess is that of many partitions, it gives away the
+heaviest (`_give_many`). Then it gives away partitions that together weigh at least the excess, and as little more as
+possible (`_cover`), each to the cheapest reader with capacity. Where none has capacity, it swaps, and where no swap
+helps, it packs several members again (`weighted_repack`).
 Partitions that are not with an owner move for nothing, and are given away first.
 
 `least_moves` is exact. It branches on one partition of the most overloaded member: it stays, or it goes to one of its
@@ -21,10 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolveBudget
 from rackassign.solver.problem import NO_MEMBER
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.solver.weighted_instance import ROUNDING, STARVED, WeightedInstance, moved_weight
+from rackassign.solver.weighted_loads import ARCS_OF_A_LOOK, ARCS_OF_A_PAIR, Loads
+from rackassign.solver.weighted_repack import repack
 
 _BRANCHES = 6_000
 """Number of branches of `least_moves`."""
@@ -38,11 +41,8 @@ _CLOSE = 1.1
 _MOST_SUMS = 2_000
 """Number of sums of partitions that are compared to find the least that is sufficient."""
 
-_ARCS_OF_A_LOOK = 700
-"""How many arcs of a flow can be looked at in the time that it takes to find the best other member of a partition."""
-
-_ARCS_OF_A_PAIR = 15
-"""How many, in the time that it takes to compare two partitions, or to copy one."""
+_MANY = 16
+"""How many of the heaviest partitions have to leave at least, so that it does not matter yet which of them do."""
 
 _ARCS_OF_A_SUM = 5
 """How many, in the time that it takes to add a partition to a sum of partitions."""
@@ -69,57 +69,6 @@ class Goal:
     factor: float
 
 
-class _Loads:
-    """An assignment that changes: partitions and load of each member."""
-
-    def __init__(self, ground: WeightedInstance, reader: Ints, owner: Ints, base: Floats) -> None:
-        problem = ground.problem
-        self.ground, self.base = ground, base
-        self.weight: list[float] = ground.weight.tolist()
-        self.topic_class: list[int] = problem.topic_class.tolist()
-        self.reader: list[int] = reader.tolist()
-        self.owner: list[int] = owner.tolist()
-        self.has: list[list[int]] = [[] for _ in ground.level]
-        for partition, member in enumerate(self.reader):
-            self.has[member].append(partition)
-        ground.work.spend_part(_ARCS_OF_A_PAIR * len(self.reader))
-        self.load = ground.loads(reader)
-
-    def price(self, partition: int) -> float:
-        """Return the weight that moves if this partition is given away."""
-        return self.weight[partition] if self.owner[partition] == self.reader[partition] else 0.0
-
-    def move(self, partition: int, member: int) -> None:
-        giver, weight = self.reader[partition], self.weight[partition]
-        self.has[giver].remove(partition)
-        self.has[member].append(partition)
-        self.load[giver] -= weight
-        self.load[member] += weight
-        self.reader[partition] = member
-
-    def excess(self, factor: float) -> Floats:
-        """Return by how much each load is above its limit, negative if it is below."""
-        return self.load - self.base * (factor * (1 + ROUNDING))
-
-    def room(self, partition: int, members: Ints, factor: float) -> Floats:
-        """Return how much capacity these members have left with this partition."""
-        found: Floats = self.base[members] * (factor * (1 + ROUNDING)) - self.load[members] - self.weight[partition]
-        return found
-
-    def costs(self, partition: int, members: Ints) -> Ints:
-        """Return the cost of the partition at these members."""
-        problem = self.ground.problem
-        found: Ints = problem.cost[problem.cost_row[partition], problem.rack[members]]
-        return found
-
-    def others(self, partition: int) -> Ints:
-        """Return the members that may read this partition instead."""
-        readers = self.ground.readers[self.topic_class[partition]]
-        self.ground.work.spend_part(_ARCS_OF_A_LOOK + len(readers))
-        found: Ints = readers[readers != self.reader[partition]]
-        return found
-
-
 def relieve(
     ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal, *, movable: Bools | None = None
 ) -> Ints | None:
@@ -132,46 +81,67 @@ def relieve(
         goal: Limits.
         movable: Partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
     """
-    loads = _Loads(ground, reader, owner, goal.base)
+    loads = Loads(ground, reader, owner, goal.base)
     over = np.flatnonzero(loads.excess(goal.trigger) > 0)
     for member in over[np.lexsort((over, -loads.excess(goal.trigger)[over]))].tolist():
+        _give_many(loads, member, goal, movable)
         while loads.excess(goal.factor)[member] > 0:
-            # Partitions without owner are distributed in any case.
-            ended = ground.work.late() if movable is not None else ground.work.end()
-            if ended or not (_give(loads, member, goal, movable) or _swap(loads, member, goal, movable)):
-                if movable is None:
-                    return None
-                break
+            if not loads.ended(movable) and (
+                _give(loads, member, goal, movable) or _swap(loads, member, goal, movable)
+            ):
+                continue
+            if movable is None and not repack(loads, member, goal.base * goal.factor):
+                return None
+            break
     return np.asarray(loads.reader, np.int64)
 
 
-def _give(loads: _Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
+def _give_many(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> None:
+    """Give away the heaviest partitions that fit elsewhere, while many have to leave whichever they are."""
+    for partition in sorted(loads.held(member, movable), key=lambda p: (bool(loads.price(p)), -loads.weight[p], p)):
+        if float(loads.excess(goal.factor)[member]) <= _MANY * loads.weight[partition] or loads.ended(movable):
+            return
+        taker = _taker(loads, partition, goal)
+        if taker is not None:
+            loads.move(partition, taker)
+
+
+def _taker(loads: Loads, partition: int, goal: Goal) -> int | None:
+    """Return the cheapest other reader with capacity for a partition; None if there is none."""
+    others = loads.others(partition)
+    room = loads.room(partition, others, goal.factor)
+    if not len(others) or room.max() < 0:
+        return None
+    return int(others[np.lexsort((-room, loads.costs(partition, others), room < 0))[0]])
+
+
+def _give(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     """Give away the first of the partitions that cover the excess and fit elsewhere."""
     fits: dict[int, int] = {}
-    for partition in loads.has[member]:
-        if loads.weight[partition] and (movable is None or movable[partition]):
-            others = loads.others(partition)
-            room = loads.room(partition, others, goal.factor)
-            if len(others) and room.max() >= 0:
-                best = np.lexsort((-room, loads.costs(partition, others), room < 0))[0]
-                fits[partition] = int(others[best])
+    for partition in loads.held(member, movable):
+        if loads.ended(movable):
+            return False
+        taker = _taker(loads, partition, goal)
+        if taker is not None:
+            fits[partition] = taker
     free = sorted((p for p in fits if not loads.price(p)), key=lambda p: (-loads.weight[p], p))
     owned = [p for p in fits if loads.price(p)]
     need = float(loads.excess(goal.factor)[member])
-    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need, loads.ground.work)
+    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need, loads, movable)
     if chosen is None:
         return False
     loads.move(chosen, fits[chosen])
     return True
 
 
-def _cover(weights: list[tuple[float, int]], need: float, work: SolveBudget) -> int | None:
+def _cover(weights: list[tuple[float, int]], need: float, loads: Loads, movable: Bools | None) -> int | None:
     """Return the heaviest of the partitions that together weigh the least that is sufficient; the heaviest if none do.
 
     Args:
         weights: Weight of each partition, and the partition.
         need: Weight that is needed.
-        work: Budget. The steps used are deducted.
+        loads: The assignment, from whose budget the steps used are deducted; after its end the best so far is returned.
+        movable: As for `relieve`.
     """
     if not weights:
         return None
@@ -179,7 +149,9 @@ def _cover(weights: list[tuple[float, int]], need: float, work: SolveBudget) -> 
     sums: dict[float, int] = {0.0: NO_MEMBER}
     best: tuple[float, int] | None = None
     for weight, partition in sorted(weights, key=lambda each: (-each[0], each[1])):
-        work.spend_part(_ARCS_OF_A_SUM * len(sums))
+        if loads.ended(movable):
+            break
+        loads.ground.work.spend_part(_ARCS_OF_A_SUM * len(sums))
         for before, first in sorted(sums.items()):
             found = before + weight, partition if first == NO_MEMBER else first
             if found[0] < need:
@@ -190,20 +162,20 @@ def _cover(weights: list[tuple[float, int]], need: float, work: SolveBudget) -> 
     return max(weights, key=lambda each: (each[0], -each[1]))[1] if best is None else best[1]
 
 
-def _swap(loads: _Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
+def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     """Swap one partition for a lighter one of another member that is not overloaded by it, for the least moves."""
     need = float(loads.excess(goal.factor)[member])
     own_class = int(loads.ground.problem.subscription_class[member])
     best: tuple[tuple[float, float, int, int], int] | None = None
-    for give in loads.has[member]:
-        if not loads.weight[give] or (movable is not None and not movable[give]):
-            continue
+    for give in loads.held(member, movable):
+        if loads.ended(movable):
+            break
         others = loads.others(give)
         short = -loads.room(give, others, goal.factor)
         # The members with the most capacity are sufficient.
         for other in others[np.lexsort((others, short))[:8]].tolist():
             lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
-            loads.ground.work.spend_part(_ARCS_OF_A_PAIR * len(loads.has[other]))
+            loads.ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[other]))
             for take in loads.has[other]:
                 less = loads.weight[give] - loads.weight[take]
                 if (
@@ -234,7 +206,7 @@ def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal)
         owner: Owner of each partition.
         goal: Limits.
     """
-    loads = _Loads(ground, reader, owner, goal.base)
+    loads = Loads(ground, reader, owner, goal.base)
     excess = loads.excess(goal.factor)
     bound = sum(
         _least_sum([loads.price(p) for p in loads.has[member]], float(excess[member]))
@@ -270,7 +242,7 @@ def _least_sum(weights: list[float], need: float) -> float:
 class _Search:
     """Branch and bound of `least_moves`."""
 
-    def __init__(self, loads: _Loads, goal: Goal, moved: float) -> None:
+    def __init__(self, loads: Loads, goal: Goal, moved: float) -> None:
         self._loads, self._factor, self.moved = loads, goal.factor, moved
         self.best: list[int] | None = None
         self.branches = 0
@@ -319,53 +291,51 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
         owner: Owner of each partition.
         goal: Limits.
     """
-    loads, before = _Loads(ground, reader, owner, goal.base), ground.work.left
+    loads, before = Loads(ground, reader, owner, goal.base), ground.work.left
     for member in np.flatnonzero(loads.load < ground.even_level * STARVED).tolist():
         while loads.load[member] < ground.even_level[member] * _FED:
+            if ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
+                return np.asarray(loads.reader, np.int64)
             gift = _gift(loads, member, ground.even_level[member])
-            if gift is None or ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
+            if gift is None:
                 break
             loads.move(gift, member)
     return np.asarray(loads.reader, np.int64)
 
 
 def starved(ground: WeightedInstance, reader: Ints) -> int:
-    """Return how many members have less than half of their level and could get a partition of a fuller member."""
+    """Return how many members have less than half of their level and could get a partition of a fuller member.
+
+    After the deadline all of them count.
+    """
     hungry = np.flatnonzero(ground.loads(reader) < ground.even_level * STARVED).tolist()
     if not hungry:
         return 0
-    loads = _Loads(ground, reader, reader, ground.even_level)
-    return sum(_gift(loads, member, ground.even_level[member]) is not None for member in hungry)
+    loads = Loads(ground, reader, reader, ground.even_level)
+    return sum(ground.work.late() or _gift(loads, member, ground.even_level[member]) is not None for member in hungry)
 
 
-def _gift(loads: _Loads, member: int, level: float) -> int | None:
+def _gift(loads: Loads, member: int, level: float) -> int | None:
     """Return the partition that this member should get from a fuller one, if there is one."""
     ground = loads.ground
     own_class = int(ground.problem.subscription_class[member])
-    ground.work.spend_part(_ARCS_OF_A_LOOK + len(loads.load))
+    ground.work.spend_part(ARCS_OF_A_LOOK + len(loads.load))
     for giver in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
         if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
             return None
-        ground.work.spend_part(_ARCS_OF_A_PAIR * len(loads.has[giver]))
-        gifts = [
-            p
-            for p in loads.has[giver]
-            if loads.weight[p]
-            and ground.reads[loads.topic_class[p], own_class]
-            and (loads.load[member] + loads.weight[p]) * (1 + ground.tolerance) < loads.load[giver]
-            and loads.load[giver] - loads.weight[p] >= ground.even_level[giver] * STARVED
-        ]
-        if gifts:
+        ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[giver]))
+        held = np.fromiter(loads.has[giver], np.int64, len(loads.has[giver]))
+        weight, after = ground.weight[held], loads.load[member] + ground.weight[held]
+        fitting = (
+            (weight > 0)
+            & ground.reads[ground.problem.topic_class[held], own_class]
+            & (after * (1 + ground.tolerance) < loads.load[giver])
+            & (loads.load[giver] - weight >= ground.even_level[giver] * STARVED)
+        )
+        if fitting.any():
             # The cheapest, then the heaviest that fits.
-            here = np.asarray([member])
-            best: int = min(
-                gifts,
-                key=lambda p: (
-                    int(loads.costs(p, here)[0]),
-                    loads.load[member] + loads.weight[p] > level,
-                    -loads.weight[p],
-                    p,
-                ),
-            )
-            return best
+            gifts, weight, above = held[fitting], weight[fitting], after[fitting] > level
+            problem = ground.problem
+            costs = problem.cost[problem.cost_row[gifts], problem.rack[member]]
+            return int(gifts[np.lexsort((gifts, -weight, above, costs))[0]])
     return None

@@ -11,6 +11,8 @@ have different numbers of partitions, the units behind the end of the shorter on
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -42,11 +44,10 @@ class MergedGroup:
     def of(cls, group: Group) -> MergedGroup:
         """Merge the sets of a group that can be merged."""
         topics: dict[str, tuple[str, ...]] = {}
-        for each in group.copartition:
-            wanted = frozenset(each)
-            if _subscribers_of_a_part(group, wanted):
+        for each, part in zip(group.copartition, _subscribers_of_parts(group), strict=True):
+            if part:
                 continue
-            existing = tuple(topic for topic in sorted(wanted) if group.topology.topics.get(topic))
+            existing = tuple(topic for topic in sorted(set(each)) if group.topology.topics.get(topic))
             if len(existing) > 1:
                 topics[existing[0]] = existing
         if not topics:
@@ -112,8 +113,7 @@ class MergedGroup:
 def exceptions(group: Group) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each set that is not kept together, or not as a whole, with the reason for users."""
     subscribed = frozenset[str]().union(*(member.topics for member in group.members))
-    for topics in group.copartition:
-        part = _subscribers_of_a_part(group, frozenset(topics))
+    for topics, part in zip(group.copartition, _subscribers_of_parts(group), strict=True):
         sizes = {topic: len(group.topology.topics.get(topic, ())) for topic in topics}
         # First, since a name that is misspelled makes all members subscribers of a part.
         missing = [topic for topic in topics if topic not in subscribed]
@@ -129,8 +129,25 @@ def exceptions(group: Group) -> Iterator[tuple[tuple[str, ...], str]]:
             yield topics, f"co-partitioned topics have different numbers of partitions: {counts}; {rule}"
 
 
-def _subscribers_of_a_part(group: Group, topics: frozenset[str]) -> list[str]:
-    return sorted(member.id for member in group.members if 0 < len(topics & member.topics) < len(topics))
+def _subscribers_of_parts(group: Group) -> list[list[str]]:
+    """Return for each set the members that subscribe to some of its topics and not to all, in order."""
+    if not group.copartition:
+        return []
+    sets_of: dict[str, list[int]] = {}
+    for number, topics in enumerate(group.copartition):
+        for topic in set(topics):
+            sets_of.setdefault(topic, []).append(number)
+    sizes = [len(set(topics)) for topics in group.copartition]
+    parts: dict[frozenset[str], list[int]] = {}
+    found: list[list[str]] = [[] for _ in sizes]
+    # With thousands of members and hundreds of sets, only what a member subscribes to is looked at.
+    for member in sorted(group.members, key=lambda member: member.id):
+        if member.topics not in parts:
+            count = Counter(number for topic in member.topics for number in sets_of.get(topic, ()))
+            parts[member.topics] = [number for number, topics in count.items() if topics < sizes[number]]
+        for number in parts[member.topics]:
+            found[number].append(member.id)
+    return found
 
 
 def _merged(
@@ -145,9 +162,11 @@ def _merged(
             Partition(tuple(dict.fromkeys(broker for part in unit for broker in part.replicas)), unit[0].leader)
             for unit in parts[name]
         )
-        if group.weights.keys() & set(existing):
+        if group.weights:
+            # A sum that is too large for a number is as large as any other.
             weights[name] = tuple(
-                sum(_weight(group, topic, partition) for topic in existing) for partition in range(len(parts[name]))
+                min(sum(_weight(group, topic, partition) for topic in existing), sys.float_info.max)
+                for partition in range(len(parts[name]))
             )
     units = _unit_owners(group.members, topics)
     members = tuple(
@@ -156,7 +175,7 @@ def _merged(
             topics=member.topics - gone,
             owned={
                 **{topic: ids for topic, ids in member.owned.items() if topic not in gone and topic not in topics},
-                **{name: ids for name in topics if (ids := units.get((member.id, name)))},
+                **units.get(member.id, {}),
             },
         )
         for member in group.members
@@ -175,23 +194,24 @@ def _weight(group: Group, topic: str, partition: int) -> float:
 
 def _unit_owners(
     members: Iterable[Member], topics: Mapping[str, tuple[str, ...]]
-) -> dict[tuple[str, str], tuple[int, ...]]:
+) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the units that each member claims; of several, the one with the latest claim and the most parts does."""
+    merged_name = {topic: name for name, existing in topics.items() for topic in existing}
     best: dict[tuple[str, int], tuple[int, int, str]] = {}
     for member in sorted(members, key=lambda member: member.id, reverse=True):
-        for name, existing in topics.items():
-            parts: dict[int, int] = {}
-            for topic in existing:
-                for partition in member.owned.get(topic, ()):
-                    parts[partition] = parts.get(partition, 0) + 1
-            for partition, count in parts.items():
-                claim = (-1 if member.generation is None else member.generation, count, member.id)
-                if claim[:2] >= best.get((name, partition), (-2, 0, ""))[:2]:
-                    best[name, partition] = claim
-    found: dict[tuple[str, str], list[int]] = {}
+        parts: dict[tuple[str, int], int] = {}
+        for topic, ids in member.owned.items():
+            if (name := merged_name.get(topic)) is not None:
+                for partition in ids:
+                    parts[name, partition] = parts.get((name, partition), 0) + 1
+        for unit, count in parts.items():
+            claim = (-1 if member.generation is None else member.generation, count, member.id)
+            if claim[:2] >= best.get(unit, (-2, 0, ""))[:2]:
+                best[unit] = claim
+    found: dict[str, dict[str, list[int]]] = {}
     for (name, partition), (_, _, owner) in sorted(best.items()):
-        found.setdefault((owner, name), []).append(partition)
-    return {key: tuple(ids) for key, ids in found.items()}
+        found.setdefault(owner, {}).setdefault(name, []).append(partition)
+    return {owner: {name: tuple(ids) for name, ids in given.items()} for owner, given in found.items()}
 
 
 def _tps(given: Partitions) -> Iterator[TopicPartition]:

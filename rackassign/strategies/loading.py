@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # The package of the standbys exports `assign_standbys` from here.
-    from rackassign.model import Group, Plan
+    from rackassign.model import Group, Plan, TopicPartition
     from rackassign.strategies.options import Options
     from rackassign.strategies.standby.options import StandbyOptions
     from rackassign.strategies.standby.plan import StandbyPlan
     from rackassign.strategies.standby.warmup import Copies
 
-_RANGE, _STICKY, _STANDBY, _COPARTITION = (
-    f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign", "copartition")
+_RANGE, _STICKY, _STANDBY, _COPARTITION, _INDEXED = (
+    f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign", "copartition", "indexed_group")
 )
 
 
@@ -92,6 +92,13 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
 def copartition_exceptions(group: Group) -> list[tuple[tuple[str, ...], str]]:
     """Return sets of topics that are not kept together, or not as a whole: `rackassign.strategies.copartition`."""
     return list(_imported(_COPARTITION).exceptions(group)) if group.copartition else []
+
+
+def valid_owners(group: Group) -> dict[TopicPartition, str]:
+    """Return the valid owner of each partition that has one: `rackassign.strategies.ownership`."""
+    indexed = _imported(_INDEXED).IndexedGroup.of(group, "any-replica")
+    owners: dict[TopicPartition, str] = indexed.members_by_partition(indexed.claims.owner.tolist())
+    return owners
 
 
 def assign_standbys(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.solver import weighted_relief
+from rackassign.solver.min_cost_flow import SolveBudget
 from rackassign.strategies import Options, plan_cooperative
 from rackassign.strategies.options import DEFAULT_WORK
 from tests.helpers.examples import seeds
@@ -82,3 +85,33 @@ def test_partitions_follow_their_replicas_past_the_budget() -> None:
         if rack[member] in {"bca"[p % 3], "bca"[(p + 1) % 3]}
     )
     assert local >= 0.99 * sum(turned.weights["t"])
+
+
+def test_the_time_limit_ends_what_is_done_for_members_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member owns all, and many have come: each of them is looked at, and each look takes long."""
+    group = one_topic(40, 400, 1)
+    everything = {"t": tuple(range(400))}
+    members = [replace(member, owned=everything if not i else {}) for i, member in enumerate(group.members)]
+    looks, original = list[int](), weighted_relief._gift
+
+    def gift(loads: Any, member: int, level: float) -> int | None:
+        looks.append(member)
+        return original(loads, member, level)
+
+    monkeypatch.setattr(weighted_relief, "_gift", gift)
+    # Late from the first of these looks on.
+    monkeypatch.setattr(SolveBudget, "late", lambda _: bool(looks))
+    started = replace(group, members=tuple(members))
+    check_plan(started, Options(), plan_cooperative(started))
+    assert len(looks) <= 1
+
+
+def test_while_many_partitions_have_to_leave_the_heaviest_do() -> None:
+    group = one_topic(20, 3000, 2)
+    everything = {"t": tuple(range(3000))}
+    members = tuple(replace(member, owned=everything if not i else {}) for i, member in enumerate(group.members))
+    started = replace(group, members=members)
+    plan = plan_cooperative(started)
+    check_plan(started, Options(), plan)
+    assert plan.optimality_gap is not None
+    assert plan.optimality_gap < 0.06

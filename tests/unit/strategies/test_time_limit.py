@@ -291,3 +291,16 @@ def test_a_subclass_of_aiokafkas_assignor_gets_assignments_and_no_promise_of_the
     response = SimpleNamespace(API_VERSION=5, group_protocol="noted", members=members)
     asyncio.run(leader._perform_assignment(response))
     assert seen == [{"ma": ["t"], "mb": ["t"], "mc": ["t"]}, ["ma", "mb", "mc"]]
+
+
+@pytest.mark.parametrize("max_skew", [1, 5])
+def test_a_skew_that_is_not_solved_in_its_budget_is_as_local_as_balanced_loads(max_skew: int) -> None:
+    chance = random.Random(1)
+    topics = [f"t{i}" for i in range(30)]
+    brokers = tuple(Broker(i, f"r{i}") for i in range(6))
+    rows = tuple(Partition((p % 6,), p % 6) for p in range(12))
+    members = tuple(Member(f"m{i:02}", frozenset(chance.sample(topics, 10)), f"r{i % 6}") for i in range(60))
+    group = Group(Topology(brokers, dict.fromkeys(topics, rows)), members)
+    even, short = plan_cooperative(group), plan_cooperative(group, Options(max_skew=max_skew, work=0))
+    assert short.optimality_note == "the budget of the plan is used up"
+    assert Locality.of(group, short).cross == Locality.of(group, even).cross
