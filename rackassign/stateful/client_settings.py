@@ -18,6 +18,10 @@ _OWN = frozenset(
 and an idempotent producer has a limit of its own."""
 
 
+_LINGER_MS = 1000
+"""More than `linger_ms` of the producers."""
+
+
 class ClientSettings(NamedTuple):
     """The settings of each client.
 
@@ -55,9 +59,14 @@ def client_settings(config: Mapping[str, Any]) -> ClientSettings:
     of_producer, of_admin = set(KafkaProducer.DEFAULT_CONFIG), set(KafkaAdminClient.DEFAULT_CONFIG)
     shared = (of_admin & of_producer & known) | {name for name in known if name.startswith(("ssl_", "sasl_"))}
     connection = {name: value for name, value in config.items() if name in shared - _OWN}
+    producing = {name: value for name, value in connection.items() if name in of_producer}
+    if type(request_ms := producing.get("request_timeout_ms")) is int:
+        # kafka-python demands that a record has the time for one request, and the user cannot set this for a consumer.
+        least_ms = request_ms + _LINGER_MS
+        producing["delivery_timeout_ms"] = max(KafkaProducer.DEFAULT_CONFIG["delivery_timeout_ms"], least_ms)
     return ClientSettings(
         dict(config),
         dict(connection),
-        {name: value for name, value in connection.items() if name in of_producer},
+        producing,
         {name: value for name, value in connection.items() if name in of_admin},
     )

@@ -24,19 +24,20 @@ from rackassign.stateful.statistics import StateCounts, StateStatistics, TaskSta
 from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.tasks.active_tasks import ActiveTasks
+from rackassign.stateful.tasks.changelog_check import ChangelogCheck
 from rackassign.stateful.tasks.inputs import Inputs
 from rackassign.stateful.tasks.member_parts import MemberParts
 from rackassign.stateful.tasks.membership_check import MembershipCheck
 from rackassign.stateful.tasks.naming import Tasks, changelog_names
 from rackassign.stateful.tasks.offset_commits import OffsetCommits
-from rackassign.stateful.tasks.process_call import Process
+from rackassign.stateful.tasks.process_call import OneCall, Process
 from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
 from rackassign.stateful.tasks.run import Work, stored_state
 from rackassign.stateful.tasks.transaction_commits import TransactionCommits
 from rackassign.stateful.transactions.output import Output, check_output
 from rackassign.stateful.transactions.output_topics import check_output_topics
 from rackassign.stateful.transactions.producer import TransactionalProducer
-from rackassign.stateful.validation import OnRestore, check, check_commit_interval
+from rackassign.stateful.validation import OnRestore, check, check_commit_interval, check_on_restore
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
 
@@ -134,6 +135,7 @@ class StatefulConsumer:
     ) -> None:
         names = check(input_topics, topics, process, state_dir, config)
         check_commit_interval(commit_interval_ms)
+        check_on_restore(on_restore)
         written = check_output(output, transactional_id, transaction_timeout_ms)
         settings = client_settings(config)
         self._group: str = config["group_id"]
@@ -144,6 +146,7 @@ class StatefulConsumer:
         self._unwanted: dict[TopicPartition, float] = {}
         self._parts: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
+        self._one_call = OneCall()
         self._since_poll = ElapsedTime()
         self._once = WarnOnce(log)
         named = changelog or changelog_names(self._group, self._tasks)
@@ -164,6 +167,7 @@ class StatefulConsumer:
             begun.callback(self._logs.close)
             check_output_topics(settings.admin, written, self._logs.names)
             self._shelf.open_existing(self._logs.ids)
+            self._changelogs = ChangelogCheck(self._logs, self._shelf, self._once)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
                 enable_auto_commit=False,
@@ -234,18 +238,18 @@ class StatefulConsumer:
     def _standbys(self) -> set[TopicPartition]:
         return set(self._assignor.standbys) - self._active.tasks()
 
-    def store(self, tp: TopicPartition) -> State:
+    def store(self, tp: TopicPartition | tuple[str, int]) -> State:
         """Return the local state of an input partition, active or standby.
 
         Raises:
             StoreError: The partition has no local state.
         """
-        task = self._tasks.of(tp)
+        task = self._tasks.of(TopicPartition(*tp))
         run, file = self._active.run(task), self._shelf.find(task)
         if run is not None:
             return run.state
         if file is None:
-            raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
+            raise StoreError(f"{task.topic}-{task.partition} has no local state")
         return stored_state(file, self._work.stores)
 
     def state(self, tp: TopicPartition | tuple[str, int]) -> StateSnapshot:
@@ -273,9 +277,14 @@ class StatefulConsumer:
             Exception: Any error of `process`; the changes of that record are discarded, and it is processed again with
                 one of the next polls. The other partitions continue.
             StateLostError: A changelog was deleted or truncated while its partition was active.
+            AuthorizationError: A topic must not be written to any more.
+            KafkaError: Brokers refuse a record of `output` for good, for example one without a key for a compacted
+                topic.
+            RackassignError: It is called by `process`, or in another thread at the same time.
         """
         try:
-            return self._polled(timeout_ms)
+            with self._one_call("poll"):
+                return self._polled(timeout_ms)
         except Exception:
             raise
         except BaseException:
@@ -293,9 +302,11 @@ class StatefulConsumer:
             self._apply_assignment()
             self._inputs.received(todo)
             reading = self._active.reading()
-            self._follow()
-            self._take(self._logs.read(_RESTORING_MS if restoring else 0))
-            if self._active.present():
+            known = self._changelogs.are_known(self._active)
+            if known:
+                self._follow()
+                self._take(self._logs.read(_RESTORING_MS if restoring else 0))
+            if known and self._active.present():
                 self._active.advance()
                 if time.monotonic() - self._looked >= _ENDS_S:
                     self._looked = time.monotonic()
@@ -326,10 +337,12 @@ class StatefulConsumer:
 
         Raises:
             StateLostError: A changelog was deleted or truncated while its partition was active.
+            RackassignError: It is called by `process`, or in another thread while `poll` is running.
         """
-        if self._active.present():
-            self._active.finish()
-        self._commits.finish(self._active.take_offsets())
+        with self._one_call("commit"):
+            if self._active.present():
+                self._active.finish()
+            self._commits.finish(self._active.take_offsets())
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""

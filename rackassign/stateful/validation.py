@@ -16,8 +16,14 @@ OnRestore = Callable[[TopicPartition, int, int], None]
 
 _RESETS = ("earliest", "latest")
 
-
 _LONGEST_COMMIT_MS = 60_000
+
+_WITHOUT_EFFECT = {
+    "auto_commit_interval_ms": "use commit_interval_ms",
+    "default_offset_commit_callback": "it commits offsets itself, and repeats a commit that fails",
+    "consumer_timeout_ms": "it is not iterated over, and poll has timeout_ms",
+}
+"""Settings of `KafkaConsumer` for what this consumer does not do, with the reason."""
 
 
 def check(
@@ -45,9 +51,14 @@ def check(
     check_process(process)
     if not isinstance(state_dir, (str, Path)):
         raise ConfigError(f"state_dir must be a path, got {short_repr(state_dir)}")
+    if state_dir == "":
+        raise ConfigError("state_dir is empty, which would be the directory in which the program was started")
     for name in ("enable_auto_commit", "partition_assignment_strategy"):
         if name in config:
             raise ConfigError(f"{name} is set by this consumer")
+    for name, reason in _WITHOUT_EFFECT.items():
+        if config.get(name) is not None:
+            raise ConfigError(f"{name} has no effect in this consumer: {reason}")
     for name in ("key_deserializer", "value_deserializer"):
         # kafka-python (3.0.12) calls a deserializer that raises again and again, and poll() never returns.
         if config.get(name) is not None:
@@ -57,6 +68,16 @@ def check(
             f"auto_offset_reset must be earliest or latest, got {short_repr(config['auto_offset_reset'])}"
         )
     return names
+
+
+def check_on_restore(on_restore: object) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        ConfigError: It is no function, and not None.
+    """
+    if on_restore is not None and not callable(on_restore):
+        raise ConfigError(f"on_restore must be a function, got {short_repr(on_restore)}")
 
 
 def check_commit_interval(commit_interval_ms: object) -> None:

@@ -25,12 +25,14 @@ class FaultyFiles:
 
     Attributes:
         full: Whether the disk is full.
+        full_as: How SQLite reports it.
         before: What fails without an effect.
         after: What fails although it is done.
     """
 
     def __init__(self) -> None:
         self.full = False
+        self.full_as = FULL
         self.before: Fault = lambda *_: None
         self.after: Fault = lambda *_: None
 
@@ -47,7 +49,7 @@ class FaultyFiles:
 
     def run(self, fault: Fault, file: Path, statement: str) -> None:
         if self.full and statement.startswith(("INSERT", "DELETE", "BEGIN;")):
-            raise sqlite3.OperationalError(FULL)
+            raise sqlite3.OperationalError(self.full_as)
         error = fault(file.name, statement)
         if error is not None:
             raise error

@@ -53,6 +53,12 @@ def pause(one: StatefulConsumer) -> None:
     one._since_poll._since = tuple(since - 13 * 3600 for since in one._since_poll._since)  # type: ignore[assignment]
 
 
+def be_away(one: StatefulConsumer, seconds: float) -> None:
+    """Have the last look at the membership be longer ago."""
+    asked = one._active._check._asked
+    asked._since = tuple(since - seconds for since in asked._since)  # type: ignore[assignment]
+
+
 def polled(one: StatefulConsumer) -> None:
     """Poll until something is raised, or nine times."""
     for _ in range(9):

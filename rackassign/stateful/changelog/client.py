@@ -13,12 +13,18 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
+from rackassign.clients.kafka_python.internals.producers import discard, has_failed
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
-from rackassign.stateful.changelog.topics import Changelog, ensure_changelog_topics
+from rackassign.stateful.changelog.topics import (
+    Changelog,
+    changelog_ids,
+    check_changelog_names,
+    ensure_changelog_topics,
+)
 from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.statistics import StateCounts
 from rackassign.stateful.transactions.output import ProducerRecord
@@ -30,6 +36,7 @@ _ANSWER_S = 60.0
 _GROW_S = 10.0
 _KNOWN_S = 20.0
 _READ_MS = 200
+_POSITION_MS = 100
 _OFFSETS_MS = 5000
 """How long to wait for offsets: meanwhile no task of the member goes on."""
 
@@ -41,7 +48,7 @@ class ChangelogBatch(NamedTuple):
 
     Args:
         changes: Records in order, without foreign ones.
-        start: Offset of the first record.
+        start: Offset of the first record; without one, the position before or, if that is less, the new one.
         end: Offset behind the last record.
     """
 
@@ -66,9 +73,9 @@ class SentRecords:
         self._until = time.monotonic() + _ANSWER_S
 
     def done(self) -> bool:
-        """Return whether all were answered, or one was refused."""
-        # The last one is answered last, since a producer keeps the order within a partition.
-        return bool(self._answers[-1].is_done)
+        """Return whether all were answered."""
+        # Mostly the last one is answered last, but a batch that is sent again may be behind others.
+        return bool(self._answers[-1].is_done) and all(each.is_done for each in self._answers)
 
     def result(self) -> tuple[int, int]:
         """Wait until all replicas have the records; return the first offset and the one behind the last.
@@ -108,6 +115,8 @@ class ChangelogClient:
         self._counts = counts
         copartitioned = list(topics)
         wanted = {each[0]: name(each[0]) for each in copartitioned}
+        self._wanted = {each: wanted[each[0]] for each in copartitioned}
+        check_changelog_names(self._wanted)
         self._name = wanted.__getitem__
         self._topics = {changelog: topic for topic, changelog in wanted.items()}
         self._settings = client_settings(config)
@@ -120,13 +129,12 @@ class ChangelogClient:
             # Another member may write transactions, or may have done so once.
             "isolation_level": "read_committed",
         }
-        self._wanted = {each: wanted[each[0]] for each in copartitioned}
         self._once = WarnOnce(log)
-        found = self._ensured()
-        self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
+        self.ids: Mapping[str, str] = {}
         """Topic ID of the changelog of each kind of task."""
-        self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
+        self.sizes: Mapping[str, int] = {}
         """Partitions of the changelog of each kind of task."""
+        self._describe(self._ensured())
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
         self._positions: dict[Any, int] = {}
@@ -136,6 +144,10 @@ class ChangelogClient:
             self._await(wanted.values())
             self._producer = self._new_producer()
             begun.pop_all()
+
+    def _describe(self, found: Mapping[str, Changelog]) -> None:
+        self.ids = {topic: found[changelog].id for changelog, topic in self._topics.items()}
+        self.sizes = {topic: found[changelog].partitions for changelog, topic in self._topics.items()}
 
     def _ensured(self) -> dict[str, Changelog]:
         """Create and extend changelogs; log a warning for each that is too small."""
@@ -168,8 +180,8 @@ class ChangelogClient:
                 for topic, size in sizes.items()
                 for client in (reader.partitions_for_topic, producer.partitions_for)
             ):
-                former = [self._reader, self._producer, *([] if self._finder is None else [self._finder])]
-                self._reader, self._producer, self._finder, self.sizes = reader, producer, None, sizes
+                former = self._use(reader, producer)
+                self.sizes = sizes
             else:
                 self._grown_at -= _GROW_S - 1
         except KafkaError as error:
@@ -177,6 +189,35 @@ class ChangelogClient:
         finally:
             for client in former:
                 client.close()
+
+    def look_again(self) -> None:
+        """Find out whether changelogs are other topics than before, and use those, which are created if missing.
+
+        Raises:
+            ConfigError: A topic does not exist, or its changelog does not match.
+            KafkaUnavailableError: Kafka refuses, or does not respond.
+        """
+        ids = changelog_ids(self._settings.admin, sorted(self._topics))
+        if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:
+            return
+        found = self._ensured()
+        try:
+            reader, producer = self._new_reader(), self._new_producer()
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"changelogs that were made again cannot be used yet: {error}") from None
+        former_reader, former_producer, *finder = self._use(reader, producer)
+        # What it has not sent is of the former topics, too.
+        discard(former_producer)
+        for client in (former_reader, *finder):
+            client.close()
+        self._describe(found)
+        self._await(self._topics)
+
+    def _use(self, reader: KafkaConsumer, producer: KafkaProducer) -> list[Any]:
+        """Use other clients, which know nothing of what topics were before; return the former ones, to be closed."""
+        former = [self._reader, self._producer, *([] if self._finder is None else [self._finder])]
+        self._reader, self._producer, self._finder, self._positions = reader, producer, None, {}
+        return former
 
     def _new_producer(self) -> KafkaProducer:
         return KafkaProducer(**self._settings.producer, acks="all", enable_idempotence=True, linger_ms=2)
@@ -215,6 +256,9 @@ class ChangelogClient:
         """
         log = self._name(tp.topic)
         with self._mapped(log, tp.partition):
+            if has_failed(self._producer):
+                former, self._producer = self._producer, self._new_producer()
+                discard(former)
             answers = [
                 self._producer.send(
                     log, value=record.value, key=record.key, headers=list(record.headers), partition=tp.partition
@@ -258,35 +302,50 @@ class ChangelogClient:
         wanted = {
             KafkaPythonPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()
         }
-        before = self._reader.assignment()
-        current = {log_tp: self._reader.position(log_tp) for log_tp in before & set(wanted)}
-        if set(wanted) != before:
+        if set(wanted) != set(self._positions):
+            # It keeps the positions of those that it has.
             self._reader.assign(list(wanted))
-            current = {}
         for log_tp, at in wanted.items():
-            if current.get(log_tp) != at:
+            # Not compared with the client's position: if it has put that back, `read` has to find it there.
+            if self._positions.get(log_tp) != at:
                 self._reader.seek(log_tp, at)
         self._positions = wanted
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
         """Return the new records of the assigned partitions.
 
+        A batch that starts before the position of its partition is of a log that has lost records since: it was cut, or
+        it is another one. The client notices that while it fetches, and has its new position some calls later.
+
         Args:
             timeout_ms: How long to wait for records.
         """
-        if not self._reader.assignment():
+        if not self._positions:
             return {}
+        before, self._positions = self._positions, {}
+        # If this fails, records may be lost that the client has returned: `assign` sets all positions then.
+        found, self._positions = self._batches(before, self._reader.poll(timeout_ms=timeout_ms))
+        return found
+
+    def _batches(
+        self, positions: Mapping[Any, int], polled: Mapping[Any, Sequence[Any]]
+    ) -> tuple[dict[TopicPartition, ChangelogBatch], dict[Any, int]]:
+        """Return what was read since these positions, and the new positions."""
         found: dict[TopicPartition, ChangelogBatch] = {}
-        polled = self._reader.poll(timeout_ms=timeout_ms)
-        for log_tp, start in self._positions.items():
-            records, end = polled.get(log_tp, ()), self._reader.position(log_tp)
+        then = dict(positions)
+        for log_tp, start in positions.items():
+            records, end = polled.get(log_tp, ()), self._reader.position(log_tp, timeout_ms=_POSITION_MS)
+            if end is None:
+                # The client puts it back, and its leader has not responded yet.
+                end = records[-1].offset + 1 if records else start
             # The end is also behind what is not returned: records that compaction has removed, the end of a
             # transaction, and all of one that was aborted.
-            if records or end > start:
+            if records or end != start:
                 tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
-                found[tp] = ChangelogBatch(_changes(records), records[0].offset if records else start, end)
-                self._positions[log_tp] = end
-        return found
+                first = records[0].offset if records else min(start, end)
+                found[tp] = ChangelogBatch(_changes(records), first, end)
+                then[log_tp] = end
+        return found, then
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Return the existing records from one offset to another.
@@ -301,7 +360,7 @@ class ChangelogClient:
         self._finder.seek(where, start)
         found: list[ChangelogRecord] = []
         deadline = time.monotonic() + _ANSWER_S
-        while self._finder.position(where) < end:
+        while (at := self._finder.position(where, timeout_ms=_READ_MS)) is None or at < end:
             if time.monotonic() >= deadline:
                 raise KafkaUnavailableError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
             for records in self._finder.poll(timeout_ms=_READ_MS).values():

@@ -8,7 +8,8 @@ whose claim is older than that of the owner (`claims`): a former owner that resu
 reads its fence back before it writes anything else, so no other records have the epoch of an ignored fence.
 
 A *commit* contains the changes of all input records since the last one, each key once, with its last value, and the
-progress of the task (`progress`) as its last change. Commits have increasing numbers. The changes of a commit belong
+progress of the task (`progress`) as its last change. That one is sent once all others are written, because a producer
+that gives a batch up may write the ones behind it. Commits have increasing numbers. The changes of a commit belong
 together. An owner may die between them. Its successor then processes the same records again, and the existing changes
 must not count. Changes are *pending* until the last one of their commit, or one of a later commit, is read. Changes
 that are pending when an epoch ends are resolved by the next owner: before anything else, it *rewrites* each of their

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
@@ -54,6 +54,30 @@ class Changelog(NamedTuple):
     problem: str = ""
 
 
+def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
+    """Refuse invalid names of changelogs.
+
+    Args:
+        wanted: Name of the changelog of each set of topics, which a function of the user may have returned.
+
+    Raises:
+        ConfigError: One is no name of a topic, or two topics of these have one name.
+    """
+    names: list[str] = []
+    for topics, changelog in wanted.items():
+        if not isinstance(changelog, str) or not TOPIC_NAME.fullmatch(changelog):
+            size = len(str(changelog))
+            why = f"the name has {size} characters, of which Kafka allows {_LONGEST}; " if size > _LONGEST else ""
+            raise ConfigError(
+                f"the changelog of {truncate(', '.join(topics))} cannot be called {short_repr(changelog)}: {why}see"
+                " changelog="
+            )
+        names.append(changelog)
+    inputs = [topic for topics in wanted for topic in topics]
+    if len({*inputs, *names}) < len(inputs) + len(names):
+        raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(names))}")
+
+
 def ensure_changelog_topics(
     connection: Mapping[str, Any], wanted: Mapping[tuple[str, ...], str]
 ) -> dict[str, Changelog]:
@@ -70,24 +94,33 @@ def ensure_changelog_topics(
         ConfigError: A topic does not exist, co-partitioned ones differ, or a changelog does not match its topic.
         KafkaUnavailableError: Kafka refuses, or does not respond.
     """
-    for topics, changelog in wanted.items():
-        # The name comes from a function of the user.
-        if not TOPIC_NAME.fullmatch(changelog or ""):
-            size = len(str(changelog))
-            why = f"the name has {size} characters, of which Kafka allows {_LONGEST}; " if size > _LONGEST else ""
-            raise ConfigError(
-                f"the changelog of {truncate(', '.join(topics))} cannot be called {short_repr(changelog)}: {why}see"
-                " changelog="
-            )
-    inputs = [topic for topics in wanted for topic in topics]
-    if len({*inputs, *wanted.values()}) < len(inputs) + len(wanted):
-        raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
+    with _admin(connection, "prepared") as admin:
+        return _prepared(admin, wanted, connection)
+
+
+def changelog_ids(connection: Mapping[str, Any], changelogs: Sequence[str]) -> dict[str, str]:
+    """Return the topic ID of each of these changelogs that exists.
+
+    Args:
+        connection: Connection properties of an admin client.
+        changelogs: Names of topics.
+
+    Raises:
+        KafkaUnavailableError: Kafka refuses, or does not respond.
+    """
+    with _admin(connection, "described") as admin:
+        return {name: _id(found) for name, found in _described(admin, changelogs).items()}
+
+
+@contextmanager
+def _admin(connection: Mapping[str, Any], done: str) -> Iterator[KafkaAdminClient]:
+    """Yield an admin client; raise its errors as those of changelogs that cannot be prepared, or described."""
     try:
         with closing(KafkaAdminClient(**connection)) as admin:
-            return _prepared(admin, wanted, connection)
+            yield admin
     except (KafkaError, OSError) as error:
         where = truncate(str(connection.get("bootstrap_servers", "its default address")))
-        raise KafkaUnavailableError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
+        raise KafkaUnavailableError(f"changelogs cannot be {done} on Kafka at {where}: {error}") from None
 
 
 def _prepared(
@@ -113,8 +146,7 @@ def _prepared(
                 made |= _awaited(admin, {changelog: like})
     _look_at(admin, list(made))
     return {
-        name: Changelog(len(found["partitions"]), str(found["topic_id"] or ""), problems.get(name, ""))
-        for name, found in made.items()
+        name: Changelog(len(found["partitions"]), _id(found), problems.get(name, "")) for name, found in made.items()
     }
 
 
@@ -190,6 +222,10 @@ def _awaited(admin: KafkaAdminClient, changelogs: Mapping[str, int]) -> dict[str
         if time.monotonic() >= deadline:
             raise KafkaUnavailableError(f"brokers have no metadata of {', '.join(missing)}, which was created")
         time.sleep(_LOOK_S)
+
+
+def _id(found: Mapping[str, Any]) -> str:
+    return str(found["topic_id"] or "")
 
 
 def _rows(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

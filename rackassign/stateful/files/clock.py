@@ -30,11 +30,20 @@ class ElapsedTime:
 
     def seconds(self) -> float:
         """Return the seconds since then, including those in which the machine was suspended."""
-        return max(now - since for now, since in zip(_now(), self._since, strict=True))
+        return _between(self._since, _now())
+
+    def lap(self) -> float:
+        """Return the seconds as `seconds` does, and start from now; no time is between the two."""
+        since, self._since = self._since, _now()
+        return _between(since, self._since)
 
 
 def _now() -> tuple[float, float]:
     return time.clock_gettime(_CLOCK), time.time()
+
+
+def _between(since: tuple[float, float], now: tuple[float, float]) -> float:
+    return max(end - begin for begin, end in zip(since, now, strict=True))
 
 
 def time_of_day_ms() -> int:

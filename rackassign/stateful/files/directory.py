@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -51,17 +52,22 @@ class StateDirectory:
     def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
         self._folder = folder
         self._counts = StateCounts() if counts is None else counts
-        self._ids: Mapping[str, str] = {}
+        self.ids: Mapping[str, str] = {}
+        """Topic IDs of the changelogs whose files these are, by topic."""
         self._open: dict[TopicPartition, StateFile] = {}
         self._waits: dict[TopicPartition, _Wait] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (folder / LOCK).open("w")
+            # A file of this name may be another program's.
+            self._lock = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
         if not try_lock(self._lock):
             self._lock.close()
-            raise StoreError(f"{folder} is in use: each member needs a folder of its own")
+            raise StoreError(
+                f"{folder} is in use: each member needs a folder of its own. If its member was killed, a process that"
+                f" this member had forked may still use it: `fuser {folder / LOCK}` shows it"
+            )
         make_private(folder, [folder / LOCK, *(each for each in folder.iterdir() if _OURS.search(each.name))])
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
@@ -73,7 +79,7 @@ class StateDirectory:
         Raises:
             StoreError: A file cannot be opened, or a name is too long for one.
         """
-        self._ids = ids
+        self.ids = ids
         for topic in ids:
             # The partition with the longest name, of the longest of SQLite's files.
             check_path(parts(self._damaged(TopicPartition(topic, 999_999)))[1])
@@ -87,6 +93,19 @@ class StateDirectory:
                 _remove(file)
             elif file.suffix == ".sqlite":
                 self._open_existing(TopicPartition(topic, int(named["partition"])))
+
+    def discard_others(self, ids: Mapping[str, str]) -> None:
+        """Delete the files of changelogs that are other topics by now.
+
+        Args:
+            ids: Current topic IDs of the changelogs, by topic.
+        """
+        others = {topic for topic, former in self.ids.items() if ids.get(topic) != former}
+        for topic in sorted(others):
+            log.warning("the changelog of %s is another topic than before: discarding the local state", topic)
+        for tp in [tp for tp in self._open if tp.topic in others]:
+            self.delete(tp)
+        self.ids = ids
 
     def _open_existing(self, tp: TopicPartition) -> None:
         """Open a file; delete one that has no state, or had one of no use."""
@@ -251,7 +270,7 @@ class StateDirectory:
                 left.callback(_close, store)
 
     def _file(self, tp: TopicPartition) -> Path:
-        return self._folder / state_file_name(tp, self._ids.get(tp.topic, ""))
+        return self._folder / state_file_name(tp, self.ids.get(tp.topic, ""))
 
     def _damaged(self, tp: TopicPartition) -> Path:
         return Path(f"{self._file(tp)}{DAMAGED}")

@@ -18,6 +18,12 @@ CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
 """
 
+EXPIRED = "SELECT at, key FROM expiry WHERE at <= ? AND (at, key) > (?, ?) ORDER BY at, key LIMIT ?"
+"""Keys whose time is over, behind one of them."""
+
+FIRST_EXPIRY = (-(1 << 63), b"")
+"""Before all expiry times."""
+
 DIFFERENT = "it contains other values than were written"
 
 _SEAL = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,11 @@ _LOG_BYTES = 4 << 20
 
 _FILES = "each partition needs three open files (ulimit -n)"
 _FULL = "database or disk is full"
+_IO = "disk I/O error"
+_LIMITS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a write to a full disk, over a quota, or over the limit of a file's size (ulimit -f)."""
+_PROBE_BYTES = 1 << 16
+"""More than SQLite writes at once."""
 _NO_DAMAGE = (_FULL, "unable to open", "locked", "readonly", "out of memory", "interrupted", "too many")
 """What operational errors report that has nothing to do with the content of a file."""
 
@@ -77,7 +83,7 @@ class SqliteFile:
             hint = f"; {_FILES}" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
             if error.errno == errno.EIO:
                 raise DamagedError(f"{self._file}: {error.strerror}") from None
-            if error.errno == errno.ENOSPC:
+            if error.errno in _LIMITS:
                 raise DiskFullError(f"{self._file}: {error.strerror}") from None
             raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
 
@@ -192,6 +198,9 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             text = str(error)
+            if _IO in text and (number := _errno_of_writes(self._file)) in _LIMITS:
+                # SQLite reports a disk that is full as such, and neither a quota nor a limit of the file's size.
+                raise DiskFullError(f"{self._file}: {os.strerror(number)}") from None
             if _is_damage(error, text):
                 raise self.damaged(text) from None
             if _FULL in text:
@@ -214,6 +223,20 @@ def check_path(file: Path) -> None:
         raise StoreError(
             f"the path of {file.name} has {size} bytes, of which SQLite allows {_MOST_BYTES}: use a shorter state_dir"
         )
+
+
+def _errno_of_writes(file: Path) -> int:
+    """Return the number of the error with which a file beside this one, of its size, cannot grow; 0 if it can."""
+    sizes = [each.stat().st_size for each in (file, Path(f"{file}-wal")) if each.exists()]
+    try:
+        with tempfile.TemporaryFile(dir=file.parent) as probe:
+            probe.seek(max(sizes, default=0))
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.errno or 0
+    return 0
 
 
 def _is_damage(error: sqlite3.Error, text: str) -> bool:

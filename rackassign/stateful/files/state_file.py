@@ -17,6 +17,8 @@ from rackassign.stateful.files.clock import is_too_old, time_of_day_ms
 from rackassign.stateful.files.overlay import Overlay
 from rackassign.stateful.files.rows import (
     DIFFERENT,
+    EXPIRED,
+    FIRST_EXPIRY,
     FORMAT,
     SCHEMA,
     checksum_of,
@@ -35,13 +37,10 @@ log = logging.getLogger(__name__)
 
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
-_EXPIRED = "SELECT key FROM expiry WHERE at <= ? ORDER BY at, key LIMIT ?"
-
 LARGEST_BYTES = 1_000_000
 """Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
 
 _LONG_S = 5.0
-
 _CONFIRM_MS = 3_600_000
 
 
@@ -72,6 +71,7 @@ class StateFile:
         self._uncommitted = Overlay()
         self._sent = Overlay()
         self._bytes = 0
+        self.changes = 0  # Calls of `change` so far.
         self._failure: StoreError | None = None
         self._expired = False
         self._version = 0
@@ -233,6 +233,7 @@ class StateFile:
             raise ValueError(f"a key and a value have {size:,} bytes, of which a changelog takes {LARGEST_BYTES:,}")
         self._counts.puts += 1
         self._changed[key] = value
+        self.changes += 1
         self._bytes += size
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -311,17 +312,18 @@ class StateFile:
         self._changed, self._uncommitted, self._sent, self._takes = {}, Overlay(), Overlay(), False
         self._bytes = 0
 
-    def expired_keys(self, time_ms: int, most: int) -> list[bytes]:
-        """Return keys in the file whose time was over at a time, the earliest first.
+    def expired_keys(self, time_ms: int, most: int, after: tuple[int, bytes] = FIRST_EXPIRY) -> list[tuple[int, bytes]]:
+        """Return keys in the file whose time was over at a time, each behind that time, the earliest first.
 
         Changes that are not in the file may have deleted or renewed them.
 
         Args:
             time_ms: Stream time, in milliseconds.
             most: How many at most.
+            after: The last one that is not to be returned again.
         """
         self._check()
-        return [key for (key,) in self._read(_EXPIRED, (time_ms, most))]
+        return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most))]
 
     def clear(self) -> None:
         """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.

@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rackassign.errors import ConfigError
@@ -103,7 +104,8 @@ def msgpack() -> Serde[Any]:
         from msgpack import packb, unpackb  # noqa: PLC0415 - of an extra
     except ImportError:
         raise ConfigError("msgpack is not installed: pip install 'rackassign[msgpack]'") from None
-    return Serde(packb, unpackb)
+    # By default it refuses, when it reads, what it has written: maps with other keys than strings.
+    return Serde(packb, partial(unpackb, strict_map_key=False))
 
 
 def pair(first: Serde[A], second: Serde[B]) -> Serde[tuple[A, B]]:

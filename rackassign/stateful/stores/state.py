@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from rackassign.stateful.stores.declaration import AnyStore, Store, unknown_store
 from rackassign.stateful.stores.keys import DEFAULT, EXPIRY_BYTES, behind, expiry_of
-from rackassign.stateful.stores.serdes import BYTES, Serde
+from rackassign.stateful.stores.serdes import BYTES, Serde, as_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -82,7 +82,7 @@ class StateStore(Generic[K, V]):
             TypeError: The key has another type than the store's keys; bytes, if they have no serde.
             StoreError: The local file cannot be read. In `process` the partition is restored, whatever it raises.
         """
-        value = self._file.get(self._prefix + self._key_bytes(key))
+        value = self._file.get(self._prefixed(key))
         if value is None:
             return None
         if self._ttl_ms is not None:
@@ -99,10 +99,11 @@ class StateStore(Generic[K, V]):
             ValueError: They have more than a million bytes.
             StoreError: No record is being processed.
         """
-        stored = self._serialize(value)
+        # As they are now: a function of the user may return a buffer that it uses again, or something else.
+        stored = as_bytes(self._serialize(value))
         if self._ttl_ms is not None:
             stored = (self._now() + self._ttl_ms).to_bytes(EXPIRY_BYTES, "big", signed=True) + stored
-        self._file.change(self._prefix + self._key_bytes(key), stored)
+        self._file.change(self._prefixed(key), stored)
 
     def delete(self, key: K) -> None:
         """Delete a key; only while an input record is processed.
@@ -111,7 +112,7 @@ class StateStore(Generic[K, V]):
             TypeError: The key has another type than the store's keys.
             StoreError: No record is being processed.
         """
-        self._file.change(self._prefix + self._key_bytes(key), None)
+        self._file.change(self._prefixed(key), None)
 
     def items(self) -> Iterator[tuple[K, V]]:
         """Yield all keys with their values, in order of the keys.
@@ -134,7 +135,7 @@ class StateStore(Generic[K, V]):
             TypeError: A key has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        return self._between(self._prefix + self._key_bytes(start), self._prefix + self._key_bytes(end))
+        return self._between(self._prefixed(start), self._prefixed(end))
 
     def prefix(self, start: K) -> Iterator[tuple[K, V]]:
         """Yield the keys that begin with these bytes or characters, with their values, in order; as `range` does.
@@ -146,8 +147,11 @@ class StateStore(Generic[K, V]):
             TypeError: It has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        first = self._prefix + self._key_bytes(start)
+        first = self._prefixed(start)
         return self._between(first, behind(first))
+
+    def _prefixed(self, key: K) -> bytes:
+        return self._prefix + as_bytes(self._key_bytes(key))
 
     def _between(self, first: bytes, end: bytes | None) -> Iterator[tuple[K, V]]:
         return self._decoded(self._file.between(first, end))

@@ -52,9 +52,17 @@ class ChangelogPort(Protocol):
 
 
 class _Sent(NamedTuple):
-    """A commit that is being written, and the input offsets that it contains."""
+    """A commit that is being written.
+
+    Args:
+        records: Its records.
+        first: Offset of the first record; None until those before the last one are written.
+        write: The write of the last record, or of those before it.
+        offsets: Input offsets that it contains.
+    """
 
     records: Sequence[ChangelogRecord]
+    first: int | None
     write: PendingWrite
     offsets: Mapping[str, int]
 
@@ -176,6 +184,9 @@ class ActiveTask:
     def commit(self, changes: Mapping[bytes, bytes | None], offsets: Mapping[str, int] | None = None) -> None:
         """Begin to write the next commit, behind the last one, which must be settled.
 
+        The last record makes all others count, so it is sent once they are written: a producer that gives a batch up,
+        after its timeout or with a new epoch, writes those behind it.
+
         Args:
             changes: Changes of the state, with the progress as the last one.
             offsets: Input offsets that the commit contains, by topic; `settle` returns them.
@@ -184,7 +195,7 @@ class ActiveTask:
             KafkaUnavailableError: It is unknown what was written.
         """
         records = self.records_of(changes)
-        self._sent = _Sent(records, self._log.send(self.tp, records), offsets or {})
+        self._sent = _Sent(records, None, self._log.send(self.tp, records[:-1] or records), offsets or {})
 
     def records_of(self, changes: Mapping[bytes, bytes | None]) -> list[ChangelogRecord]:
         """Return the records of the next commit.
@@ -197,6 +208,23 @@ class ActiveTask:
             ChangelogRecord("last" if count == len(changes) else "change", self._epoch, number, key, value)
             for count, (key, value) in enumerate(changes.items(), 1)
         ]
+
+    def send_last(self, *, wait: bool) -> None:
+        """Send the last record of the commit that is being written, if the others are written.
+
+        Args:
+            wait: Whether to wait for the others.
+
+        Raises:
+            KafkaUnavailableError: It is unknown what was written.
+        """
+        sent = self._sent
+        if sent is None or sent.first is not None or not (wait or sent.write.done()):
+            return
+        self._sent = None
+        first, _ = sent.write.result()
+        last = sent.write if len(sent.records) == 1 else self._log.send(self.tp, sent.records[-1:])
+        self._sent = sent._replace(first=first, write=last)
 
     def settle(self, *, wait: bool) -> Mapping[str, int] | None:
         """Apply the commit that was written to the local file.
@@ -214,10 +242,13 @@ class ActiveTask:
         """
         if self._sent is None:
             return {}
-        if not wait and not self._sent.write.done():
+        self.send_last(wait=wait)
+        sent = self._sent
+        if sent.first is None or not (wait or sent.write.done()):
             return None
-        sent, self._sent = self._sent, None
-        self._finish_commit(sent.records, *sent.write.result(), marker=0)
+        self._sent = None
+        _, behind = sent.write.result()
+        self._finish_commit(sent.records, sent.first, behind, marker=0)
         return sent.offsets
 
     def committed(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> bool:

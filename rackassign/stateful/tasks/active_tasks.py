@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.claims import continued
+from rackassign.stateful.changelog.claims import Claim, continued, member_hash
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.statistics import Role, TaskStatistics
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _WRITING_MS = 5
 """How long to wait for records while a commit is being written, whose offsets are committed after that."""
+
+_NO_ID = member_hash("")
 
 _HAND_OVER_S = 2.0
 _LOOK_S = 0.002
@@ -58,7 +61,9 @@ class ActiveTasks:
         self._commit_s = commit_s
         self._on_restore = on_restore
         self._active: dict[TopicPartition, ActiveTask] = {}
-        self._generation = -1
+        self._generation, self._member = -1, Claim().member
+        self.was_absent = False
+        """Whether this member was out of the group, and nothing has made sure of its changelogs since."""
         self._fenced: set[TopicPartition] = set()
         self._committed_at = float("-inf")
         self._offsets: dict[TopicPartition, int] = {}
@@ -117,17 +122,23 @@ class ActiveTasks:
 
     def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Take the tasks that are assigned to this member, and release those that are not any more."""
-        consecutive = self._assignor.generation == self._generation + 1
+        generation = self._assignor.generation
+        member = self._check.claim(generation).member
+        # A group that was deleted meanwhile may be in the generation of before. While a member joins it has no ID.
+        joined = generation != self._generation or member not in {self._member, _NO_ID}
+        # Otherwise this member was out of the group, and others may own its tasks. If it was removed and has rejoined
+        # in the same rebalance, it has another ID.
+        consecutive = generation == self._generation + 1 and member == self._member
         if consecutive:
-            # Otherwise this member was out of the group, and others may own them.
             self._hand_over(set(self._active) - assigned)
         for task in set(self._active) - assigned:
             self.release(task)
         for task, active in list(self._active.items()):
             if active.store.failure is not None:
                 self.store_failed(task, active.store.failure)
-        if self._assignor.generation != self._generation:
-            self._generation = self._assignor.generation
+        if joined:
+            self.was_absent |= not consecutive and self._generation >= 0
+            self._generation, self._member = generation, member
             self._fenced.clear()
             for task in list(self._active):
                 if consecutive:
@@ -173,6 +184,8 @@ class ActiveTasks:
     def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
         generation = self._generation
         claim = self._check.claim(generation)
+        # Nothing is in it that a commit of before may have left there.
+        store.discard_uncommitted()
         return ActiveTask(task, store, self._logs, claim, lambda: self._check.confirmed(generation))
 
     def present(self) -> bool:
@@ -319,6 +332,10 @@ class ActiveTasks:
     def _settle(self, *, wait: bool) -> None:
         """Apply the commits that have been written."""
         for task, active in list(self._active.items()):
+            # The last records of all are sent before one of them is awaited.
+            if wait and active.writes:
+                self._guarded(task, lambda active=active: active.send_last(wait=True))  # type: ignore[misc]
+        for task, active in list(self._active.items()):
             if active.writes:
                 self._guarded(
                     task,
@@ -377,6 +394,10 @@ class ActiveTasks:
             if owned and continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
                 self._fenced.add(task)
                 self._assignor.request_rejoin()
+        except AuthorizationError:
+            # That does not pass by itself.
+            self.release(task)
+            raise
         except KafkaUnavailableError as error:
             self._once.warn(
                 "again", "%s-%d: changes cannot be stored, records are processed again: %s", *task, error, about=task

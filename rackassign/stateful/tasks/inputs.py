@@ -134,9 +134,12 @@ class Inputs:
         if tp in self._received:
             return self._received[tp]
         try:
-            found: int = self._consumer.position(_client_tp(tp), timeout_ms=_ANSWER_MS)
+            found: int | None = self._consumer.position(_client_tp(tp), timeout_ms=_ANSWER_MS)
         except KafkaError as error:
             raise KafkaUnavailableError(f"{tp.topic}-{tp.partition}: its position is not known: {error}") from None
+        if found is None:
+            # kafka-python (3.0.12) returns None after its timeout, where its other requests raise.
+            raise KafkaUnavailableError(f"{tp.topic}-{tp.partition}: its position is not known: no response")
         return found
 
     def by_task(

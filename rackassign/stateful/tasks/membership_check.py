@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from rackassign.clients.kafka_python.internals import membership_of
 from rackassign.stateful.changelog.claims import Claim, member_hash
+from rackassign.stateful.files.clock import ElapsedTime
 from rackassign.util.log_once import WarnOnce
 
 _SESSION_S = 45.0
@@ -32,7 +32,8 @@ class MembershipCheck:
         self._once = once
         session_s = None if self._membership is None else self._membership.session_timeout_s()
         self._session_s = _SESSION_S if session_s is None else session_s
-        self._seen = time.monotonic()
+        # A machine may have been suspended: Linux' monotonic clock stops then, and the session ends all the same.
+        self._asked = ElapsedTime()
         self._doubted: int | None = None
 
     @property
@@ -50,9 +51,7 @@ class MembershipCheck:
         Args:
             generation: Generation of the last assignment.
         """
-        now, before = time.monotonic(), self._seen
-        self._seen = now
-        if now - before > self._session_s:
+        if self._asked.lap() > self._session_s:
             self._doubted = generation
         if self._doubted == generation and not self.confirmed(generation):
             return False

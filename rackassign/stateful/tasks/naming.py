@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rackassign.clients.common.standby import default_changelog
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
+from rackassign.util.text import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,19 @@ class Tasks:
     Args:
         topics: The input topics.
         copartitioned: Whether their partitions of one number are one task.
+
+    Raises:
+        ConfigError: An option is invalid.
     """
 
     topics: tuple[str, ...]
     copartitioned: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the option: any text would count as True."""
+        copartitioned: object = self.copartitioned
+        if not isinstance(copartitioned, bool):
+            raise ConfigError(f"copartitioned must be True or False, got {short_repr(copartitioned)}")
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -32,7 +43,9 @@ class Tasks:
 
     def of(self, tp: TopicPartition) -> TopicPartition:
         """Return the task of an input partition."""
-        return TopicPartition(min(self.topics), tp.partition) if self.copartitioned else tp
+        # Another topic has no task; it keeps its own name, under which nothing is found.
+        named = self.copartitioned and tp.topic in self.topics
+        return TopicPartition(min(self.topics), tp.partition) if named else tp
 
     def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task."""

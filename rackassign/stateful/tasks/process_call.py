@@ -1,13 +1,14 @@
-"""Calls of the user's `process`, which must have done its work when it returns."""
+"""Calls of the user's `process`, which must have done its work when it returns, and calls that it must not make."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.transactions.output import Output
 from rackassign.util.text import short_repr
@@ -20,6 +21,38 @@ _INSTEAD = (
     "its body would never run, and its records would be committed: use a plain function (def, without yield);"
     " asyncio.run(..) in it runs a coroutine, list(..) a generator"
 )
+
+
+class OneCall:
+    """Refusal of a second call while one is running.
+
+    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
+    processed on top of a state that no longer has the ones before them.
+    """
+
+    def __init__(self) -> None:
+        self._running = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Run a block as a call.
+
+        Args:
+            name: Name of the method.
+
+        Raises:
+            RackassignError: Another call is running.
+        """
+        if self._running:
+            raise RackassignError(
+                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
+                " it calls, or another thread"
+            )
+        self._running = name
+        try:
+            yield
+        finally:
+            self._running = ""
 
 
 def check_process(process: object, name: str = "process") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rackassign.stateful.files.rows import FIRST_EXPIRY
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.stores.declaration import AnyStore
@@ -19,7 +20,14 @@ from rackassign.stateful.transactions.output import OVERHEAD, Output, ProducerRe
 from rackassign.util.log_once import WarnOnce
 
 _EXPIRED_AT_ONCE = 1000
+_EXPIRED_PER_CHANGE = 2
+"""With less than one, a task that sets more values in a poll than `_EXPIRED_AT_ONCE` would never catch up."""
+
 _NEVER = 1 << 62
+
+LATEST_MS = 7_258_118_400_000
+"""The year 2200, in milliseconds since 1970: the latest stream time. One record with a later timestamp would expire all
+values, and end functions of stream time for good. Microseconds are later from March 1970 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,11 @@ class TaskRun:
         self._punctuated = dict(progress.punctuated)
         self._state = State(store, work.stores, lambda: self._time_ms)
         self._expiring = any(each.ttl_s is not None for each in work.stores.values())
+        # All values in the file up to this one are deleted or renewed, though maybe not yet in the file. What is set
+        # from now on expires later.
+        self._swept = FIRST_EXPIRY
+        self._changes_at_sweep = 0
+        self._swept_at = store.position
         self._due_ms = self._next_due()
         self.changed = False
         """Whether anything was processed since the last commit."""
@@ -125,7 +138,9 @@ class TaskRun:
                 self._skipped(record)
                 continue
             former_ms = self._time_ms
-            if record.timestamp > former_ms:
+            if record.timestamp > LATEST_MS:
+                self._mistimed(record)
+            elif record.timestamp > former_ms:
                 self._time_ms = record.timestamp
             failure = self._attempt(self._work.process, record)
             if failure is not None:
@@ -193,6 +208,16 @@ class TaskRun:
             about=(record.topic, record.partition),
         )
 
+    def _mistimed(self, record: Any) -> None:  # noqa: ANN401 - of kafka-python
+        # The limit is a fixed one. With the clock of the owner, the state would depend on when records are processed.
+        self._once.warn(
+            "mistimed",
+            "%s-%d: record %d has the timestamp %d, which is after the year 2200 in milliseconds: stream time is not"
+            " moved by it; does its producer write microseconds or nanoseconds?",
+            *(record.topic, record.partition, record.offset, record.timestamp),
+            about=(record.topic, record.partition),
+        )
+
     def _stream_functions(self) -> Exception | None:
         """Call the functions of stream time that are due."""
         return self._functions("stream", self._time_ms) if self._time_ms >= self._due_ms else None
@@ -209,8 +234,8 @@ class TaskRun:
                     return failure
                 self._punctuated[each.name] = due_ms
                 self.changed = True
-            elif last_ms is None or (clock == "wall" and last_ms > now_ms):
-                # The first interval begins, or the clock was set back.
+            elif last_ms is None or last_ms > now_ms:
+                # The first interval begins, or the clock was set back, or is another one than before.
                 self._punctuated[each.name] = each.begin(now_ms)
                 self.changed = True
         self._due_ms = self._next_due()
@@ -220,7 +245,9 @@ class TaskRun:
         """Return the stream time at which a function is due or its first interval begins."""
         return min(
             (
-                self._punctuated[each.name] + each.interval_ms if each.name in self._punctuated else 0
+                last_ms + each.interval_ms
+                if (last_ms := self._punctuated.get(each.name)) is not None and last_ms <= self._time_ms
+                else 0
                 for each in self._work.punctuate
                 if each.time == "stream"
             ),
@@ -231,16 +258,27 @@ class TaskRun:
         """Delete keys whose time is over; a limited number, so that records are not delayed."""
         if not self._expiring:
             return None
-        now_ms = self._time_ms
+        now_ms, store = self._time_ms, self._store
+        most = max(_EXPIRED_AT_ONCE, _EXPIRED_PER_CHANGE * (store.changes - self._changes_at_sweep))
+        expired: list[tuple[int, bytes]] = []
+        if store.position != self._swept_at:
+            # Values that were set at the same time as those before them may have come into the file.
+            self._swept, self._swept_at = (self._swept[0], b""), store.position
+        after = self._swept
 
         def delete(*_: object) -> None:
-            for key in self._store.expired_keys(now_ms, _EXPIRED_AT_ONCE):
-                value = self._store.get(key)
+            expired.extend(store.expired_keys(now_ms, most, after))
+            for __, key in expired:
+                value = store.get(key)
                 if value is not None and expiry_of(value) <= now_ms:
-                    self._store.change(key, None)
+                    store.change(key, None)
                     self.changed = True
 
-        return self._attempt(delete, None)
+        failure = self._attempt(delete, None)
+        if failure is None and expired:
+            self._swept = expired[-1]
+        self._changes_at_sweep = store.changes
+        return failure
 
 
 def _now_ms() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.client import ChangelogClient
@@ -75,11 +76,16 @@ class TransactionCommits:
 
         Raises:
             StateLostError: A changelog has lost records that were written before.
+            AuthorizationError: A topic must not be written to, or the group not be used.
+            KafkaError: A record of the output is refused for good.
         """
         try:
             return self._commit(tasks, generation)
         except (_StaleGenerationError, FencedError) as error:
             log.info("%d tasks are released without their last transaction: %s", len(tasks), error)
+        except AuthorizationError:
+            # That does not pass by itself.
+            raise
         except (KafkaUnavailableError, StoreError) as error:
             self._once.warn(
                 "transaction", "a transaction failed, its records are processed again: %s", error, about=str(error)

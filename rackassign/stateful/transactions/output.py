@@ -19,6 +19,9 @@ one that is refused later could never be committed."""
 
 LEAST_TIMEOUT_MS = 1000
 
+_LATEST_MS = (1 << 63) - 1
+"""The timestamp of a record has 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
@@ -79,7 +82,7 @@ class Output:
         """Write a record; it is dropped if the function that writes it raises an error.
 
         Args:
-            value: Value of the record.
+            value: Value of the record; None is accepted with a key.
             key: Key of the record.
             topic: One of the topics of `output`; needed if there are several.
             partition: Partition of the topic; by default the producer chooses it by the key.
@@ -93,12 +96,14 @@ class Output:
         if not self._open:
             raise RackassignError("output can be written to only while process, or a function of punctuate, is called")
         record = ProducerRecord(self._topic(topic), value, key, partition, _checked_headers(headers), timestamp_ms)
+        if value is None and key is None:
+            raise ConfigError("a record needs a value or a key: kafka-python writes none without both")
         for name, given in (("value", value), ("key", key)):
             if given is not None and not isinstance(given, bytes):
                 raise ConfigError(f"{name} of a record must be bytes or None, got {short_repr(given)}: encode it first")
         self._check_partition(record)
-        if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
-            raise ConfigError(f"timestamp_ms must be an integer from 0, got {short_repr(timestamp_ms)}")
+        if timestamp_ms is not None and (type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LATEST_MS):
+            raise ConfigError(f"timestamp_ms must be an integer from 0 to {_LATEST_MS}, got {short_repr(timestamp_ms)}")
         size = record.size
         if size > LARGEST:
             raise ConfigError(f"a record of {size} bytes is too large for {record.topic}: {LARGEST} are the limit")
@@ -186,7 +191,9 @@ def check_output(output: object, transactional_id: object, timeout_ms: object) -
     return topics
 
 
-def _checked_headers(headers: Iterable[object]) -> tuple[tuple[str, bytes], ...]:
+def _checked_headers(headers: object) -> tuple[tuple[str, bytes], ...]:
+    if not isinstance(headers, Iterable) or isinstance(headers, (str, bytes)):
+        raise ConfigError(f"headers must be pairs of a name and bytes, got {short_repr(headers)}")
     found = []
     for each in headers:
         match each:

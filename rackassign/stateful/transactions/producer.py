@@ -32,9 +32,12 @@ from kafka import KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
     InvalidTransactionTimeoutError,
     KafkaError,
     MessageSizeTooLargeError,
+    PolicyViolationError,
     ProducerFencedError,
     RecordListTooLargeError,
 )
@@ -52,6 +55,15 @@ T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
 """Kafka Streams' transaction.timeout.ms: how long others wait for the partitions of a member that hangs."""
+
+_REFUSED = (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+)
+"""Errors of records that would be refused the next time as well."""
 
 _SPARE_S = 2.0
 _BEGIN_S = 60.0
@@ -183,13 +195,12 @@ class TransactionalProducer:
 
         Raises:
             AuthorizationError: A topic must not be written to, or the group not be used.
-            MessageSizeTooLargeError: A record is larger than its topic allows.
+            KafkaError: A record is refused for good: it is larger than its topic allows, for example.
             KafkaUnavailableError: It is unknown whether it was committed; the next owner will find out.
         """
         try:
             return self._commit(records, offsets, membership)
-        except (MessageSizeTooLargeError, RecordListTooLargeError):
-            # It would be too large the next time as well.
+        except _REFUSED:
             raise
         except (ProducerFencedError, InvalidProducerEpochError):
             self._once.warn(

@@ -214,8 +214,9 @@ class Consumer(Client):
         for host in self.at.keys() - self.paused:
             end = self.kafka.end(host)
             if not self._begin(host) <= self.at[host] <= end:
-                # What brokers call out of range.
+                # What brokers call out of range: the client puts its position back, and fetches from there later.
                 self.at[host] = self._begin(host) if self._from_the_start else end
+                continue
             log = self.kafka.topics[host.topic].logs[host.partition]
             # Each look at it reads the whole log.
             stable = self._end(host)

@@ -39,6 +39,8 @@ class Coordinator:
     longest_ms: int = 900_000
     largest: int = 1 << 30
     """Bytes of a value that brokers take."""
+    refused: KafkaError | None = None
+    """Error of brokers for a record without a key, as of a compacted topic."""
     committed: int = 0
     """Number of committed transactions."""
 
@@ -103,6 +105,8 @@ class TransactionalProducer(Client):
         self._check()
         if len(value or b"") > self._coordinator.largest:
             raise MessageSizeTooLargeError
+        if key is None and self._coordinator.refused is not None:
+            raise self._coordinator.refused
         host = HostPartition(name, 0 if partition is None else partition)
         offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)
         transaction = self._coordinator.open[self._id]

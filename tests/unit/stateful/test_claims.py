@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful.changelog.claims import Claim, in_order
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
 from tests.helpers.fakes.kafka import Kafka, Member, Membership
-from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
+from tests.helpers.stateful_consumers import LOG, be_away, counted, drain, give, member
 
 
 def fences(kafka: Kafka) -> list[ChangelogRecord]:
@@ -75,7 +76,7 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
     def note(record: object, _: StateStore) -> None:
         seen.append(record.offset)  # type: ignore[attr-defined]
         if where == "process":
-            one._active._check._seen -= 46
+            be_away(one, 46)
             kafka.generation += 1
 
     with member(tmp_path, process=note) as one:
@@ -83,7 +84,7 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
         drain(one)
         kafka.feed(0, 3)
         if where == "poll":
-            one._active._check._seen -= 46
+            be_away(one, 46)
             # The group went on meanwhile, and nobody has this member's partitions yet.
             kafka.generation += 1
         drain(one)
@@ -93,10 +94,30 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
         give(one, 0)
         drain(one)
         assert seen == [0, 1, 2]
-        one._active._check._seen -= 46
+        be_away(one, 46)
         kafka.feed(0, 1)
         drain(one)
         assert seen == [0, 1, 2, 3]
+
+
+def test_a_member_of_a_machine_that_was_suspended_is_confirmed_before_it_goes_on(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processed: list[int] = []
+    with member(tmp_path, process=lambda record, _: processed.append(record.offset)) as one:
+        give(one, 0)
+        drain(one)
+        # The time of day and CLOCK_BOOTTIME go on meanwhile, and CLOCK_MONOTONIC does not.
+        clock, day = time.clock_gettime, time.time
+        monkeypatch.setattr(time, "clock_gettime", lambda number: clock(number) + 3600)
+        monkeypatch.setattr(time, "time", lambda: day() + 3600)
+        kafka.feed(0, 1)
+        kafka.generation += 1
+        drain(one)
+        assert processed == []
+        give(one, 0)
+        drain(one)
+        assert processed == [0]
 
 
 def test_an_unconfirmed_member_sends_one_request_in_a_poll_whatever_the_number_of_partitions(
@@ -112,7 +133,7 @@ def test_an_unconfirmed_member_sends_one_request_in_a_poll_whatever_the_number_o
     one: StatefulConsumer
 
     def goes_away(*_: object) -> None:
-        one._active._check._seen -= 46
+        be_away(one, 46)
 
     with member(tmp_path, process=goes_away) as one:
         give(one, 0, 1)

@@ -15,9 +15,10 @@ from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful import STR, State, StatefulConsumer, Store, consumer
+from rackassign.stateful import STR, Output, State, StatefulConsumer, Store, StoreError, consumer
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
+from tests.helpers.fakes.transactions import Coordinator, committed_values
 from tests.helpers.stateful_consumers import count, drain, give, member
 
 TOPICS = ("payments", "orders")
@@ -75,6 +76,44 @@ def test_records_of_both_topics_meet_in_one_state(kafka: Kafka, tmp_path: Path) 
         give(heir, 0)
         drain(heir)
         assert dict(heir.store(PAYMENTS)[joined].items()) == dict.fromkeys("123", "orders+payments")
+
+
+def test_an_input_without_a_known_position_is_not_part_of_a_transaction(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def process(record: Record, state: State, output: Output) -> None:
+        join(record, state)
+        output.send(record.key, record.key)
+
+    kafka.make("out")
+    Coordinator(kafka).installed(monkeypatch)
+    write(kafka, "orders", "1")
+    with started(tmp_path, process=process, output="out", transactional_id="one") as one:
+        give(one, 0)
+        with monkeypatch.context() as patch:
+            # As kafka-python's after its timeout.
+            patch.setattr(Member, "position", lambda *_, **__: None)
+            for _ in range(5):
+                one.poll(0)
+        assert committed_values(kafka, "out") == []
+        assert "a transaction failed, its records are processed again: payments-0: its position is not" in caplog.text
+        drain(one)
+        assert committed_values(kafka, "out") == [b"1"]
+    assert kafka.committed == {HostPartition("orders", 0): 1, HostPartition("payments", 0): 0}
+
+
+def test_another_topic_has_no_state(kafka: Kafka, tmp_path: Path) -> None:
+    with started(tmp_path) as one:
+        give(one, 0)
+        write(kafka, "orders", "1")
+        drain(one)
+        # A tuple does as well.
+        assert dict(one.store(("orders", 0))[half].items()) == {"1": "orders"}
+        with one.state(("payments", 0)) as state:
+            assert dict(state[half].items()) == {"1": "orders"}
+        for ask in (one.store, one.state):
+            with pytest.raises(StoreError, match="typo-0 has no local state"):
+                ask(("typo", 0))
 
 
 def test_records_that_were_fetched_together_are_processed_in_the_order_of_their_times(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rackassign.errors import ConfigError
-from rackassign.stateful import StateStore
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.stateful import StatefulConsumer, StateStore
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import LOG, count, counted, drain, give, member, polled
 
@@ -114,3 +114,23 @@ def test_a_function_that_runs_a_coroutine_or_returns_a_value_is_no_such_thing(ka
         give(one, 0)
         drain(one)
         assert counted(one) == 2
+
+
+@pytest.mark.parametrize("call", ["commit", "poll"])
+def test_calls_within_a_poll_are_refused(kafka: Kafka, tmp_path: Path, call: str) -> None:
+    """Such a commit, if it failed, would discard the state below the records that follow."""
+    members: list[StatefulConsumer] = []
+
+    def process(record: Record, store: StateStore) -> None:
+        count(record, store)
+        if record.offset == 3 and members:
+            getattr(members.pop(), call)()
+
+    with member(tmp_path, process=process, commit_interval_ms=60_000) as one:
+        members.append(one)
+        give(one, 0)
+        kafka.feed(0, 10)
+        (error,) = drain(one, RackassignError)
+        assert str(error).startswith(f"{call}() was called while poll() is running: by process,")
+        one.commit()
+        assert counted(one) == 10

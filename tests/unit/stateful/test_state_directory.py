@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -45,6 +46,42 @@ def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path, caplog: pytes
     assert {mode(file) for file in folder.iterdir() if file.name != "notes"} == {0o600}
     assert mode(folder / "notes") == 0o644
     assert caplog.text.count(f"{folder} could be read by others: it is now for its owner only") == 1
+
+
+def test_a_directory_of_another_owner_does_not_keep_the_files_exposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As a volume of Kubernetes with fsGroup: its root is that of another user, with a file of this one in it.
+    tmp_path.chmod(0o2775)
+    file = tmp_path / "t-0@1d.sqlite"
+    file.touch(0o660)
+    file.chmod(0o660)
+    chmod = Path.chmod
+
+    def refused(path: Path, number: int) -> None:
+        if path == tmp_path:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        chmod(path, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "chmod", refused)
+        StateDirectory(tmp_path).close()
+    assert mode(file) == 0o600
+    assert f"{tmp_path} can be read by others, and its permissions cannot be changed: {tmp_path}: Op" in caplog.text
+    assert f"{tmp_path} could be read by others" in caplog.text
+
+
+def test_a_file_of_another_program_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("theirs")
+    StateDirectory(tmp_path).close()
+    assert (tmp_path / "lock").read_text() == "theirs"
+    target = tmp_path / "target"
+    target.write_text("theirs")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to(target)
+    with pytest.raises(StoreError, match="cannot be used"):
+        StateDirectory(tmp_path)
+    assert (target.read_text(), mode(target) & 0o044) == ("theirs", 0o044)
 
 
 def test_a_directory_of_all_users_is_left_as_it_is(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition as HostPartition
 
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from rackassign.stateful import (
     BYTES,
     INT,
@@ -183,8 +184,44 @@ def test_equal_objects_have_equal_json_and_msgpack_and_any_functions_can_be_a_se
     assert JSON.serialize({"b": 1, "a": "ä"}) == JSON.serialize({"a": "ä", "b": 1}) == '{"a":"ä","b":1}'.encode()
     packed = msgpack()
     assert packed.deserialize(packed.serialize({"a": [1, b"x", None]})) == {"a": [1, b"x", None]}
+    assert packed.deserialize(packed.serialize({5: 1, "a": {6: 2}})) == {5: 1, "a": {6: 2}}
     own: Serde[list[int]] = Serde(bytes, list)
     assert own.deserialize(own.serialize([1, 2])) == [1, 2]
+
+
+@pytest.mark.parametrize("returned", [None, "text", 5])
+def test_what_a_serde_of_the_user_returns_is_checked_where_it_is_stored(
+    kafka: Kafka, tmp_path: Path, returned: Any
+) -> None:
+    wrong: Serde[Any] = Serde(lambda _: returned, lambda stored: stored)
+    for number, odd in enumerate((Store("odd", STR, wrong), Store("odd", wrong, STR))):
+        kafka.feed(number, 1)
+
+        def process(_: Record, state: State, store: Store[Any, Any] = odd) -> None:
+            state[store].put("k", "v")
+
+        with member(tmp_path / f"{number}", process=process, stores=[odd]) as one:
+            give(one, number)
+            with pytest.raises(TypeError, match="keys and values of a state are bytes, got"):
+                drain(one)
+            assert list(one.store(TopicPartition("t", number))[odd].items()) == []
+
+
+def test_a_buffer_that_a_serde_uses_again_is_copied(kafka: Kafka, tmp_path: Path) -> None:
+    buffer = bytearray(1)
+
+    def packed(value: int) -> Any:
+        buffer[0] = value
+        return buffer
+
+    numbers = Store("numbers", INT, Serde(packed, lambda stored: stored[0]))
+    kafka.feed(0, 4)
+    with member(
+        tmp_path, process=lambda record, state: state[numbers].put(record.offset, record.offset), stores=[numbers]
+    ) as one:
+        give(one, 0)
+        drain(one)
+        assert dict(one.store(FIRST)[numbers].items()) == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
 def test_keys_name_their_store() -> None:
@@ -262,6 +299,29 @@ def test_expired_values_are_deleted_a_few_at_a_time(
         assert left == [100, 90, 80]
 
 
+@pytest.mark.parametrize("commit_interval_ms", [0, 60_000])
+def test_values_that_expire_faster_than_they_are_committed_do_not_accumulate(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit_interval_ms: int
+) -> None:
+    monkeypatch.setattr(task_run, "_EXPIRED_AT_ONCE", 10)
+
+    def process(record: Record, state: State) -> None:
+        for number in range(5):
+            state[seen].put(f"{record.offset}-{number}", b"")
+
+    with member(tmp_path, process=process, stores=[seen], commit_interval_ms=commit_interval_ms) as one:
+        give(one, 0)
+        for at_s in range(0, 400, 2):
+            feed_at(kafka, at_s, at_s, at_s, at_s)
+            one.poll(0)
+            # What expires before it is committed is in the file for a while.
+            if not at_s % 40 or at_s > 360:
+                one.commit()
+        # Four records with five values each every two seconds, which last for ten; and those of the last sweep.
+        rows = list(one._shelf.open(FIRST).between(seen.prefix(), None))
+        assert len(rows) <= 20 * 7
+
+
 def test_an_heir_knows_the_time_of_the_stream(kafka: Kafka, tmp_path: Path) -> None:
     def process(record: Record, state: State) -> None:
         if record.offset == 0:
@@ -301,6 +361,28 @@ def test_functions_of_stream_time_are_called_once_for_each_interval_whoever_owns
     # Of the intervals from 20 to 40, in which nothing came, there is one call.
     assert calls == [10_000, 20_000, 40_000, 50_000]
     assert closed == b"4"
+
+
+def test_a_function_of_wall_clock_time_that_becomes_one_of_stream_time_is_called(kafka: Kafka, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def tick(time_ms: int, state: State) -> None:
+        calls.append(time_ms)
+        state.put(b"t", b"")
+
+    with member(tmp_path, process=nothing, punctuate=[Punctuate(tick, 0.05, "wall")]) as one:
+        give(one, 0)
+        feed_at(kafka, 1)
+        drain(one)
+        time.sleep(0.1)
+        drain(one)
+    assert calls
+    calls.clear()
+    with member(tmp_path, process=nothing, punctuate=[Punctuate(tick, 10)]) as one:
+        give(one, 0)
+        feed_at(kafka, 5, 15, 25, 35)
+        drain(one)
+    assert calls == [10_000, 20_000, 30_000]
 
 
 def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(kafka: Kafka, tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition as HostPartition
-from kafka.errors import MessageSizeTooLargeError
+from kafka.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+)
 
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
@@ -246,6 +253,53 @@ def test_a_record_that_brokers_do_not_take_is_an_error_of_each_poll(
     assert coordinator.open == {}
 
 
+@pytest.mark.parametrize(
+    ("refusal", "raised"),
+    [
+        (InvalidRecordError(), InvalidRecordError),
+        (InvalidTimestampError(), InvalidTimestampError),
+        (PolicyViolationError(), PolicyViolationError),
+        (TopicAuthorizationFailedError("out"), AuthorizationError),
+    ],
+)
+def test_a_record_that_brokers_refuse_for_good_is_an_error_and_no_endless_repetition(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, refusal: KafkaError, raised: type[Exception]
+) -> None:
+    coordinator.refused = refusal
+    with writer(tmp_path, "one", lambda _, __, output: output.send(b"x")) as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 1)
+        with pytest.raises(raised):
+            drain(one)
+        coordinator.refused = None
+        drain(one)
+        assert committed_values(kafka, "out") == [b"x"]
+    assert coordinator.open == {}
+
+
+def test_a_member_that_was_removed_and_rejoins_in_the_same_rebalance_hands_nothing_over(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    with writer(tmp_path, "a", commit_interval_ms=MINUTE_MS) as former, writer(tmp_path, "b") as successor:
+        give(former, 0)
+        drain(former)
+        kafka.feed(0, 1)
+        drain(former)
+        former.commit()
+        kafka.feed(0, 5)
+        drain(former)
+        # It has another ID then, and claims nothing, so the partition is given to another member at once.
+        former.consumer.member_id = "another"
+        give(former)
+        successor.consumer.give(0)
+        successor._assignor._standby_codec.generation = successor.consumer.generation_id = kafka.generation
+        drain(successor)
+        drain(former)
+        assert has_all_once(kafka, 6)
+    assert coordinator.open == {}
+
+
 def test_a_timeout_that_brokers_do_not_allow_is_refused_at_once(
     kafka: Kafka, coordinator: Coordinator, tmp_path: Path
 ) -> None:
@@ -372,7 +426,12 @@ def test_output_that_must_not_be_written_is_refused_before_a_record_is_processed
         ),
         (lambda output: output.send(b"", partition=2), "out has partitions 0 to 1, got 2"),
         (lambda output: output.send(b"", headers=[("name", "text")]), "headers must be pairs of a name and bytes"),
+        (lambda output: output.send(b"", headers=None), "headers must be pairs of a name and bytes, got null"),
+        (lambda output: output.send(b"", headers="ab"), "headers must be pairs of a name and bytes, got"),
+        (lambda output: output.send(None), "a record needs a value or a key"),
         (lambda output: output.send(b"", timestamp_ms=1.5), "timestamp_ms must be an integer from 0"),
+        (lambda output: output.send(b"", timestamp_ms=-1), "timestamp_ms must be an integer from 0"),
+        (lambda output: output.send(b"", timestamp_ms=1 << 63), "to 9223372036854775807, got 9223372036854775808"),
         (lambda output: output.send(b"x" * LARGEST), "bytes is too large for out"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StoreError
+from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.strategies.standby import StandbyOptions
 from tests.helpers.fakes.kafka import Kafka
@@ -64,12 +65,22 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path
         ({"standbys": 2}, "standbys must be StandbyOptions, got 2"),
         ({"process": None}, "process must be a function of a record and a state, got null"),
         ({"state_dir": 5}, "state_dir must be a path, got 5"),
+        ({"state_dir": ""}, "state_dir is empty, which would be the directory in which the program was started"),
+        ({"on_restore": 5}, "on_restore must be a function, got 5"),
+        ({"changelog": lambda _: 5}, "the changelog of t cannot be called 5"),
+        ({"changelog": lambda _: b"log"}, "the changelog of t cannot be called"),
+        ({"changelog": lambda _: ["log"]}, "the changelog of t cannot be called an array of 1"),
         ({"group_id": ""}, "topics and group_id are needed"),
         ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
         ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
         ({"changelog": lambda _: "x" * 300}, "the name has 300 characters, of which Kafka allows 249; see changelog="),
         ({"group_id": "g" * 240}, "the name has 252 characters, of which Kafka allows 249; see changelog="),
         ({"value_deserializer": bytes.decode}, "value_deserializer is not supported by this consumer"),
+        ({"auto_commit_interval_ms": 5000}, "has no effect in this consumer: use commit_interval_ms"),
+        ({"default_offset_commit_callback": print}, "default_offset_commit_callback has no effect in this consumer"),
+        ({"consumer_timeout_ms": 100}, "consumer_timeout_ms has no effect in this consumer"),
+        ({"copartitioned": "no"}, 'copartitioned must be True or False, got "no"'),
+        ({"copartitioned": 1}, "copartitioned must be True or False, got 1"),
         ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
     ],
 )
@@ -78,6 +89,13 @@ def test_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], prob
     with pytest.raises(ConfigError, match=problem):
         StatefulConsumer("t", **told)
     assert not kafka.open
+
+
+def test_a_long_time_for_requests_is_a_setting_of_producers_too() -> None:
+    for request_ms in (1000, 119_999, 150_000):
+        made = client_settings({"bootstrap_servers": "x", "request_timeout_ms": request_ms}).producer
+        assert made["delivery_timeout_ms"] >= max(120_000, request_ms + 1000)
+    assert "delivery_timeout_ms" not in client_settings({"bootstrap_servers": "x"}).producer
 
 
 def test_topics_are_names(tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""Changelogs that are cut or made again while a member reads them, or is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaError
+
+from rackassign.model import TopicPartition
+from rackassign.stateful import StatefulConsumer, StateStore
+from tests.helpers.fakes.kafka import Kafka, Member, Record
+from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member
+
+
+def by_key(record: Record, state: StateStore) -> None:
+    assert record.key
+    state.put(record.key, b"%d" % (int(state.get(record.key) or 0) + 1))
+
+
+def feed(kafka: Kafka, *keys: bytes) -> None:
+    for key in keys:
+        kafka.append("t", 0, key, b"x")
+
+
+def items(one: StatefulConsumer) -> dict[bytes, bytes]:
+    return dict(one.store(FIRST).items())
+
+
+def standby(one: StatefulConsumer) -> None:
+    one._assignor._copies.kept = frozenset({FIRST})
+    give(one)
+
+
+@contextmanager
+def owner_and_standby(kafka: Kafka, folder: Path) -> Iterator[tuple[StatefulConsumer, StatefulConsumer]]:
+    """Yield an owner that has processed a record, and a standby that has read nothing yet."""
+    with member(folder / "1", process=by_key) as one, member(folder / "2", process=by_key) as copy:
+        give(one, 0)
+        feed(kafka, b"a")
+        drain(one)
+        standby(copy)
+        yield one, copy
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_a_standby_notices_that_its_changelog_was_cut(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int
+) -> None:
+    """Its records are replaced by others at the same offsets and beyond, as of a leader that had not all of them."""
+    with (
+        member(tmp_path / "1", process=by_key) as one,
+        member(tmp_path / "2", process=by_key) as copy,
+        member(tmp_path / "3", process=by_key) as fresh,
+    ):
+        give(one, 0)
+        for key in (b"a", b"b", b"c", b"d"):
+            feed(kafka, key)
+            drain(one)
+        standby(copy)
+        drain(copy)
+        assert items(copy) == dict.fromkeys((b"a", b"b", b"c", b"d"), b"1")
+        del kafka.topics[LOG].logs[0][kept:]
+        drain(copy)
+        drain(one)
+        for key in (b"e", b"f", b"g", b"h", b"i"):
+            feed(kafka, key)
+            drain(one)
+        drain(copy)
+        standby(fresh)
+        drain(fresh)
+        assert items(copy) == items(fresh) == items(one)
+    assert "t-0: its changelog was recreated: discarding and rebuilding the local state" in caplog.text
+
+
+def test_a_standby_goes_on_after_a_read_that_has_failed(kafka: Kafka, tmp_path: Path) -> None:
+    with owner_and_standby(kafka, tmp_path) as (one, copy):
+        drain(copy)
+        feed(kafka, b"b", b"c")
+        drain(one)
+        logs = copy._logs
+        raised: list[HostPartition] = []
+
+        def position(host: HostPartition, timeout_ms: float | None = None) -> int:
+            """Fail once, with records that the client has returned and does not return again."""
+            del timeout_ms
+            if not raised:
+                raised.append(host)
+                raise KafkaError("no leader")
+            return int(logs._reader.at[host])
+
+        logs._reader.position = position
+        drain(copy, KafkaError)
+        assert raised
+        assert items(copy) == items(one)
+
+
+def test_a_standby_waits_for_a_position_that_is_not_known(kafka: Kafka, tmp_path: Path) -> None:
+    with owner_and_standby(kafka, tmp_path) as (one, copy):
+        left = [None] * 3
+        real = copy._logs._reader.position
+        copy._logs._reader.position = lambda host, **options: left.pop() if left else real(host, **options)
+        drain(copy)
+        assert not left
+        assert items(copy) == items(one)
+
+
+@pytest.mark.parametrize("begins_again", [False, True], ids=["generations go on", "generations begin again"])
+def test_a_member_that_was_cut_off_while_the_group_was_reset_begins_again(
+    kafka: Kafka,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    begins_again: bool,  # noqa: FBT001
+) -> None:
+    with member(tmp_path / "1", process=by_key) as away:
+        give(away, 0)
+        feed(kafka, b"a", b"b", b"a")
+        drain(away)
+        # Meanwhile retention has removed what it had read.
+        kafka.topics["t"].logs[0].clear()
+        kafka.topics["t"].logs[0].append(Record(3, b"c", b"x", (), "t", 0, -1))
+        del kafka.topics[LOG]
+        kafka.committed.clear()
+        with member(tmp_path / "2", process=by_key) as other:
+            give(other, 0)
+            for _ in range(6):
+                feed(kafka, b"a")
+                drain(other)
+            truth = items(other)
+            give(other)
+            kafka.refuse[:] = ["describe_topics"]
+            if begins_again:
+                # The group has been deleted: its generations begin again, and lead to the one of before.
+                kafka.generation = away._assignor.generation - 1
+            assert isinstance(away.consumer, Member)
+            away.consumer.member_id = "another-one"
+            give(away, 0)
+            drain(away)
+            assert not kafka.refuse
+            assert items(away) == truth == {b"a": b"6", b"c": b"1"}
+            feed(kafka, b"a")
+            drain(away)
+            standby(other)
+            drain(other)
+            assert items(other) == items(away) == {b"a": b"7", b"c": b"1"}
+        assert counted_files(tmp_path / "1") == 1
+    assert caplog.text.count("the changelog of t is another topic than before: discarding the local state") == 1
+    assert caplog.text.count("nothing is processed yet after an absence: changelogs cannot be described") == 1
+
+
+def counted_files(folder: Path) -> int:
+    return len(list(folder.glob("*.sqlite")))
+
+
+def test_a_member_that_missed_a_generation_keeps_its_state(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path) as one:
+        give(one, 0, 1)
+        kafka.feed(0, 3)
+        drain(one)
+        store = one._shelf.find(FIRST)
+        kafka.generation += 4
+        give(one, 0, 1)
+        drain(one)
+        assert one._shelf.find(FIRST) is store
+        assert counted(one) == 3
+        assert one.active_partitions() == {FIRST, TopicPartition("t", 1)}
