@@ -188,8 +188,16 @@ def min_isr(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
     return {name: int(values[MIN_ISR]) for name, values in topic_configs(admin, names, [MIN_ISR]).items()}
 
 
-def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+def topic_configs(
+    admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str], broker: int | None = None
+) -> dict[str, dict[str, str]]:
     """Return effective configuration values of topics; topics that do not exist are omitted.
+
+    Args:
+        admin: Admin client.
+        names: Names of the topics.
+        keys: Configuration keys.
+        broker: Broker that gets the request; any if omitted.
 
     Raises:
         AuthorizationError: DESCRIBE_CONFIGS on one of them is missing.
@@ -199,11 +207,23 @@ def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[
     found: list[raw_requests.ConfigResult] = []
     for start in range(0, len(wanted), _AT_ONCE):
         some = wanted[start : start + _AT_ONCE]
-        found += retry_on_disconnect(partial(raw_requests.describe_configs, admin, "topic", some, keys))
+        found += _described_configs(admin, "topic", some, keys, broker)
     refused = [topic.name for topic in found if is_authorization_error(topic.code)]
     if refused:
         raise AuthorizationError("DESCRIBE_CONFIGS", topic_resource(refused))
     return {topic.name: topic.values for topic in found if _is_available(topic, UnknownTopicOrPartitionError.errno)}
+
+
+def _described_configs(
+    admin: KafkaAdminClient,
+    kind: raw_requests.ResourceKind,
+    names: Sequence[str],
+    keys: Sequence[str],
+    broker: int | None,
+) -> list[raw_requests.ConfigResult]:
+    ask = partial(raw_requests.describe_configs, admin, kind, names, keys, broker)
+    # A retry would use another broker.
+    return retry_on_disconnect(ask) if broker is None else ask()
 
 
 def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -221,16 +241,19 @@ def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) ->
     return values[names[0]], values[names[1]]
 
 
-def default_configs(admin: KafkaAdminClient, keys: Sequence[str]) -> dict[str, str]:
+def default_configs(admin: KafkaAdminClient, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
     """Return cluster-wide default configuration values of brokers; keys that are not set are omitted.
+
+    Args:
+        admin: Admin client.
+        keys: Configuration keys.
+        broker: Broker that gets the request; any if omitted.
 
     Raises:
         AuthorizationError: The permission is missing.
         KafkaError: As raised by the admin client.
     """
-    (found,) = retry_on_disconnect(
-        partial(raw_requests.describe_configs, admin, "broker", [raw_requests.EVERY_BROKER], keys)
-    )
+    (found,) = _described_configs(admin, "broker", [raw_requests.EVERY_BROKER], keys, broker)
     check_authorized(found.code, "DESCRIBE_CONFIGS", CLUSTER)
     return found.values if _is_available(found) else {}
 

@@ -68,7 +68,7 @@ def authorized_to_describe_cluster(admin: Any) -> bool | None:
         KafkaError: As raised by the admin client.
     """
     try:
-        response = _sent(admin, DescribeClusterRequest(include_cluster_authorized_operations=True), None)
+        response = send(admin, DescribeClusterRequest(include_cluster_authorized_operations=True))
     except IncompatibleBrokerVersion:
         return None
     operations = response.authorized_operations
@@ -88,7 +88,7 @@ def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) 
     """
     rows = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     # By default brokers create the topics in the request.
-    response = _sent(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
+    response = send(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
     topics: list[dict[str, Any]] = response.to_dict()["topics"]
     return topics
 
@@ -134,7 +134,7 @@ def describe_configs(
         KafkaError: As raised by the admin client; errors returned by a broker are in the result.
     """
     resources = [(RESOURCES[kind], name, list(keys)) for name in names]
-    response = _sent(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
+    response = send(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
         ConfigResult(
             found.resource_name,
@@ -170,11 +170,22 @@ def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int
     Raises:
         KafkaError: As raised by the admin client; errors returned by the broker are in the result.
     """
-    response = _sent(admin, DescribeLogDirsRequest(topics=[(name, list(ids)) for name, ids in wanted.items()]), broker)
+    response = send(admin, DescribeLogDirsRequest(topics=[(name, list(ids)) for name, ids in wanted.items()]), broker)
     return LogDirs(getattr(response, "error_code", None) or 0, [found.to_dict() for found in response.results])
 
 
-def _sent(admin: Any, request: Any, broker: int | None) -> Any:
+def send(admin: Any, request: Any, broker: int | None = None) -> Any:
+    """Send a request and return the response.
+
+    Args:
+        admin: Admin client.
+        request: Request of kafka-python's protocol.
+        broker: Broker that gets the request; any if omitted.
+
+    Raises:
+        KafkaError: As raised by the admin client.
+    """
+
     async def ask() -> Any:
         return await admin._manager.send(request, node_id=broker)
 
@@ -211,11 +222,7 @@ def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[
         )
         for name, keys in sorted(changes.items())
     ]
-
-    async def ask() -> Any:
-        return await admin._manager.send(IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
-
-    response = admin._manager.run(ask)
+    response = send(admin, IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
     return [
         Refusal(found.resource_name, found.error_code, found.error_message or "")
         for found in response.responses

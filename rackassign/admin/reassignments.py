@@ -104,24 +104,35 @@ class ReassignmentAdmin:
             if row.error_code not in {0, ElectionNotNeededError.errno}
         }
 
-    def topic_configs(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    def topic_configs(
+        self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
+    ) -> dict[str, dict[str, str]]:
         """Return keys of topics that have a value; topics that were deleted are omitted.
+
+        Args:
+            topics: Names of the topics.
+            keys: Configuration keys.
+            broker: Broker that gets the request; any if omitted.
 
         Raises:
             AuthorizationError: DESCRIBE_CONFIGS on a topic is missing.
             KafkaError: As raised by the admin client.
         """
-        found = topic_configs(self._admin, topics, keys)
+        found = topic_configs(self._admin, topics, keys, broker)
         return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
-    def cluster_configs(self, keys: Sequence[str]) -> dict[str, str]:
+    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
         """Return keys of the cluster-wide broker configuration that are set.
+
+        Args:
+            keys: Configuration keys.
+            broker: Broker that gets the request; any if omitted.
 
         Raises:
             AuthorizationError: DESCRIBE_CONFIGS on the cluster is missing.
             KafkaError: As raised by the admin client.
         """
-        return default_configs(self._admin, keys)
+        return default_configs(self._admin, keys, broker)
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set keys of topics, unset those with None; topics that were deleted are skipped.

@@ -31,6 +31,9 @@ _PATIENCE_S = 30.0
 
 _PAUSE_S = 0.5
 
+_APPLIED_S = 10.0
+"""Seconds for which brokers may not report yet what the controller has done."""
+
 _GONE = (0, UnknownTopicOrPartitionError.errno)
 
 T = TypeVar("T")
@@ -179,11 +182,20 @@ class TopicAdmin:
         return self._ends_as_requested(name, len(lists), lists)
 
     def _ends_as_requested(self, name: str, count: int, lists: Sequence[Sequence[int]]) -> bool:
-        """Return whether a topic has so many partitions, and these replicas in the last of them."""
-        found = described(self._admin, [name])[name].partitions
-        return len(found) == count and [p.replicas for p in found[count - len(lists) :]] == [
-            tuple(row) for row in lists
-        ]
+        """Return whether a topic has so many partitions, and these replicas in the last of them.
+
+        An earlier request may have been executed although its response was lost. The broker that is asked may not have
+        applied that yet, so it is asked again for some seconds.
+        """
+        wanted = [tuple(row) for row in lists]
+        until = time.monotonic() + _APPLIED_S
+        while True:
+            found = described(self._admin, [name])[name].partitions
+            if len(found) == count and [p.replicas for p in found[count - len(lists) :]] == wanted:
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(_PAUSE_S)
 
     def send(self, ask: Callable[[], T]) -> T:
         """Return the result of `ask`, calling it again as long as the controller that kafka-python has cached is gone.

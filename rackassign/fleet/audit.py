@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 import pyarrow as pa
@@ -140,7 +141,8 @@ class _Outcome:
         ]
         names: tuple[str, ...] = STRATEGY_NAMES
         return (
-            sum(p["bytes_s"] for p in not_local),
+            # Rounded, since equal amounts are added in another order.
+            round(fsum(p["bytes_s"] for p in not_local), 3),
             sum(p["partitions"] for p in not_local),
             -names.index(self.strategy),
         )

@@ -191,7 +191,7 @@ def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Findin
     )
     yield from _found(
         "at-min-isr",
-        tps,
+        still,
         lambda n: (
             f"{n} with replicas missing and exactly min.insync.replicas in sync: if one more is missing, writes with"
             " acks=all fail"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.placement.layout import check_weight
 from rackassign.solver.placement import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTAGES, LeaderGoal, Shortage
-from rackassign.util.text import short_repr
+from rackassign.util.text import join_ids, parse_digits, short_repr
 
 First = Literal["balance", "moves", "topic", "coverage"]
 """The first objective: balanced brokers, few moves, each topic balanced over brokers, or `coverage`, then few moves."""
@@ -97,7 +98,11 @@ class PlacementConstraints:
             raise ConfigError(f"coverage: expected broker, even or weights of racks, got {short_repr(self.coverage)}")
         for rack, weight in self.coverage.items():
             number: object = weight
-            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
+            if (
+                isinstance(number, bool)
+                or not isinstance(number, (int, float))
+                or not 0 <= number <= sys.float_info.max
+            ):
                 raise ConfigError(f"coverage.{rack}: expected a finite number, 0 or more, got {short_repr(weight)}")
 
     @classmethod
@@ -142,8 +147,24 @@ def _by_broker(weights: object) -> dict[int, float]:
         raise ConfigError(f"weights: expected weights by broker, got {short_repr(weights)}")
     found: dict[int, float] = {}
     for broker, weight in weights.items():
-        text = str(broker)
-        if not (text.isascii() and text.isdecimal()):
+        number = parse_digits(str(broker))
+        if number is None:
             raise ConfigError(f"weights: expected a broker ID, got {short_repr(broker)}")
-        found[int(text)] = weight
+        if number in found:
+            raise ConfigError(f"weights: broker {number} is listed twice")
+        found[number] = weight
     return found
+
+
+def check_weighted_brokers(rules: PlacementConstraints, known: Iterable[int]) -> None:
+    """Refuse weights of brokers that do not exist, which would have no effect.
+
+    Raises:
+        ConfigError: There is such a weight.
+    """
+    brokers = set(known)
+    unknown = sorted(rules.weights.keys() - brokers)
+    if unknown:
+        raise ConfigError(
+            f"weights: broker {join_ids(unknown)} does not exist; brokers are {join_ids(sorted(brokers)) or 'none'}"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -91,6 +91,13 @@ class Layout:
         return {broker.id: broker.rack for broker in self.brokers}
 
 
+def known_brokers(brokers: Iterable[Broker], topics: ReplicaLists) -> set[int]:
+    """Return the brokers that are listed or have replicas: before Kafka 4.0, clusters list no offline brokers."""
+    return {broker.id for broker in brokers} | {
+        broker for lists in topics.values() for replicas in lists for broker in replicas
+    }
+
+
 def check_weight(path: str, weight: object) -> None:
     """Refuse anything but a number above 0.
 
@@ -99,7 +106,8 @@ def check_weight(path: str, weight: object) -> None:
     """
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise InputError(path, f"expected a number, got {short_repr(weight)}")
-    if not (math.isfinite(weight) and weight > 0):
+    # A comparison, since an integer may be too large for a float.
+    if not 0 < weight <= sys.float_info.max:
         raise InputError(path, f"expected a finite number above 0, got {short_repr(weight)}")
 
 

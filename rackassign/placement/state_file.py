@@ -19,7 +19,7 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.util.text import short_repr
+from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-registry/1"
 
@@ -105,9 +105,10 @@ def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
 
 
 def _id(text: str, path: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    found = parse_digits(text)
+    if found is None:
         raise InputError(path, f"expected a number, got {short_repr(text)}")
-    return int(text)
+    return found
 
 
 def write(file: Path, registry: PlacementState) -> None:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import CopyProgress, ReassignmentCluster
 from rackassign.reassignment.partition_execution import ExecutionState, PartitionExecution
-from rackassign.reassignment.partition_state import Action, ReplicaMove, Replicas
+from rackassign.reassignment.partition_state import Action, PartitionStatus, ReplicaMove, Replicas
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
 _ELECTED_S = 5.0
+_NOTHING_COPIED_S = 30.0
+"""Least time without a byte copied. Kafka's throttle pauses a replica for up to the window of its quota, 11 seconds."""
 
 _FINAL = frozenset({"InvalidReplicationAssignmentError"})
 """Refusals that a retry does not change, for example of a list with a broker that is no longer registered."""
@@ -30,7 +32,8 @@ class ExecutionLimits:
     Args:
         batch_size: Partitions that are reassigned at the same time, 1 or more.
         rate: Bytes per second that each broker sends, and receives, for the reassignment; None for no limit.
-        stall_timeout_s: Seconds after which a stuck partition is given up.
+        stall_timeout_s: Seconds without progress after which a partition is given up. Where brokers report the sizes of
+            logs, no progress also means that nothing is copied in the whole batch, for 30 seconds at least.
         timeout_s: Seconds after which all unfinished partitions are given up; None for no limit.
     """
 
@@ -108,6 +111,8 @@ class BatchExecutor:
         self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
         self._copied_before = CopyProgress(0, 0)
         """By batches that are over."""
+        self._awaited: tuple[CopyProgress, Mapping[TopicPartition, PartitionStatus | None]] = self._copied, {}
+        self._awaited_since = float("-inf")
 
     @property
     def has_changed_replicas(self) -> bool:
@@ -171,6 +176,7 @@ class BatchExecutor:
             self._clocks.update(stuck, self._cluster.now())
             for tp, action in actions.items():
                 self._conclude(tp, action)
+            self._conclude_stalled({tp: seen.get(tp) for tp, action in actions.items() if action.do == "wait"})
             ongoing = {tp: execution for tp, execution in ongoing.items() if not execution.over}
             self._report(batch, last=not ongoing)
             if ongoing:
@@ -224,6 +230,23 @@ class BatchExecutor:
             else:
                 execution.give_up(action.why)
 
+    def _conclude_stalled(self, waiting: Mapping[TopicPartition, PartitionStatus | None]) -> None:
+        """Give partitions up if nothing has happened to any of them for too long.
+
+        Copies of one batch share the bandwidth, so that a single one may be waiting for the others.
+
+        Args:
+            waiting: Partitions whose replicas are awaited, as they were described last.
+        """
+        now, awaited = self._cluster.now(), (self._copied, waiting)
+        if not waiting or awaited != self._awaited or not self._copied.complete:
+            self._awaited, self._awaited_since = awaited, now
+        limit_s = max(self._limits.stall_timeout_s, _NOTHING_COPIED_S)
+        if now - self._awaited_since < limit_s:
+            return
+        for tp, status in waiting.items():
+            self._executions[tp].stall(status, limit_s)
+
     def _elect_leaders(self, batch: Sequence[TopicPartition]) -> None:
         """Elect the first replica of each list and wait until it leads.
 
@@ -267,7 +290,7 @@ class BatchExecutor:
             self._counted_at = self._cluster.now()
         settled = sum(execution.settled for execution in self._executions.values())
         before, now = self._copied_before, self._copied
-        copied = CopyProgress(before.done + now.done, before.total + now.total)
+        copied = CopyProgress(before.done + now.done, before.total + now.total, now.complete)
         self._report_progress(Progress(settled, len(self._executions), copied))
         if last:
             self._copied_before, self._copied = copied, CopyProgress(0, 0)

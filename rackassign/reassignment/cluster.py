@@ -6,15 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.partition_state import PartitionStatus
+from rackassign.reassignment.partition_state import PartitionStatus, Replicas
 from rackassign.reassignment.throttle import ThrottleConfigs
 
 
 class CopyProgress(NamedTuple):
-    """Bytes that have been copied, of those to be copied."""
+    """Bytes that have been copied, of those to be copied.
+
+    Args:
+        done: Bytes on the new replicas.
+        total: Bytes of the leaders.
+        complete: Whether all brokers have reported theirs.
+    """
 
     done: int
     total: int
+    complete: bool = True
 
 
 class ReassignmentCluster(ThrottleConfigs, Protocol):
@@ -28,6 +35,12 @@ class ReassignmentCluster(ThrottleConfigs, Protocol):
 
     def offline_brokers(self) -> frozenset[int]:
         """Return the registered brokers that are not serving."""
+
+    def serving_brokers(self) -> frozenset[int]:
+        """Return the brokers that are serving."""
+
+    def replica_lists(self, tps: Iterable[TopicPartition], broker: int) -> Mapping[TopicPartition, Replicas]:
+        """Return the replicas of partitions according to a broker, without those that it does not know."""
 
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions with a reassignment in progress, including those of other processes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from rackassign.errors import RackassignError
 from rackassign.placement.layout import Layout
@@ -19,13 +20,17 @@ class UnevenError(RackassignError):
     """A plan would leave the load of brokers much less even than it is."""
 
 
-def check_even(planned: ReassignmentPlan) -> None:
+def check_even(planned: ReassignmentPlan, weights: Mapping[int, float] | None = None) -> None:
     """Refuse a plan that leaves brokers less even than `MOST_TIMES` allows.
+
+    Args:
+        planned: The plan.
+        weights: Load that brokers are to carry, relative to each other; 1 if not set.
 
     Raises:
         UnevenError: The plan leaves them less even; the message has the figures.
     """
-    before, after = _fullest(planned.before), _fullest(planned.after)
+    before, after = _fullest(planned.before, weights or {}), _fullest(planned.after, weights or {})
     if not planned.moves or before is None or after is None:
         return
     (_, _, now), (broker, count, then) = before, after
@@ -39,9 +44,9 @@ def check_even(planned: ReassignmentPlan) -> None:
     )
 
 
-def _fullest(layout: Layout) -> tuple[int, int, float] | None:
+def _fullest(layout: Layout, of_brokers: Mapping[int, float]) -> tuple[int, int, float] | None:
     """Return the broker with the highest load by its weight, its replicas, and the ratio of its load to the mean."""
-    weights = {broker.id: float(layout.weights.get(broker.id, 1)) for broker in layout.brokers}
+    weights = {broker.id: float(of_brokers.get(broker.id, 1)) for broker in layout.brokers}
     held = Counter(broker for lists in layout.topics.values() for row in lists for broker in row if broker in weights)
     if not held:
         return None

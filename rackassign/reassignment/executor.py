@@ -7,7 +7,7 @@ without further effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Literal
@@ -16,13 +16,18 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.model import TopicPartition
 from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, ExecutionResult, ProgressCallback
 from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
-from rackassign.reassignment.throttle import SavedConfigs, restore_configs, save_configs, throttle
+from rackassign.reassignment.partition_state import Replicas
+from rackassign.reassignment.throttle import SavedConfigs, is_restored, restore_configs, save_configs, throttle
 from rackassign.util.text import describe_error
 
 Direction = Literal["apply", "rollback"]
+
+_APPLIED_S = 10.0
+_LOOK_EVERY_S = 0.1
 
 
 class ThrottleNotRemovedError(KafkaUnavailableError):
@@ -69,6 +74,7 @@ def execute_plan(
     try:
         with _throttled(cluster, notes, limits.rate):
             outcome = batches.run()
+        _await_lists(cluster, {tp: goals[tp] for tp in outcome.done})
     except (AuthorizationError, ConfigError):
         if not batches.has_changed_replicas:
             notes.take(replace(notes.journal, phase=journal.phase))
@@ -97,28 +103,26 @@ class _StoredJournal:
 def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | None) -> Iterator[None]:
     """Throttle replication in the block; remove a throttle that an earlier run has left in any case."""
     copying = {tp: move for tp, move in notes.journal.moves.items() if move.copies()}
-    left = notes.journal.throttled
-    if left is None and (rate is None or not copying):
+    restored = notes.journal.throttled
+    if restored is not None:
+        # The next one may be for other topics.
+        restore_configs(cluster, restored)
+        notes.take(replace(notes.journal, throttled=None))
+    if rate is None or not copying:
         yield
         return
-    before = left
-    if before is None:
-        before = save_configs(cluster, copying)
-        if before.brokers and cluster.ongoing_partitions() - copying.keys():
-            # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
-            raise ConfigError(
-                "throttled reassignments of another process are in progress: wait for their end,"
-                " or leave out --throttle"
-            )
-        notes.take(replace(notes.journal, throttled=before))
+    before = save_configs(cluster, copying, restored)
+    listed = any(value for values in before.topics.values() for value in values.values())
+    if (before.brokers or listed) and cluster.ongoing_partitions() - copying.keys():
+        # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
+        raise ConfigError(
+            "throttled reassignments of another process are in progress: wait for their end, or leave out --throttle"
+        )
+    notes.take(replace(notes.journal, throttled=before))
     try:
-        if rate is None:
-            restore_configs(cluster, before)
-        else:
-            throttle(cluster, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
+        throttle(cluster, copying, before, rate)
     except (KafkaError, RackassignError):
-        if left is None:
-            _undone(cluster, notes, before)
+        _undone(cluster, notes, before)
         raise
     try:
         yield
@@ -143,4 +147,39 @@ def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConf
             "the throttle is still set; run `reassign apply` or `reassign rollback` again to remove it"
             f" ({describe_error(error)})"
         ) from error
+    _await_restored(cluster, before)
     notes.take(replace(notes.journal, throttled=None))
+
+
+def _await_restored(cluster: ReassignmentCluster, before: SavedConfigs) -> None:
+    """Wait until no broker reports the throttle: brokers apply later what the controller has accepted.
+
+    An audit would report the throttle, and the next execution would restore it at its end. Either may ask any broker.
+    """
+    _await_everywhere(cluster, lambda broker: is_restored(cluster, before, broker))
+
+
+def _await_lists(cluster: ReassignmentCluster, done: Mapping[TopicPartition, Replicas]) -> None:
+    """Wait until all brokers report the lists of partitions that are done: the next command may ask any broker."""
+    if done:
+        _await_everywhere(cluster, lambda broker: cluster.replica_lists(done, broker) == done)
+
+
+def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], bool]) -> None:
+    """Wait until all brokers that are serving have applied a change.
+
+    After some seconds that is left to them: another process may have changed the same. Brokers that do not respond are
+    left out.
+    """
+    until = cluster.now() + _APPLIED_S
+
+    def lags(broker: int) -> bool:
+        with suppress(KafkaError, RackassignError):
+            return cluster.now() < until and not is_applied(broker)
+        return False
+
+    # The controller has made the change, whether brokers respond or not.
+    with suppress(KafkaError, RackassignError):
+        lagging = cluster.serving_brokers()
+        while lagging := frozenset(filter(lags, lagging)):
+            cluster.sleep(_LOOK_EVERY_S)

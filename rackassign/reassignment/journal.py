@@ -23,7 +23,7 @@ from rackassign.reassignment.partition_state import ReplicaMove, Replicas
 from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
 from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.util.file_lock import try_lock
-from rackassign.util.text import short_repr
+from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-repair/1"
 
@@ -249,12 +249,13 @@ def _rows_by_partition(value: Any, path: str) -> Iterable[tuple[str, TopicPartit
         seen: set[int] = set()
         for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
-            if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
+            number = parse_digits(partition)
+            if number is None or not TOPIC_NAME.fullmatch(topic):
                 raise InputError(where, f"invalid partition {short_repr(topic)}-{short_repr(partition)}")
-            if int(partition) in seen:
+            if number in seen:
                 raise InputError(where, "the partition is listed twice")
-            seen.add(int(partition))
-            yield where, TopicPartition(topic, int(partition)), row
+            seen.add(number)
+            yield where, TopicPartition(topic, number), row
 
 
 def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - it comes from JSON

@@ -9,12 +9,12 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import AuthorizationError, topic_resource
-from rackassign.admin.cluster import describe_log_dirs, describe_topics, list_brokers
-from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
+from rackassign.admin.cluster import describe_log_dirs, describe_topics, describe_topics_on, list_brokers
+from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import CopyProgress
-from rackassign.reassignment.partition_state import PartitionStatus
+from rackassign.reassignment.partition_state import PartitionStatus, Replicas
 from rackassign.util.text import counted
 
 
@@ -51,7 +51,15 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
                 continue
             partition = topic.partitions[tp.partition]
             in_sync = frozenset(topic.in_sync[tp.partition])
-            found[tp] = _seen(partition.replicas, in_sync, partition.leader, running.get(tp))
+            moving = running.get(tp)
+            found[tp] = PartitionStatus(
+                tuple(partition.replicas),
+                in_sync,
+                partition.leader,
+                None if moving is None else moving.target,
+                frozenset(() if moving is None else moving.adding),
+                frozenset(topic.offline[tp.partition]),
+            )
             if partition.leader is not None:
                 self._leaders[tp] = partition.leader
         return found
@@ -81,6 +89,28 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         """
         return frozenset(broker.id for broker in list_brokers(self._admin) if broker.fenced)
 
+    def serving_brokers(self) -> frozenset[int]:
+        """Return the brokers that are serving.
+
+        Raises:
+            KafkaError: Raised by the admin client.
+        """
+        return frozenset(broker.id for broker in list_brokers(self._admin) if not broker.fenced)
+
+    def replica_lists(self, tps: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, Replicas]:
+        """Return the replicas of partitions according to a broker, without those that it does not know.
+
+        Raises:
+            KafkaError: Raised by the admin client.
+        """
+        wanted = list(tps)
+        described = describe_topics_on(self._admin, broker, sorted({tp.topic for tp in wanted}))
+        return {
+            tp: described[tp.topic].partitions[tp.partition].replicas
+            for tp in wanted
+            if tp.topic in described and tp.partition < len(described[tp.topic].partitions)
+        }
+
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions with a reassignment in progress, including those of other processes.
 
@@ -90,7 +120,7 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         return frozenset(self.list_reassignments())
 
     def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
-        """Return the progress of the replicas on these brokers; brokers that do not report it count for nothing."""
+        """Return the progress of the replicas on these brokers; those of brokers that do not report it are missing."""
         leading: dict[int, list[TopicPartition]] = {}
         taking: dict[int, list[TopicPartition]] = {}
         for tp, brokers in adding.items():
@@ -98,14 +128,15 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
                 leading.setdefault(self._leaders[tp], []).append(tp)
             for broker in brokers:
                 taking.setdefault(broker, []).append(tp)
-        sizes = {broker: self._sizes(broker, tps) for broker, tps in leading.items()}
-        total = {tp: size for of in sizes.values() for tp, size in of.items()}
-        arrived = sum(
-            min(size, total.get(tp, 0))
-            for broker, tps in taking.items()
-            for tp, size in self._sizes(broker, tps).items()
+        led = [self._sizes(broker, tps) for broker, tps in leading.items()]
+        copied = [self._sizes(broker, tps) for broker, tps in taking.items()]
+        total = {tp: size for sizes in led for tp, size in (sizes or {}).items()}
+        arrived = sum(min(size, total.get(tp, 0)) for sizes in copied for tp, size in (sizes or {}).items())
+        return CopyProgress(
+            arrived,
+            sum(total.get(tp, 0) * len(set(brokers)) for tp, brokers in adding.items()),
+            total.keys() >= adding.keys() and None not in copied,
         )
-        return CopyProgress(arrived, sum(total.get(tp, 0) * len(set(brokers)) for tp, brokers in adding.items()))
 
     def now(self) -> float:
         """Return the time of a monotonic clock in seconds."""
@@ -115,21 +146,13 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         """Wait this many seconds."""
         time.sleep(seconds)
 
-    def _sizes(self, broker: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _sizes(self, broker: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:
         counts: dict[str, int] = {}
         for tp in tps:
             counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
         try:
             found = describe_log_dirs(self._admin, broker, counts)
         except (KafkaError, KafkaUnavailableError):
-            # The broker may be down, or the permission may be missing. The figures are only displayed.
-            return {}
+            # The broker may be down, or the permission may be missing.
+            return None
         return {tp: found[tp] for tp in tps if tp in found}
-
-
-def _seen(
-    replicas: Sequence[int], in_sync: frozenset[int], leader: int | None, moving: OngoingReassignment | None
-) -> PartitionStatus:
-    if moving is None:
-        return PartitionStatus(tuple(replicas), in_sync, leader)
-    return PartitionStatus(tuple(replicas), in_sync, leader, moving.target, frozenset(moving.adding))

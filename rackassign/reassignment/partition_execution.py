@@ -18,7 +18,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from rackassign.reassignment.partition_state import Action, PartitionStatus, ReplicaMove, Replicas, next_step
+from rackassign.reassignment.partition_state import (
+    Action,
+    PartitionStatus,
+    ReplicaMove,
+    Replicas,
+    named_brokers,
+    next_step,
+)
 
 
 class ExecutionState(Enum):
@@ -151,6 +158,21 @@ class PartitionExecution:
         # Of a pending partition, no request was sent, so that it has its earlier list anyway. A request for that list
         # would overwrite what another process may do to it.
         self.state = ExecutionState.REVERTING if self.state is ExecutionState.IN_PROGRESS else ExecutionState.FAILED
+
+    def stall(self, status: PartitionStatus | None, seconds: float) -> None:
+        """Note that nothing has happened for too long.
+
+        Args:
+            status: The partition as it was described last.
+            seconds: For how long.
+        """
+        lagging = set(self.goal) - (frozenset() if status is None else status.in_sync)
+        reason = f"nothing was copied for {seconds:g} s: waits for {named_brokers(lagging)}"
+        if self.reason is None and status is not None and status.target is not None:
+            self.give_up(reason)
+        else:
+            # It has its list already, or not even the earlier one can be restored.
+            self.fail(reason)
 
     def fail(self, reason: str, *, final: bool = False) -> None:
         """Leave the partition as it is.

@@ -55,6 +55,8 @@ class PartitionStatus:
         leader: The leader; None without one.
         target: Its list after the reassignment in progress; None without one.
         adding: Replicas of the target that are still being added.
+        offline: Replicas whose broker or disk is offline. Before Kafka 4.0, clusters list no offline brokers, but these
+            replicas.
     """
 
     replicas: Replicas
@@ -62,6 +64,7 @@ class PartitionStatus:
     leader: int | None
     target: Replicas | None = None
     adding: frozenset[int] = frozenset()
+    offline: frozenset[int] = frozenset()
 
 
 class Action(NamedTuple):
@@ -101,11 +104,12 @@ def next_step(
     """
     if seen is None:
         return Action("stuck", "it does not exist", "gone")
+    down = seen.offline.union(down)
     if seen.target is not None:
-        return _of_what_runs(goal, known, seen, frozenset(down))
+        return _of_what_runs(goal, known, seen, down)
     if seen.replicas == goal:
         lagging = set(start.replicas) - start.in_sync
-        return DONE if set(goal) - seen.in_sync <= lagging | set(down) else WAIT
+        return DONE if set(goal) - seen.in_sync <= lagging | down else WAIT
     if set(seen.replicas) not in map(set, known):
         return Action("stuck", f"its replicas are {join_ids(seen.replicas)}, which is no list of the plan", "unknown")
     return _blocked(set(goal) - set(seen.replicas), set(goal), seen, set(down)) or SEND
@@ -125,9 +129,10 @@ def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[
         return Action("stuck", "it has no leader to copy from", "leaderless")
     waits_for = adding & down if adding else (goal & down if goal != set(seen.replicas) else set())
     if waits_for:
-        return Action("stuck", f"waits for {_brokers(waits_for)}", _brokers(waits_for))
+        return Action("stuck", f"waits for {named_brokers(waits_for)}", named_brokers(waits_for))
     return None
 
 
-def _brokers(ids: Collection[int]) -> str:
+def named_brokers(ids: Collection[int]) -> str:
+    """Return brokers as text for users."""
     return f"broker{'' if len(ids) == 1 else 's'} {join_ids(sorted(ids))}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.constraints import PlacementConstraints
-from rackassign.placement.layout import Layout, ReplicaLists
+from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
+from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
 from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
 from rackassign.placement.placer import ReplicaPlacementError
 from rackassign.placement.placers.indexed_layout import MissingRackError
@@ -81,13 +81,14 @@ def plan_reassignment(
         near: Reads of that group: copies beyond those are made only if they make the group more local.
 
     Raises:
-        ConfigError: A broker, a topic, or a rack for leaders does not exist.
+        ConfigError: A broker, a topic, or a rack for leaders does not exist, or the replication factor is below
+            `min.insync.replicas` of a topic, without `force`.
         ReplicaPlacementError: No layout satisfies these constraints.
     """
     rules = request.rules_for(None)
-    _check(state, request)
-    _check_leader_racks(state, rules)
     layout = layout_of(state)
+    _check(layout, request)
+    _check_rules(state, layout, rules)
     left_out = _left_out(state, layout, request.topics)
     if coverage is not None:
         left_out |= _not_for_groups(state, layout, request.topics)
@@ -97,8 +98,16 @@ def plan_reassignment(
         for tp in free
         if request.replication_factor and (request.topics or not state.topics[tp.topic].internal)
     }
+    scarce = {} if request.force else _below_min_isr(state, asked)
+    if scarce and request.topics:
+        tp, why = min(scarce.items())
+        raise ConfigError(f"{short_repr(tp.topic)}: {why}. Change the setting first, or use --force")
+    left_out |= scarce
+    free = [tp for tp in free if tp not in scarce]
+    asked = {tp: factor for tp, factor in asked.items() if tp not in scarce}
     factors, stale = _factors(layout, free, asked, registry)
-    found = _spread(layout, request, factors, coverage)
+    shrunk = {tp: _without_lagging(state, tp, factors[tp]) for tp in free if factors[tp] < len(_now(layout, tp))}
+    found = _spread(_with(layout, shrunk), request, factors, coverage)
     waiting = {tp: row for tp, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in found.lists.items()}
     mine = {tp: _now(layout, tp) for tp in free}
@@ -137,11 +146,11 @@ def plan_leader_balance(
     Brokers without a rack count as one in a rack of its own: this moves no replica.
 
     Raises:
-        ConfigError: A topic, or a rack for leaders, does not exist.
+        ConfigError: A topic, a broker with a weight, or a rack for leaders, does not exist.
     """
-    _check_leader_racks(state, rules)
-    rules = replace(rules, rackless="rack")
     layout = layout_of(state)
+    _check_rules(state, layout, rules)
+    rules = replace(rules, rackless="rack")
     left_out = _left_out(state, layout, topics)
     part = _Part(layout, [tp for tp in _topic_partitions(layout, topics) if tp not in left_out])
     found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
@@ -176,16 +185,26 @@ def layout_of(state: ClusterState) -> Layout:
     return Layout.of(Topology(state.brokers, {name: topic.partitions for name, topic in state.topics.items()}))
 
 
-def _check(state: ClusterState, request: ReassignmentRequest) -> None:
-    known = {broker.id for broker in state.brokers}
-    known |= {broker for topic in state.topics.values() for p in topic.partitions for broker in p.replicas}
+def _check(layout: Layout, request: ReassignmentRequest) -> None:
+    known = known_brokers(layout.brokers, layout.topics)
     for broker in sorted(request.removed_brokers - known):
         raise ConfigError(
             f"broker {broker} to be removed does not exist; brokers are {', '.join(map(str, sorted(known)))}"
         )
 
 
-def _check_leader_racks(state: ClusterState, rules: PlacementConstraints) -> None:
+def _below_min_isr(state: ClusterState, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+    """Return the partitions that would lose replicas which producers with acks=all need."""
+    found: dict[TopicPartition, str] = {}
+    for tp, factor in asked.items():
+        least = state.min_isr.get(tp.topic, 0)
+        if factor < min(least, len(state.topics[tp.topic].partitions[tp.partition].replicas)):
+            found[tp] = f"replication factor {factor} is less than min.insync.replicas, {least}"
+    return found
+
+
+def _check_rules(state: ClusterState, layout: Layout, rules: PlacementConstraints) -> None:
+    check_weighted_brokers(rules, known_brokers(layout.brokers, layout.topics))
     racks = sorted(set(state.racks().values()))
     unknown = sorted(rules.leader_racks.difference(racks))
     if unknown:
@@ -193,6 +212,20 @@ def _check_leader_racks(state: ClusterState, rules: PlacementConstraints) -> Non
             f"leader rack {', '.join(map(short_repr, unknown))}: no broker is in it; racks are"
             f" {', '.join(racks) or 'none'}"
         )
+
+
+def _without_lagging(state: ClusterState, tp: TopicPartition, factor: int) -> Replicas:
+    """Return the replicas of which a smaller number is to remain: offline ones go first, then those not in sync."""
+    topic = state.topics[tp.topic]
+    replicas, in_sync, offline = (
+        rows[tp.partition] for rows in ([p.replicas for p in topic.partitions], topic.in_sync, topic.offline)
+    )
+    worst = sorted(
+        (broker for broker in replicas if broker not in in_sync),
+        key=lambda broker: (broker not in offline, -replicas.index(broker)),
+    )
+    gone = set(worst[: len(replicas) - factor])
+    return tuple(broker for broker in replicas if broker not in gone)
 
 
 def _topic_partitions(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
@@ -291,11 +324,12 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
     short = {tp: having[tp] for tp, row in found.lists.items() if len(_there(row)) < having[tp]}
     if not short:
         return found
-    relaxed = _rebalanced(layout, replace(rules, on_shortage="relax"), short)
+    # Only the number of replicas in one rack is relaxed by the solver.
+    relaxed = _rebalanced(layout, replace(rules, on_shortage="relax", max_racks=None), short)
     rows = {tp: (*_there(row), *range(-1, len(_there(row)) - factors[tp] - 1, -1)) for tp, row in relaxed.lists.items()}
     note = (
-        f"with these constraints {counted(len(short), 'partition')} would have fewer replicas than"
-        " now, which only --replication-factor allows"
+        f"with these constraints {counted(len(short), 'partition')} would have fewer replicas than now, which only"
+        " --replication-factor allows: they are relaxed there"
     )
     rest = {tp: factor for tp, factor in factors.items() if tp not in short}
     beside = _with(layout, {tp: _there(row) for tp, row in rows.items()})

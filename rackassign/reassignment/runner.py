@@ -17,7 +17,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.errors import RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.locality import Locality
 from rackassign.placement import state_file as state_files
 from rackassign.placement.group_locality import describe_readers
@@ -25,7 +25,7 @@ from rackassign.reassignment import journal as journals
 from rackassign.reassignment.batches import ExecutionLimits, ExecutionResult, ProgressCallback
 from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import Journal
-from rackassign.reassignment.service import check_cluster, execute, prepare_remaining, updated_state
+from rackassign.reassignment.service import check_cluster, execute, prepare_remaining, rolled_back_state, updated_state
 from rackassign.util.text import describe_error
 
 _LOOK_EVERY_S = 5.0
@@ -140,26 +140,42 @@ class ReassignmentRunner:
                 report_progress=report_progress,
                 stop=self._stop,
             )
+        known = state_files.read(self._state_file)
         if direction == "apply":
-            known = state_files.read(self._state_file)
             state_files.write(self._state_file, updated_state(self._admin, known, journal, result))
+        elif (before := rolled_back_state(known, journal, result)).plans != known.plans:
+            state_files.write(self._state_file, before)
         return journal, result
 
     def _wait_for_brokers(
         self, journal: Journal, result: ExecutionResult, seconds: float
     ) -> tuple[Journal, ExecutionResult]:
-        """Plan and execute again and again for some time: what is pending or failed may have become possible."""
-        until = time.monotonic() + seconds
-        while (journal.waiting or result.failed) and not self._stop() and time.monotonic() < until:
+        """Plan and execute again and again for some time: what is pending or failed may have become possible.
+
+        An execution that was interrupted by an error is always resumed, at the latest when the time is over.
+
+        Raises:
+            ConfigError: As for `apply`.
+            ThrottleNotRemovedError: As for `apply`.
+            KafkaError: Raised by the client.
+        """
+        until, interrupted = time.monotonic() + seconds, False
+        while (journal.waiting or result.failed or interrupted) and not self._stop() and time.monotonic() < until:
             self._sleep(min(_LOOK_EVERY_S, until - time.monotonic()))
             try:
                 more = prepare_remaining(self._admin, journal, state_files.read(self._state_file))
+                more = journal if more is None and interrupted else more
                 if more is not None and not self._stop():
+                    interrupted = True
                     journal, result = self._execute(more, "apply")
+                    interrupted = False
             except (KafkaError, RackassignError) as error:
                 # The brokers that are waited for may be those that do not respond.
-                self._report_problem(f"cluster not available: {describe_error(error)}")
-        return journal, result
+                away = isinstance(error, (KafkaError, KafkaUnavailableError))
+                self._report_problem(f"{'cluster not available: ' if away else ''}{describe_error(error)}")
+                # The interrupted execution has written what it has begun, and which throttle it has left.
+                journal = journals.read(self._plan_file)
+        return self._execute(journal, "apply") if interrupted else (journal, result)
 
     def _verify(self, group: str, seconds: float) -> Locality | None:
         """Return the locality of a group once it is the best possible or time is up; None if it is unavailable."""

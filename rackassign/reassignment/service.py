@@ -85,7 +85,7 @@ def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: Pla
     cluster, coverage = cluster_id(admin), None if near is None else near.members_per_rack(topics or ())
     planned = plan_reassignment(state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near)
     if not request.force:
-        check_even(planned)
+        check_even(planned, request.rules_for(None).weights)
     journal = Journal(cluster, request, planned.moves, planned.waiting)
     return PreparedReassignment(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
@@ -278,6 +278,26 @@ def updated_state(
     return (
         registry.for_cluster(journal.cluster).with_brokers(list_brokers(admin)).with_placeholders({**served, **waiting})
     )
+
+
+def rolled_back_state(registry: PlacementState, journal: Journal, outcome: ExecutionResult) -> PlacementState:
+    """Return the state file's content after a rollback: the placeholders of before the plan.
+
+    A plan with a replication factor has added placeholders. Any other one has found them in the state file, and may
+    have served some. The state of another cluster stays as it is.
+    """
+    if registry.cluster not in {"", journal.cluster}:
+        return registry
+    rows: dict[TopicPartition, Replicas] = {}
+    if journal.request is not None and journal.request.replication_factor is not None:
+        rows = {tp: () for tp, row in journal.waiting.items() if registry.plans.get(tp) == row}
+    elif journal.request is not None:
+        for tp in outcome.done:
+            move = journal.moves[tp]
+            missing = len(journal.waiting.get(tp, move.after)) - len(move.before)
+            if missing > 0:
+                rows[tp] = (*move.before, *range(-1, -missing - 1, -1))
+    return registry.with_placeholders(rows)
 
 
 def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> int | None:

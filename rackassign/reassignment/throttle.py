@@ -23,11 +23,13 @@ _ALL = "*"
 class ThrottleConfigs(Protocol):
     """Access to topic and broker configurations."""
 
-    def topic_configs(self, topics: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Return configurations that are set on topics."""
+    def topic_configs(
+        self, topics: Sequence[str], keys: Sequence[str], broker: int | None = None
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Return configurations that are set on topics, according to a broker: any broker if none is given."""
 
-    def cluster_configs(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Return configurations that are set for all brokers."""
+    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> Mapping[str, str]:
+        """Return configurations that are set for all brokers, according to a broker: any broker if none is given."""
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set configurations of topics, and remove those with None."""
@@ -49,15 +51,39 @@ class SavedConfigs:
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def save_configs(settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove]) -> SavedConfigs:
-    """Read the current configurations.
+def save_configs(
+    settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove], restored: SavedConfigs | None = None
+) -> SavedConfigs:
+    """Return the current configurations.
+
+    Args:
+        settings: Access to the configurations.
+        moves: Partitions that are copied.
+        restored: What was restored just now. A broker that has not applied that yet still returns the throttle, which
+            would then be restored at the end, and stay for ever. So these configurations are not read.
 
     Raises:
         KafkaError: Raised by the client.
     """
     topics = sorted({tp.topic for tp in moves})
-    found = settings.topic_configs(topics, THROTTLED)
-    return SavedConfigs(settings.cluster_configs(RATES), {topic: found.get(topic, {}) for topic in topics})
+    if restored is None:
+        return _current(settings, topics)
+    found = settings.topic_configs([topic for topic in topics if topic not in restored.topics], THROTTLED)
+    return SavedConfigs(restored.brokers, {topic: restored.topics.get(topic, found.get(topic, {})) for topic in topics})
+
+
+def is_restored(settings: ThrottleConfigs, before: SavedConfigs, broker: int) -> bool:
+    """Return whether a broker has applied what was restored.
+
+    Raises:
+        KafkaError: Raised by the client.
+    """
+    return _current(settings, list(before.topics), broker) == before
+
+
+def _current(settings: ThrottleConfigs, topics: Sequence[str], broker: int | None = None) -> SavedConfigs:
+    found = settings.topic_configs(topics, THROTTLED, broker)
+    return SavedConfigs(settings.cluster_configs(RATES, broker), {topic: found.get(topic, {}) for topic in topics})
 
 
 def throttle(

@@ -14,8 +14,8 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.constraints import PlacementConstraints
-from rackassign.placement.layout import Layout, ReplicaLists
+from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
+from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -114,6 +114,7 @@ class OptimalPlacer:
             raise InvalidPartitionsError(f"Number of partitions must be larger than 0, got {num_partitions}.")
         offered = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers]
         rules = self.rules_for(num_replicas, offered)
+        check_weighted_brokers(rules, known_brokers(offered, {} if self._layout is None else self._layout.topics))
         known = [broker for broker in offered if broker.id not in rules.exclude]
         _check_replicas(num_replicas, known, rules)
         awake = [broker for broker in known if not broker.fenced]

@@ -46,10 +46,17 @@ class FakeReassignmentCluster:
         self.chance = Random(seed)
         self.brokers = set(brokers)
         self.away: set[int] = set()
+        self.lists_offline = True
+        """Whether brokers that are away are listed; before Kafka 4.0 they are not."""
+        self.never_in_sync: set[int] = set()
         self.partitions = {place: FakePartition(row, set(row), led_by=row[0]) for place, row in lists.items()}
         self.shown: dict[TopicPartition, tuple[Replicas, frozenset[int]]] = {}
         self.topics: dict[str, dict[str, str]] = {}
         self.defaults: dict[str, str] = {}
+        self.shown_configs: tuple[dict[str, dict[str, str]], dict[str, str]] = ({}, {})
+        """What the broker that is asked knows of configurations, which is as old as the last rest."""
+        self.late: dict[int, float] = {}
+        """Brokers that apply what the controller has accepted only at this time."""
         self.clock = 0.0
         self.calls = 0
         self.crash_at = self.stop_at = -1
@@ -85,7 +92,20 @@ class FakeReassignmentCluster:
 
     def offline_brokers(self) -> frozenset[int]:
         self._call()
-        return frozenset(self.away)
+        return frozenset(self.away if self.lists_offline else ())
+
+    def serving_brokers(self) -> frozenset[int]:
+        self._call()
+        return frozenset(self.brokers - self.away)
+
+    def replica_lists(self, places: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, Replicas]:
+        self._call()
+        if self._is_late(broker):
+            return {}
+        return {place: self.shown[place][0] for place in places if place in self.partitions}
+
+    def _is_late(self, broker: int | None) -> bool:
+        return broker is not None and self.clock < self.late.get(broker, 0.0)
 
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
         self._call()
@@ -113,13 +133,19 @@ class FakeReassignmentCluster:
         wanted = [(place, broker) for place, brokers in adding.items() for broker in brokers]
         return CopyProgress(sum(broker in self.partitions[place].in_sync for place, broker in wanted), len(wanted))
 
-    def topic_configs(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    def topic_configs(
+        self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
+    ) -> dict[str, dict[str, str]]:
         self._call()
-        return {t: {key: value for key, value in self.topics.get(t, {}).items() if key in keys} for t in topics}
+        shown = {} if self._is_late(broker) else self.shown_configs[0]
+        return {t: {key: value for key, value in shown.get(t, {}).items() if key in keys} for t in topics}
 
-    def cluster_configs(self, keys: Sequence[str]) -> dict[str, str]:
+    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
         self._call()
-        return {key: value for key, value in self.defaults.items() if key in keys}
+        if self._is_late(broker):
+            return dict.fromkeys(keys, "1")
+        _, shown = self.shown_configs
+        return {key: value for key, value in shown.items() if key in keys}
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         self._call()
@@ -163,13 +189,20 @@ class FakeReassignmentCluster:
         part = self.partitions[place]
         replicas, in_sync = self.shown[place]
         return PartitionStatus(
-            replicas, in_sync, self._leader(part), part.target, frozenset(part.adding - part.in_sync)
+            *(replicas, in_sync, self._leader(part), part.target),
+            adding=frozenset(part.adding - part.in_sync),
+            offline=frozenset(self.away.intersection(replicas)),
         )
 
     def _show(self, likely: float) -> None:
         for place, part in self.partitions.items():
             if self.chance.random() < likely:
                 self.shown[place] = (part.replicas, frozenset(part.in_sync))
+        self.show_configs()
+
+    def show_configs(self) -> None:
+        """Have all brokers know the configurations of now."""
+        self.shown_configs = ({topic: dict(keys) for topic, keys in self.topics.items()}, dict(self.defaults))
 
     def _begin(self, place: TopicPartition, row: Sequence[int] | None) -> str:
         part = self.partitions.get(place)
@@ -201,7 +234,8 @@ class FakeReassignmentCluster:
 
     def _copy(self, part: FakePartition) -> None:
         if self._leader(part) is not None:
-            part.in_sync |= {b for b in part.replicas if b not in self.away and self.chance.random() < 0.4}
+            able = [broker for broker in part.replicas if broker not in self.away | self.never_in_sync]
+            part.in_sync |= {broker for broker in able if self.chance.random() < 0.4}
         self._finish(part)
 
     @staticmethod

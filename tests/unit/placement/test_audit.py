@@ -57,6 +57,11 @@ def test_nothing_is_found_in_a_sound_cluster() -> None:
         (state([[1]], min_isr=1), {}),
         (state([[1, 3, 5]], in_sync=((1, 3),)), {"at-min-isr": [0], "under-replicated": [0]}),
         (state([[1, 3, 5]], in_sync=((1, 3),), offline=((5,),)), {"at-min-isr": [0], "offline-replica": [0]}),
+        # Nothing is missing while a replica is being added.
+        (
+            state([[1, 3]], in_sync=((1,),), min_isr=1, in_flight=frozenset({TopicPartition("t", 0)})),
+            {"in-flight": [0]},
+        ),
         (state([[1, 3, 5]], in_sync=((1,),), offline=((3, 5),)), {"under-min-isr": [0], "offline-replica": [0]}),
         (state(SOUND, differing=("x",)), {"views-differ": []}),
         (state(SOUND, silent=(3,)), {"broker-silent": []}),

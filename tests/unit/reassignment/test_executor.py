@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import signal
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.errors import KafkaTimeoutError
 from rich.console import Console
 from rich.progress import Progress as Display
 
@@ -35,11 +38,12 @@ from rackassign.reassignment import (
     execute_plan,
 )
 from rackassign.reassignment import service as desk_room
+from rackassign.reassignment.cluster import CopyProgress
 from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import archive, begin, open_exclusive, read, write
 from rackassign.reassignment.plan_status import plan_status
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
-from tests.helpers.fakes.reassignment_cluster import CrashError, FakeReassignmentCluster
+from tests.helpers.fakes.reassignment_cluster import CrashError, FakePartition, FakeReassignmentCluster
 
 PACE = ExecutionLimits(batch_size=3, rate=1_000_000, stall_timeout_s=20)
 BROKERS = range(1, 7)
@@ -101,8 +105,41 @@ def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_do
     assert told[-1].settled == told[-1].partitions == 5
     # What is copied is that of all batches, not that of the last one.
     copies = sum(len(set(move.after) - set(move.before)) for move in MOVES.values())
-    assert told[-1].copied == (copies, copies)
+    assert told[-1].copied == (copies, copies, True)
     assert [each.copied for each in told] == sorted(each.copied for each in told)
+
+
+@pytest.mark.parametrize("rate", [None, 1_000_000], ids=["lists", "throttle"])
+def test_it_is_over_when_every_broker_that_responds_has_applied_it(
+    monkeypatch: pytest.MonkeyPatch, rate: int | None
+) -> None:
+    moves = {place(0): MOVES[place(0)]}
+
+    def over(late: dict[int, float], *silent: int) -> float:
+        stage = FakeReassignmentCluster({place(0): BEFORE[place(0)]}, BROKERS)
+        stage.late, lists, configs = late, stage.replica_lists, stage.topic_configs
+
+        def replica_lists(tps: Any, broker: int) -> Any:
+            if broker in silent:
+                raise KafkaTimeoutError
+            return lists(tps, broker)
+
+        def topic_configs(topics: Any, keys: Any, broker: int | None = None) -> Any:
+            if broker in silent:
+                raise KafkaTimeoutError
+            return configs(topics, keys, broker)
+
+        monkeypatch.setattr(stage, "replica_lists", replica_lists)
+        monkeypatch.setattr(stage, "topic_configs", topic_configs)
+        outcome = PlanRunner(Journal("c", moves=moves)).run(stage, pace=replace(PACE, rate=rate))
+        assert outcome.done == (place(0),)
+        return stage.clock
+
+    usual = over({})
+    assert usual + 5 <= over({2: usual + 5, 6: usual + 3}) < usual + 6
+    # A broker that does not respond is left out, and one that lags for ever is waited for in vain.
+    assert over({2: math.inf}, 2) == usual
+    assert usual + 10 <= over({2: math.inf}) < usual + 25
 
 
 def test_a_rollback_makes_the_very_same_lists_again() -> None:
@@ -127,6 +164,7 @@ def test_killed_or_stopped_anywhere_it_goes_on_and_nothing_is_left_behind(
     stage, desk = FakeReassignmentCluster(BEFORE, BROKERS, seed), PlanRunner(Journal("c", moves=MOVES))
     others = {"t": {LEADING: "9:9"}}
     stage.topics = {"t": dict(others["t"])}
+    stage.show_configs()
     for after in ends:
         at = stage.calls + after
         stage.crash_at, stage.stop_at = (at, -1) if how == "killed" else (-1, at)
@@ -195,10 +233,80 @@ def test_when_time_is_up_what_is_not_done_goes_back() -> None:
     assert untouched(stage)
 
 
+ONE = {place(0): ReplicaMove((1, 2), (1, 3))}
+
+
+@pytest.mark.parametrize("lists_offline", [True, False])
+def test_a_broker_that_dies_in_the_middle_is_given_up_whether_it_is_listed_or_not(*, lists_offline: bool) -> None:
+    stage, desk = FakeReassignmentCluster({place(0): (1, 2)}, BROKERS), PlanRunner(Journal("c", moves=ONE))
+    stage.lists_offline, stage.never_in_sync = lists_offline, {3}
+    stage.events.append((1.0, lambda: stage.kill(3)))
+    outcome = desk.run(stage)
+    assert outcome.failed == {place(0): "waits for broker 3"}
+    assert set(stage.lists()[place(0)]) == {1, 2}
+    assert stage.clock < 2 * PACE.stall_timeout_s
+
+
+def test_a_replica_that_copies_nothing_is_given_up_although_its_broker_is_online() -> None:
+    stage, desk = FakeReassignmentCluster({place(0): (1, 2)}, BROKERS), PlanRunner(Journal("c", moves=ONE))
+    stage.never_in_sync = {3}
+    outcome = desk.run(stage)
+    assert outcome.failed == {place(0): "nothing was copied for 30 s: waits for broker 3"}
+    assert set(stage.lists()[place(0)]) == {1, 2}
+    assert 30 <= stage.clock < 40
+    assert desk.kept.phase == "begun"
+
+
+def test_only_the_replica_in_sync_remaining_is_no_reassignment_that_is_awaited_for_ever() -> None:
+    """Kafka does not complete a reassignment to replicas of which none is in sync."""
+    move = {place(0): ReplicaMove((1, 3), (1,))}
+    stage, desk = FakeReassignmentCluster({place(0): (1, 3)}, BROKERS), PlanRunner(Journal("c", moves=move))
+    stage.partitions[place(0)].in_sync, stage.never_in_sync = {3}, {1}
+    stage._show(1.0)
+    assert desk.run(stage).failed == {place(0): "nothing was copied for 30 s: waits for broker 1"}
+    assert set(stage.lists()[place(0)]) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    "progress", [lambda t: CopyProgress(int(t), 500), lambda _: CopyProgress(0, 500, complete=False)]
+)
+def test_a_long_copy_is_awaited_while_it_proceeds_and_where_that_is_not_known(
+    progress: Callable[[float], CopyProgress],
+) -> None:
+    stage, desk = FakeReassignmentCluster({place(0): (1, 2)}, BROKERS), PlanRunner(Journal("c", moves=ONE))
+    stage.never_in_sync = {3}
+    stage.events.append((500.0, stage.never_in_sync.clear))
+
+    def copy_progress(adding: object) -> CopyProgress:
+        del adding
+        return progress(stage.clock)
+
+    stage.copy_progress = copy_progress  # type: ignore[method-assign]
+    assert desk.run(stage).done == (place(0),)
+    assert stage.lists() == {place(0): (1, 3)}
+
+
+def test_a_replica_that_falls_behind_at_the_end_does_not_undo_what_is_done() -> None:
+    stage, desk = FakeReassignmentCluster({place(0): (1, 2)}, BROKERS), PlanRunner(Journal("c", moves=ONE))
+    begun = stage._finish
+
+    def finish(part: FakePartition) -> None:
+        moving = part.target is not None
+        begun(part)
+        if moving and part.target is None:
+            part.in_sync -= {3}
+            stage.never_in_sync = {3}
+
+    stage._finish = finish  # type: ignore[method-assign]
+    assert desk.run(stage).failed == {place(0): "nothing was copied for 30 s: waits for broker 3"}
+    assert stage.lists() == {place(0): (1, 3)}
+
+
 def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
     stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves={place(0): MOVES[place(0)]}))
     stage.defaults = {RATES[0]: "7"}
     stage.topics = {"t": {LEADING: "9:9", FOLLOWING: "*"}}
+    stage.show_configs()
     seen: list[dict[str, str]] = []
     stage.events.append((0.1, lambda: seen.append({**stage.defaults, **stage.topics["t"]})))
     desk.run(stage)
@@ -256,6 +364,7 @@ def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
 def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
     stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves={place(0): MOVES[place(0)]}))
     stage.defaults = dict.fromkeys(RATES, "500000")
+    stage.show_configs()
     stage.partitions[place(1)].target = (4, 5, 6)
     with pytest.raises(ConfigError, match="throttled reassignments of another process are in progress"):
         desk.run(stage)
@@ -519,3 +628,9 @@ def test_without_a_terminal_it_is_said_now_and_then_how_far_it_is() -> None:
         *["Reassigning: 1 of 9, 2 of 5 MB"] * 3,
         "Reassigning: 9 of 9",
     ]
+
+
+@pytest.mark.parametrize("text", ["0", "0M", "-1", "1.5M", "M", "5T", "9" * 5000])
+def test_a_throttle_that_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="throttle: expected bytes a second, as 50M, got"):
+        cli_repair.rate(text)

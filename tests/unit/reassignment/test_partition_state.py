@@ -123,11 +123,15 @@ class Configs:
         self.topics, self.brokers = topics, brokers
         self.changes: list[Mapping[str, Any]] = []
 
-    def topic_configs(self, topics: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    def topic_configs(
+        self, topics: Sequence[str], keys: Sequence[str], broker: int | None = None
+    ) -> Mapping[str, Mapping[str, str]]:
+        del broker
         assert tuple(keys) == THROTTLED
         return {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
-    def cluster_configs(self, keys: Sequence[str]) -> Mapping[str, str]:
+    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> Mapping[str, str]:
+        del broker
         assert tuple(keys) == RATES
         return self.brokers
 

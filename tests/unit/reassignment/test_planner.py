@@ -308,6 +308,70 @@ def test_what_rules_leave_no_broker_for_waits_if_it_is_more_than_there_is_now(ru
     assert sorted(found.waiting[place(0)]) in ([-1, 1, 3, 4, 5], [-1, 2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("down", [(), (1,)])
+def test_fewer_racks_are_no_reason_to_take_replicas_away(most: int, down: tuple[int, ...]) -> None:
+    three = (BROKERS[0], BROKERS[2], BROKERS[4])
+    seen = state(t=[[1, 3, 5], [3, 5, 1]], brokers=three, down=down)
+    found = planned(seen, rules={"max_racks": most})
+    assert (found.moves, found.waiting) == ({}, {})
+    assert down or "they are relaxed there" in found.notes[0]
+
+
+def lagging(rows: Sequence[Sequence[int]], in_sync: Sequence[Sequence[int]], least: int = 1) -> ClusterState:
+    """Return a cluster whose brokers are all online, and some replicas behind."""
+    partitions = tuple(Partition(tuple(row), live[0]) for row, live in zip(rows, in_sync, strict=True))
+    described = DescribedTopic(partitions, tuple(map(tuple, in_sync)), tuple(() for _ in rows))
+    return ClusterState(BROKERS, {"t": described}, {"t": least})
+
+
+@pytest.mark.parametrize("behind", [1, 3, 5])
+def test_replicas_in_sync_remain_where_there_are_to_be_fewer(behind: int) -> None:
+    rows = [[1, 3, 5], [3, 5, 1], [5, 1, 3]]
+    seen = lagging(rows, [[broker for broker in row if broker != behind] for row in rows], 2)
+    assert [behind in row for row in planned(seen, replication_factor=2).after.topics["t"]] == [False] * 3
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_the_only_replica_in_sync_remains(factor: int) -> None:
+    (after,) = planned(lagging([[1, 3, 5]], [[3]]), replication_factor=factor).after.topics["t"]
+    assert len(after) == factor
+    assert 3 in after
+
+
+def test_fewer_replicas_than_producers_need_are_refused() -> None:
+    seen = lagging([[1, 3, 5]], [[1, 3, 5]], 2)
+    with pytest.raises(
+        ConfigError, match=r"\"t\": replication factor 1 is less than min\.insync\.replicas, 2\. Change"
+    ):
+        planned(seen, replication_factor=1, topics=("t",))
+    # Among all topics it does not keep the others from their plan.
+    found = planned(replace(seen, topics={**seen.topics, "u": topic([[1, 3]])}), replication_factor=1)
+    assert {place.topic for place in found.moves} == {"u"}
+    assert found.skipped == {place(0): "replication factor 1 is less than min.insync.replicas, 2"}
+    assert len(planned(seen, replication_factor=1, force=True).after.topics["t"][0]) == 1
+    # That was so before, and more replicas make it no worse.
+    low = lagging([[1]], [[1]], 3)
+    assert len(planned(low, replication_factor=2).after.topics["t"][0]) == 2
+
+
+def test_a_weight_of_a_broker_that_does_not_exist_is_refused() -> None:
+    seen = state(t=[[1, 3, 99]])
+    planned(seen, rules={"weights": {"99": 2}})
+    with pytest.raises(ConfigError, match="weights: broker 98 does not exist; brokers are 1, 2, 3, 4, 5, 6, 99"):
+        planned(seen, rules={"weights": {"98": 2}})
+    with pytest.raises(ConfigError, match="broker 98 does not exist"):
+        plan_leader_balance(seen, PlacementConstraints(weights={98: 2.0}))
+    with pytest.raises(ConfigError, match="broker 1 is listed twice"):
+        PlacementConstraints.of({"weights": {"01": 1, "1": 2}})
+
+
+@pytest.mark.parametrize("weights", [{"1": 10**310}, {"9" * 5000: 1}])
+def test_absurd_weights_are_refused(weights: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="weights"):
+        PlacementConstraints.of({"weights": weights})
+
+
 def test_what_is_replaced_counts_for_nothing() -> None:
     three = (BROKERS[0], BROKERS[2], BROKERS[4])
     found = planned(state(t=[[1, 3, 5]], brokers=three), removed_brokers=frozenset({5}))
@@ -479,6 +543,15 @@ def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
         "broker 5 would have 20 replicas, 2.67 times the mean; the fullest broker now has"
     )
     assert "--force" in str(caught.value)
+
+
+def test_a_broker_may_carry_as_much_as_its_weight_says() -> None:
+    seen, weights = state(t=[[1], [2], [3], [4], [5], [6]] * 6), {1: 6.0}
+    found = planned(seen, rebalance=True, rules={"weights": weights})
+    assert Counter(row[0] for row in found.after.topics["t"])[1] > 18
+    check_even(found, weights)
+    with pytest.raises(UnevenError):
+        check_even(found)
 
 
 def test_a_replica_more_of_a_few_is_no_heap() -> None:
