@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import Coordinator, kafka_options, read_barrier
-from rackassign.spark.barrier import total_slots
+from rackassign.spark.slots import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.processes.listing import processes

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,14 +24,20 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.spark.arrow import check_columns
+from rackassign.spark.option_effects import without_effect
+from rackassign.spark.option_values import parse_int
 from rackassign.spark.options import Options
 from rackassign.spark.pull.scheduler import plan
+from rackassign.spark.slots import await_executors, total_slots
 from rackassign.spark.splits import Split
 from rackassign.spark.task import batches, executor_rack
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 SLOTS_TIMEOUT_S = 5.0
 """Seconds to wait for executors that have just been requested."""
@@ -75,13 +82,17 @@ def read_barrier(
     from rackassign.spark.source.schema import full_schema, schema_of  # noqa: PLC0415 - imports Spark
 
     read = Options.of(_without_pull(options), "batch")
+    for problem in without_effect(options, read, "batch"):
+        log.warning("this option has no effect: %s", problem)
     if read.push_filters:
         raise ConfigError("pushFilters: Spark passes no filters to read_barrier; use startingOffsets and endingOffsets")
+    if isinstance(columns, str):
+        raise ConfigError(f"columns: expected a list of names, got {short_repr(columns)}")
     names = tuple(columns or schema_of(read).names)
     check_columns(names, headers=read.headers)
-    requested = read.tasks if tasks is None else tasks
-    if requested < 0 or tasks == 0:
-        raise ConfigError(f"tasks: expected 1 or more, got {requested}")
+    requested = read.tasks if tasks is None else parse_int("tasks", tasks)
+    if not requested:
+        await_executors(spark)
     count = task_count(requested, lambda: total_slots(spark))
     schema = full_schema(headers=read.headers)
     ids = spark.range(0, count, 1, count)
@@ -112,16 +123,6 @@ def task_count(requested: int, slots: Callable[[], int | None], timeout_s: float
             "tasks: must be set, because this session does not report how many tasks can run at the same time"
         )
     return requested or found or 0
-
-
-def total_slots(spark: SparkSession) -> int | None:
-    """Return how many tasks can run at the same time, as the scheduler counts them for barriers; None if unknown."""
-    try:
-        # Not public, but the number that Spark itself compares. Without this check, too few slots cost minutes.
-        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
-        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, another Spark no such method; the errors differ
-        return None
 
 
 def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:

@@ -66,7 +66,6 @@ Their values are validated nevertheless, as the Java client does, so that mistak
 _VALIDATED_HERE: Mapping[str, Callable[[str, str], object]] = {
     # The values that librdkafka accepts.
     "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
-    "fetch.min.bytes": partial(parse_int, maximum=100_000_000),
     "fetch.wait.max.ms": partial(parse_int, minimum=0, maximum=300_000),
     "group.id": parse_text,
 }

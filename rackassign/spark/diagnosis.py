@@ -15,6 +15,7 @@ from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 from rackassign.spark.options import Options, Topics
+from rackassign.spark.slots import await_executors, total_slots
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ HOLD_S = 0.5
 """Seconds that each task occupies its slot, so that tasks reach all executors. Spark has no list of executors."""
 
 _TASKS_PER_SLOT = 3
+_TASKS_OF_UNKNOWN_SLOTS = 64
 _BACKLOG = 1024
 """Connections in the backlog. Each task opens one, and none is accepted."""
 _DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
@@ -84,7 +86,8 @@ def doctor(
         bootstrap: The brokers to which the driver connects, as HOST:PORT separated by commas.
         topic: The topic to read.
         rack_env: The environment variable of the executors that contains their rack.
-        client: Further properties under their names in Java or librdkafka, for example `security.protocol`.
+        client: Further properties under their names in Java or librdkafka, for example `security.protocol`, and
+            `tokenProvider`.
         tasks: The number of tasks; None for three per slot, or 64 if the number of slots is not known.
         report_progress: Called with the progress.
 
@@ -94,12 +97,14 @@ def doctor(
     """
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
 
-    properties = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
+    # Everything else is a property of the client.
+    named = {name if name == "tokenProvider" else f"kafka.{name}": value for name, value in (client or {}).items()}
+    properties = {**named, "kafka.bootstrap.servers": bootstrap}
     options = Options.of({**properties, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
-    number = tasks or _tasks(spark)
     report_progress(Progress(f"Describing {topic}"))
     cluster = KafkaMetadata(options.client)
     known = cluster.describe_topics(Topics(names=(topic,)))
+    number = tasks or _tasks(spark)
     with listening(_coordinator_hosts(spark, bootstrap)) as endpoints:
         report_progress(Progress(f"Running {number} short tasks, to see the executors"))
         executors = probe_executors(spark, options.rack_variable, number, endpoints)
@@ -346,7 +351,5 @@ def _report_function(
 
 
 def _tasks(spark: SparkSession) -> int:
-    try:
-        return _TASKS_PER_SLOT * int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, and raises an error of its own
-        return 64
+    await_executors(spark)
+    return _TASKS_PER_SLOT * (total_slots(spark) or 0) or _TASKS_OF_UNKNOWN_SLOTS

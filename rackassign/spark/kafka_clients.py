@@ -12,17 +12,20 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.spark.client_config import TOKEN_CALLBACK
-from rackassign.util.text import describe_error, short_repr
+from rackassign.util.redaction import without_secrets
+from rackassign.util.text import describe_error, short_repr, strip_control_chars
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
+
+_Client = TypeVar("_Client")
 
 Token = tuple[Any, ...]
 """The token, the time at which it runs out in seconds since 1970, and optionally a principal and extensions."""
@@ -53,22 +56,38 @@ def new_consumer(properties: Mapping[str, Any]) -> Consumer:
     """Return a consumer with these properties.
 
     Raises:
-        ConfigError: The function that returns tokens cannot be imported.
+        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
+        KafkaUnavailableError: The function returns no token in time.
     """
     from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
 
-    return Consumer(_with_function(properties))
+    return _created(Consumer, properties)
 
 
 def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
     """Return an admin client with these properties.
 
     Raises:
-        ConfigError: The function that returns tokens cannot be imported.
+        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
+        KafkaUnavailableError: The function returns no token in time.
     """
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
-    return AdminClient(_with_function(properties))
+    return _created(AdminClient, properties)
+
+
+def _created(kind: Callable[[dict[str, Any]], _Client], properties: Mapping[str, Any]) -> _Client:
+    """Return a client of a kind; errors of librdkafka are raised as those of this module, without secrets."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
+
+    try:
+        return kind(_with_function(properties))
+    except KafkaException as error:
+        reason = strip_control_chars(without_secrets(error.args[0].str().strip(), properties))
+        if error.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+            # confluent-kafka waits for a first token.
+            raise KafkaUnavailableError(f"tokenProvider: {reason}") from None
+        raise ConfigError(f"kafka.*: librdkafka rejected the configuration: {reason}") from None
 
 
 def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _PROPAGATION_S = 3.0
 
 _RETRY_S = 0.2
 _SELECTOR = "replica.selector.class"
-_CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "fetch.min.bytes", "check.crcs"})
+_CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "check.crcs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,10 @@ class TopicLayout:
         return tuple(sorted({self.racks[replica] for replica in replicas if replica in self.racks}))
 
 
+class UnknownPartitionError(KafkaUnavailableError):
+    """A broker does not know a partition: it was deleted since it was described, or is too new."""
+
+
 class KafkaMetadata:
     """Requests metadata and offsets with one long-lived client of the driver.
 
@@ -68,8 +72,6 @@ class KafkaMetadata:
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
-
         self._bootstrap = client["bootstrap.servers"]
         self._timeout_s = int(client.get("socket.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
         self._read_committed = client.get("isolation.level") == "read_committed"
@@ -79,14 +81,8 @@ class KafkaMetadata:
             name: value for name, value in client.items() if name not in _CONSUMER_PROPERTIES
         }
         self._login_error = _LoginError(client)
-        try:
-            try_token_provider(self._client)
-            self._admin = self._new_client()
-        except KafkaException as error:
-            reason = without_secrets(error.args[0].str().strip(), self._client)
-            raise ConfigError(
-                f"kafka.*: librdkafka rejected the configuration: {strip_control_chars(reason)}"
-            ) from None
+        try_token_provider(self._client)
+        self._admin = self._new_client()
 
     def describe_topics(self, topics: Topics) -> TopicLayout:
         """Return the partitions of topics.
@@ -136,7 +132,9 @@ class KafkaMetadata:
         except KafkaException:
             # Usually the permission is missing, which readers do not need.
             return None
-        return all((answer[_SELECTOR].value or "") for answer in answers if _SELECTOR in answer)
+        if not all(_SELECTOR in answer for answer in answers):
+            return None
+        return all(answer[_SELECTOR].value or "" for answer in answers)
 
     def offsets(self, tps: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         """Return the earliest or the latest offsets; the latest depend on the isolation level.
@@ -315,9 +313,9 @@ class KafkaMetadata:
                 f"Kafka at {truncate(self._bootstrap)} cannot be logged in to: {self._login_error.last}"
             )
         reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
-        return KafkaUnavailableError(
-            f"Kafka at {truncate(self._bootstrap)} does not respond: {reason or 'the request timed out'}"
-        )
+        what = "does not respond" if _is_transient(error) else "refuses the request"
+        kind = UnknownPartitionError if _is_unknown(error) else KafkaUnavailableError
+        return kind(f"Kafka at {truncate(self._bootstrap)} {what}: {reason or 'the request timed out'}")
 
 
 class _LoginError:
@@ -352,6 +350,13 @@ def _description(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures 
         return None
 
 
+def _is_unknown(error: Exception) -> bool:
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
+
+    unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
+    return isinstance(error, KafkaException) and error.args[0].code() in unknown
+
+
 def _is_transient(error: Exception) -> bool:
     """Return whether an error is caused by unavailable brokers and not by the request."""
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
@@ -375,6 +380,7 @@ def _is_transient(error: Exception) -> bool:
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,

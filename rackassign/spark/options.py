@@ -33,6 +33,9 @@ _LEVELS = ("read_uncommitted", "read_committed")
 _TIMEOUTS_MS = (10, 300_000)
 """The lowest and the highest timeout that librdkafka accepts."""
 
+_MAX_MIN_BYTES = 100_000_000
+"""The highest `fetch.min.bytes` that librdkafka accepts."""
+
 _MAX_BATCH_ROWS = 1_000_000
 """The highest number of records that librdkafka returns at a time."""
 
@@ -158,9 +161,10 @@ class Options:
         for name in ("request.timeout.ms", "socket.timeout.ms"):
             if name in kafka:
                 kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
-        if "fetch.max.bytes" in kafka:
-            # Checked but not passed on: each fetch is for one partition, so the limit per partition bounds responses.
-            parse_int("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes"), minimum=0)
+        # Checked but not passed on. Each fetch is for one partition, so the limit per partition bounds responses. And a
+        # broker that waits for more bytes than a fetch may have makes each fetch last kafka.fetch.max.wait.ms.
+        parse_int("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes", 0), minimum=0)
+        parse_int("kafka.fetch.min.bytes", kafka.pop("fetch.min.bytes", 1), maximum=_MAX_MIN_BYTES)
         level = kafka.get("isolation.level", "read_uncommitted")
         if level not in _LEVELS:
             # librdkafka accepts any case, and rejects an invalid value on executors only.
@@ -178,21 +182,6 @@ class Options:
                 _PARSERS[name][0]: _PARSERS[name][1](DISPLAY_NAMES[name], own[name]) for name in _PARSERS if name in own
             },
         )
-
-
-def without_effect(given: Iterable[str], options: Options, mode: Mode) -> list[str]:
-    """Return the options that are valid and have no effect on a query, each with the reason.
-
-    They are not errors: the JVM source accepts `maxOffsetsPerTrigger` for a batch query, and `rackBinding` may be
-    changed for a comparison.
-    """
-    names = {name.lower() for name in given}
-    found = []
-    if mode == "batch" and "maxoffsetspertrigger" in names:
-        found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
-    if options.rack_binding != "pull":
-        found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
-    return found
 
 
 def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
@@ -256,8 +245,6 @@ DISPLAY_NAMES = {
     )
 }
 """The names of options in the case in which errors show them."""
-
-_OF_PULL = ("stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken", "coordinatorTimeoutMs")
 
 _UNSUPPORTED = {
     "minoffsetspertrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",

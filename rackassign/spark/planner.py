@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark import splits
 from rackassign.spark.fetch_size import UNKNOWN, RecordStats, fetch_size
-from rackassign.spark.metadata import NO_LATER, TopicLayout
+from rackassign.spark.metadata import NO_LATER, TopicLayout, UnknownPartitionError
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, format_partitions, limit_offsets
 from rackassign.spark.options import Options, StartingOffsets, Topics
 from rackassign.spark.range_reader import DataLossError
@@ -21,6 +21,8 @@ from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
+
+_Resolved = TypeVar("_Resolved")
 
 _ALL_ROWS = RowBounds()
 _SAMPLE_TTL_S = 600.0
@@ -74,13 +76,19 @@ class Planner:
         Raises:
             RackassignError: An option does not match the topics, or Kafka does not respond.
         """
-        layout = self._brokers.describe_topics(self._options.topics)
-        starts = self._resolve("startingOffsets", self._options.start, layout.partitions)
-        ends = self._resolve("endingOffsets", self._options.end, layout.partitions)
+        layout, (starts, ends) = self._described(
+            lambda partitions: (
+                self._resolve("startingOffsets", self._options.start, partitions),
+                self._resolve("endingOffsets", self._options.end, partitions),
+            )
+        )
         for tp in sorted(ends):
-            if ends[tp] < starts[tp]:
+            if ends[tp] >= starts[tp]:
+                continue
+            if self._options.start.everywhere != EARLIEST:
                 raise ConfigError(self._reversed(tp, starts[tp], ends[tp]))
-        ranges = {tp: (starts[tp], ends[tp]) for tp in ends}
+            self._report_loss(f"the records of {_format(tp)} before offset {ends[tp]} are deleted")
+        ranges = {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in ends}
         return self._splits(layout, ranges if bounds == _ALL_ROWS else self._narrowed(ranges, bounds))
 
     def _reversed(self, tp: TopicPartition, start: int, end: int) -> str:
@@ -102,12 +110,30 @@ class Planner:
 
     def initial(self) -> dict[TopicPartition, int]:
         """Return the offsets at which a stream without a checkpoint starts."""
-        layout = self._brokers.describe_topics(self._options.topics)
-        return self._resolve("startingOffsets", self._options.start, layout.partitions)
+        return self._described(lambda partitions: self._resolve("startingOffsets", self._options.start, partitions))[1]
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the latest offsets of all partitions."""
-        return self._brokers.offsets(self._brokers.describe_topics(self._options.topics).partitions, LATEST)
+        return self._described(lambda partitions: self._brokers.offsets(partitions, LATEST))[1]
+
+    def _described(self, resolve: Callable[[Collection[TopicPartition]], _Resolved]) -> tuple[TopicLayout, _Resolved]:
+        """Describe the topics and request offsets, again if a topic is deleted or created in between.
+
+        Args:
+            resolve: Requests offsets of the partitions.
+
+        Raises:
+            RackassignError: As for `batch`.
+        """
+        deadline = time.monotonic() + _PROPAGATION_S
+        while True:
+            layout = self._brokers.describe_topics(self._options.topics)
+            try:
+                return layout, resolve(layout.partitions.keys())
+            except UnknownPartitionError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_S)
 
     def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
         """Return the offsets at which the next batch of a stream ends.

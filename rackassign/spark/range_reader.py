@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
+from rackassign.spark.client_config import TOKEN_CALLBACK
 from rackassign.spark.kafka_clients import new_consumer
 from rackassign.spark.splits import OffsetRange
 
@@ -84,6 +85,21 @@ def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes
         # ...but then immediately; by default librdkafka checks the queue again after a second.
         "fetch.queue.backoff.ms": 1,
     }
+
+
+def check_properties(client: Mapping[str, str], fetch_bytes: int) -> None:
+    """Create a consumer and close it: librdkafka rejects some properties for a consumer only.
+
+    Args:
+        client: The properties that the user has set.
+        fetch_bytes: The largest size of fetches.
+
+    Raises:
+        ConfigError: librdkafka rejects a property.
+    """
+    # Without brokers it does not connect, and needs no token.
+    alone = {name: value for name, value in client.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
+    new_consumer(consumer_properties(alone, None, fetch_bytes)).close()
 
 
 def read(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rackassign.errors import KafkaUnavailableError
 from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
 from rackassign.spark.kafka_clients import new_consumer
 from rackassign.spark.range_reader import consumer_properties
@@ -30,8 +31,12 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
     Args:
         client: Properties for librdkafka.
         offsets: A range that is about to be read.
+
+    Raises:
+        ConfigError: librdkafka rejects a property for a consumer.
+        KafkaUnavailableError: Kafka does not respond soon.
     """
-    from confluent_kafka import TopicPartition  # noqa: PLC0415 - loaded on first use
+    from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - loaded on first use
 
     seen = _Statistics()
     consumer = new_consumer({
@@ -53,6 +58,8 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
                 break
         seen.await_current(consumer)
         size = seen.received - before
+    except KafkaException as error:
+        raise KafkaUnavailableError(error.args[0].str()) from None
     finally:
         consumer.close()
     return RecordStats(size / seen.records, size / seen.fetches) if seen.records and seen.fetches else UNKNOWN

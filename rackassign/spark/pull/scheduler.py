@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -83,12 +83,12 @@ class SplitScheduler:
         self._splits = tuple(splits)
         self._tasks = tasks
         self._max_splits_per_task = max_splits_per_task
-        self._unassigned = set(range(len(splits)))
+        self._unassigned = _Unassigned(self._splits)
         self._assigned: dict[int, list[int]] = {}
         self._task_racks: dict[int, str | None] = {}
         self._reader_racks: dict[int, str | None] = {}
         self._expected = dict(slots or {})
-        self._plan: dict[int, str] = {}
+        self._seen_tasks = 0
         self._planned_for: Counter[str | None] | None = None
         self._stats = SchedulingStats()
         self._steal_after_s = steal_after_s
@@ -142,33 +142,13 @@ class SplitScheduler:
             return None
         self._task_racks.setdefault(task, rack)
         self._replan()
-        chosen = self._best(rack)
+        chosen = self._unassigned.best(rack)
         if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, number, self._splits[chosen].racks):
             return "wait"
         self._unassigned.remove(chosen)
         self._reader_racks[chosen] = rack
         self._count(self._splits[chosen], rack)
         return chosen
-
-    def _best(self, rack: str | None) -> int:
-        """Return the split for a task of this rack: the largest of the best category, with the lowest number."""
-        local = [number for number in self._unassigned if rack in self._splits[number].racks]
-        planned = [number for number in self._unassigned if self._plan.get(number) == rack]
-        for candidates in (set(local).intersection(planned), planned, local):
-            if candidates:
-                return self._largest(candidates)
-        # A split without a replica of known rack is local to no task, so assigning it loses no locality.
-        without_rack = [number for number in self._unassigned if not self._splits[number].racks]
-        if without_rack:
-            return self._largest(without_rack)
-        unassigned_bytes: Counter[str] = Counter()
-        for number in self._unassigned:
-            unassigned_bytes[self._plan.get(number, _ANYWHERE)] += self._splits[number].size
-        largest = max(sorted(unassigned_bytes), key=lambda each: unassigned_bytes[each])
-        return self._largest(number for number in self._unassigned if self._plan.get(number, _ANYWHERE) == largest)
-
-    def _largest(self, numbers: Iterable[int]) -> int:
-        return min(numbers, key=lambda number: (-self._splits[number].size, number))
 
     def _expected_readers(self) -> Counter[str | None]:
         """Estimate how many tasks each rack will have run at the end of the batch.
@@ -180,10 +160,8 @@ class SplitScheduler:
         weights: dict[str | None, int] = dict(self._expected)
         if not weights:
             weights = dict.fromkeys([*seen, *(rack for split in self._splits for rack in split.racks)], 1)
-        total = sum(weights.values())
-        for _ in range(self._tasks - seen.total() if total else 0):
-            behind = max(sorted(weights, key=str), key=lambda rack: weights[rack] * self._tasks - seen[rack] * total)
-            seen[behind] += 1
+        if any(weights.values()):
+            seen += _apportioned(weights, seen, self._tasks)
         tasks_per_reader = max(1, seen.total() // _MAX_READERS)
         return Counter({rack: -(-count // tasks_per_reader) for rack, count in seen.items()})
 
@@ -218,6 +196,9 @@ class SplitScheduler:
 
     def _replan(self) -> None:
         """Compute the plan again if the estimated number of tasks per rack has changed."""
+        if len(self._task_racks) == self._seen_tasks:
+            return
+        self._seen_tasks = len(self._task_racks)
         readers = self._expected_readers()
         if readers == self._planned_for:
             return
@@ -227,7 +208,108 @@ class SplitScheduler:
             number: replace(self._splits[number], racks=() if rack is None else (rack,))
             for number, rack in self._reader_racks.items()
         }
-        self._plan = plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
+        self._unassigned.plan(
+            plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
+        )
+
+
+class _Unassigned:
+    """The splits that are not assigned, by the racks for which they are planned and those in which they are local.
+
+    Each choice takes the same time however many splits there are: with ten thousand, requests would otherwise wait for
+    each other longer than for records.
+
+    Args:
+        splits: All splits.
+    """
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        self._splits = splits
+        self._gone: set[int] = set()
+        # The largest first, and of equally large ones that with the lowest number.
+        self._order = sorted(range(len(splits)), key=lambda number: (-splits[number].size, number))
+        self._local = self._queues((rack, number) for number in self._order for rack in splits[number].racks)
+        self._nowhere = self._queues((None, number) for number in self._order if not splits[number].racks)
+        self.plan({})
+
+    def __len__(self) -> int:
+        return len(self._splits) - len(self._gone)
+
+    def plan(self, planned: Mapping[int, str]) -> None:
+        """Take the rack for which each split is planned; without one a split is for tasks without a rack."""
+        left = [number for number in self._order if number not in self._gone]
+        self._rack = {number: planned.get(number) for number in left}
+        self._planned = self._queues((self._rack[number], number) for number in left)
+        self._planned_local = self._queues(
+            (rack, number) for number in left if (rack := self._rack[number]) in self._splits[number].racks
+        )
+        self._bytes: Counter[str] = Counter()
+        for number in left:
+            self._bytes[self._rack[number] or _ANYWHERE] += self._splits[number].size
+        self._count = Counter(self._rack.values())
+
+    @staticmethod
+    def _queues(numbers: Iterable[tuple[str | None, int]]) -> dict[str | None, deque[int]]:
+        found: defaultdict[str | None, deque[int]] = defaultdict(deque)
+        for rack, number in numbers:
+            found[rack].append(number)
+        return dict(found)
+
+    def _first(self, queues: Mapping[str | None, deque[int]], rack: str | None) -> int | None:
+        queue = queues.get(rack, ())
+        while queue and queue[0] in self._gone:
+            queue.popleft()
+        return queue[0] if queue else None
+
+    def best(self, rack: str | None) -> int:
+        """Return the split for a task of this rack: the largest of the best category, with the lowest number."""
+        # A split without a replica of known rack is local to no task, so assigning it loses no locality.
+        for queues, of in (
+            (self._planned_local, rack),
+            (self._planned, rack),
+            (self._local, rack),
+            (self._nowhere, None),
+        ):
+            found = self._first(queues, of)
+            if found is not None:
+                return found
+        left = [each for each, count in self._count.items() if count]
+        most = max(sorted(left, key=lambda each: each or _ANYWHERE), key=lambda each: self._bytes[each or _ANYWHERE])
+        self._first(self._planned, most)
+        return self._planned[most][0]
+
+    def remove(self, number: int) -> None:
+        """Take a split that is assigned now."""
+        self._gone.add(number)
+        rack = self._rack[number]
+        self._bytes[rack or _ANYWHERE] -= self._splits[number].size
+        self._count[rack] -= 1
+
+
+def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, int], total: int) -> Counter[str | None]:
+    """Return the racks of the tasks that are not seen yet, so that all tasks are as the weights.
+
+    It is the result of choosing a rack for one task after the other, each time that which lacks most.
+
+    Args:
+        weights: The weight of each rack, not all 0.
+        seen: The number of tasks seen in each rack.
+        total: The number of all tasks.
+    """
+    left, whole = total - sum(seen.values()), sum(weights.values())
+    lacks = {rack: weights[rack] * total - seen.get(rack, 0) * whole for rack in sorted(weights, key=str)}
+    # All that lack more than a level get tasks until they do not; the lowest such level leaves few tasks.
+    low, high = min(lacks.values()) - whole * (left + 1), max(lacks.values())
+    while low < high:
+        middle = (low + high) // 2
+        if sum(max(0, -(-(lack - middle) // whole)) for lack in lacks.values()) <= left:
+            high = middle
+        else:
+            low = middle + 1
+    found: Counter[str | None] = Counter({rack: max(0, -(-(lack - high) // whole)) for rack, lack in lacks.items()})
+    for _ in range(left - found.total()):
+        found[max(lacks, key=lambda rack: lacks[rack] - found[rack] * whole)] += 1
+    return found
 
 
 def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:

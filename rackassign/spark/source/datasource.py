@@ -10,7 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
-from rackassign.spark.options import Mode, Options, without_effect
+from rackassign.spark.option_effects import without_effect
+from rackassign.spark.options import Mode, Options
 from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.source.partitions import make_planner, pull_partitions, read_partition, split_partitions
 from rackassign.spark.source.pushdown import bounds_of, check_pushdown

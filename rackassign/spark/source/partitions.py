@@ -106,8 +106,14 @@ def read_partition(options: Options, partition: InputPartition, names: Sequence[
 
 
 def make_planner(options: Options) -> Planner:
-    """Return a planner for these options that is connected to the brokers."""
+    """Return a planner for these options that is connected to the brokers.
+
+    Raises:
+        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
+    """
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
+    from rackassign.spark.range_reader import check_properties  # noqa: PLC0415 - executors do not need it
     from rackassign.spark.record_sampling import sample  # noqa: PLC0415 - executors do not need it
 
+    check_properties(options.client, options.max_fetch_bytes)
     return Planner(options, KafkaMetadata(options.client), lambda offsets: sample(options.client, offsets))

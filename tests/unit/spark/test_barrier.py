@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.barrier import announce, assign_splits, first_split, read_together, task_count
+from rackassign.spark.barrier import announce, assign_splits, first_split, read_barrier, read_together, task_count
 from rackassign.spark.splits import OffsetRange, Split
 
 
@@ -148,3 +148,18 @@ def test_too_few_slots_are_told_after_waiting_for_more() -> None:
     come = iter((0, 1, 3))
     assert task_count(3, lambda: next(come), timeout_s=60) == 3
     assert (task_count(0, lambda: 4), task_count(2, lambda: 4), task_count(7, lambda: None)) == (4, 2, 7)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"columns": "value"}, 'columns: expected a list of names, got "value"'),
+        ({"tasks": "four"}, "tasks: expected a whole number"),
+        ({"tasks": 0}, "tasks: expected a whole number from 1"),
+        ({"tasks": 1.5}, "tasks: expected a whole number"),
+    ],
+)
+def test_arguments_of_another_type_are_named(more: dict[str, Any], told: str) -> None:
+    spark: Any = object()
+    with pytest.raises(ConfigError, match=told):
+        read_barrier(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import math
+import re
 import sys
 import time
 from types import ModuleType
@@ -17,6 +18,7 @@ from rackassign.spark import msk
 from rackassign.spark.client_config import TOKEN_CALLBACK
 from rackassign.spark.kafka_clients import _with_function, try_token_provider
 from rackassign.spark.options import Options
+from rackassign.spark.range_reader import check_properties
 
 SECRET = "a-token-that-is-secret"  # noqa: S105 - of no use anywhere
 
@@ -178,3 +180,21 @@ class TestMsk:
         monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
         with pytest.raises(MissingExtraError, match=r"pip install 'rackassign\[msk\]'"):
             msk.token("region=eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("client", "problem"),
+    [
+        ({"receive.message.max.bytes": "10000"}, "`receive.message.max.bytes` must be >= `fetch.max.bytes`"),
+        ({"ssl.endpoint.identification.algorithm": "x", "sasl.password": "secret"}, "Invalid value"),
+    ],
+)
+def test_what_only_a_consumer_rejects_is_rejected_before_there_are_tasks(client: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match="librdkafka rejected the configuration: .*" + re.escape(problem)) as caught:
+        check_properties({"bootstrap.servers": "127.0.0.1:1", **client}, 4 * 2**20)
+    assert "secret" not in str(caught.value)
+
+
+def test_checking_properties_needs_no_broker_and_no_token() -> None:
+    tokens = {"sasl.mechanism": "OAUTHBEARER", "security.protocol": "SASL_PLAINTEXT", TOKEN_CALLBACK: "no.such.module"}
+    check_properties({"bootstrap.servers": "127.0.0.1:1", "isolation.level": "read_committed", **tokens}, 1)

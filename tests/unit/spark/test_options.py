@@ -16,7 +16,8 @@ from rackassign.spark.client_config import to_librdkafka
 from rackassign.spark.jvm_options import kafka_options
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
-from rackassign.spark.options import Mode, Options, StartingOffsets, without_effect
+from rackassign.spark.option_effects import without_effect
+from rackassign.spark.options import Mode, Options, StartingOffsets
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
@@ -133,6 +134,38 @@ def test_what_has_no_effect_is_named() -> None:
     assert without_effect(given, Options.of(given, "stream"), "stream") == of_pull
     pulled = {**given, "rackBinding": "PULL"}
     assert without_effect(pulled, Options.of(pulled, "stream"), "stream") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"kafka.fetch.min.bytes": "100000"}, "kafka.fetch.min.bytes: the source fetches no more than its range"),
+        ({"kafka.fetch.max.bytes": "1"}, "kafka.fetch.max.bytes: each fetch is for one partition"),
+        ({"kafka.max.partition.fetch.bytes": "50000000"}, "kafka.max.partition.fetch.bytes: a fetch has 4194304 bytes"),
+        ({"onMissingRack": "fail", "rackBinding": "none"}, "onMissingRack: with rackBinding=none executors need no"),
+        (
+            {"startingOffsets": "earliest", "startingTimestamp": "5"},
+            "startingOffsets: startingTimestamp is set as well",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"orders":{"0":5}}', "startingTimestamp": "5"},
+            "startingOffsetsByTimestamp: startingTimestamp is set as well",
+        ),
+        ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets: endingTimestamp is set as well"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "startingOffsetsByTimestampStrategy: there is no timestamp"),
+    ],
+)
+def test_each_option_without_effect_is_named_alone(given: dict[str, str], named: str) -> None:
+    options = {**BASE, **given}
+    (found,) = without_effect(options, Options.of(options, "batch"), "batch")
+    assert found.startswith(named)
+    assert "fetch.min.bytes" not in Options.of(options, "batch").client
+
+
+def test_an_option_with_effect_is_not_named() -> None:
+    used = {**BASE, "onMissingRack": "fail", "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
+    used |= {"kafka.max.partition.fetch.bytes": "4194304", "endingOffsets": "latest"}
+    assert without_effect(used, Options.of(used, "batch"), "batch") == []
 
 
 def test_space_around_a_value_means_nothing() -> None:

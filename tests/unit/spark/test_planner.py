@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 import pytest
@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.fetch_size import MAX_FETCH_BYTES, ONE_BATCH, UNKNOWN, RecordStats, fetch_size
-from rackassign.spark.metadata import NO_LATER, TopicLayout
+from rackassign.spark.metadata import NO_LATER, TopicLayout, UnknownPartitionError
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.record_sampling import sample
 from rackassign.spark.splits import OffsetRange, Split, distribute, split_ranges, worthwhile_tasks
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
@@ -101,6 +102,57 @@ def test_bounds_are_what_options_say(options: dict[str, str], expected: list[int
 def test_bounds_that_do_not_fit_are_named(options: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         planner(Cluster({P0: (0, 20), P1: (3, 20)}), mode="batch", **options).batch()
+
+
+def test_an_end_that_has_expired_is_lost_data() -> None:
+    cluster, ends = Cluster({P0: (100, 500), P1: (0, 500)}), {"endingOffsets": '{"t": {"0": 50, "1": 400}}'}
+    with pytest.raises(DataLossError, match="the records of t-0 before offset 50 are deleted"):
+        planner(cluster, mode="batch", **ends).batch()
+    assert spans(planner(cluster, mode="batch", failOnDataLoss="false", **ends).batch()) == [(1, 0, 400)]
+
+
+class Forgetful(Cluster):
+    """Brokers that know a partition only in their metadata for a while."""
+
+    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]], failures: float, *, deleted: bool) -> None:
+        super().__init__(logs)
+        self._failures, self._deleted = failures, deleted
+
+    def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+        if P1 in (places := set(places)) and self._failures > 0:
+            self._failures -= 1
+            if self._deleted:
+                del self.logs[P1]
+            raise UnknownPartitionError("refused")
+        return super().offsets(places, logical)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("ask", [lambda plan: plan.initial(), lambda plan: plan.latest()])
+def test_a_partition_that_is_not_known_after_it_was_described_is_described_again(
+    ask: Callable[[Planner], dict[TopicPartition, int]], *, deleted: bool
+) -> None:
+    cluster = Forgetful({P0: (0, 5), P1: (0, 5)}, 2, deleted=deleted)
+    assert ask(planner(cluster)) == ({P0: 5} if deleted else {P0: 5, P1: 5})
+    batch = Forgetful({P0: (0, 5), P1: (0, 5)}, 1, deleted=deleted)
+    assert len(planner(batch, mode="batch").batch()) == (1 if deleted else 2)
+
+
+def test_a_partition_that_is_never_known_ends_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackassign.spark.planner._PROPAGATION_S", 0.3)
+    with pytest.raises(UnknownPartitionError, match="refused"):
+        planner(Forgetful({P0: (0, 5), P1: (0, 5)}, float("inf"), deleted=False)).latest()
+
+
+def test_a_sample_that_fails_does_not_end_the_query(caplog: pytest.LogCaptureFixture) -> None:
+    client = {"bootstrap.servers": "127.0.0.1:1", "isolation.level": "read_committed", "log_level": "0"}
+    options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "batch")
+    found = Planner(options, Cluster({P0: (0, 1000)}), lambda offsets: sample(client, offsets)).batch()
+    assert spans(found) == [(0, 0, 1000)]
+    assert "cannot sample the records of topic t: " in caplog.text
+    rejected = {**client, "receive.message.max.bytes": "x"}
+    Planner(options, Cluster({P0: (0, 1000)}), lambda offsets: sample(rejected, offsets)).batch()
+    assert "librdkafka rejected the configuration" in caplog.text
 
 
 def test_a_stream_begins_where_it_is_told_and_new_partitions_at_their_first_record() -> None:

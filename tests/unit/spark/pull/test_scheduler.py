@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.pull.scheduler import SchedulingStats, SplitScheduler, plan
+from rackassign.spark.pull.scheduler import SchedulingStats, SplitScheduler, _apportioned, plan
 from rackassign.spark.splits import OffsetRange, Split
 
 RACKS = ("a", "b", "c")
@@ -163,3 +163,21 @@ def test_nearly_all_is_read_at_home_whoever_comes(order: list[str]) -> None:
         deal.next_split(task, 0, rack)
     # Of each rack eight are local; more than that nobody could read at home.
     assert deal.stats().stolen <= 100 * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*RACKS, None]), st.integers(0, 5), min_size=1).filter(
+        lambda each: any(each.values())
+    ),
+    st.dictionaries(st.sampled_from([*RACKS, None, "z"]), st.integers(1, 9)),
+    st.integers(0, 60),
+)
+def test_tasks_that_have_not_come_are_expected_as_if_they_came_one_by_one(
+    weights: dict[str | None, int], seen: dict[str | None, int], more: int
+) -> None:
+    tasks, whole = sum(seen.values()) + more, sum(weights.values())
+    found: Counter[str | None] = Counter(seen)
+    for _ in range(more):
+        lacks = {rack: weights[rack] * tasks - found[rack] * whole for rack in sorted(weights, key=str)}
+        found[max(lacks, key=lambda rack: lacks[rack])] += 1
+    assert _apportioned(weights, seen, tasks) + Counter(seen) == found
