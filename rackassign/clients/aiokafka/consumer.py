@@ -18,7 +18,7 @@ from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
-from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
+from rackassign.clients.common.rack_config import check_assignors, resolve_rack, warn_on_rack_mismatch
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
@@ -152,7 +152,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         if zone_hint is not None:
             client_id = configs.get("client_id") or f"aiokafka-{aiokafka_version}"
             configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
-        chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
+        chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareStickyAssignor]))
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
         if internals.FOLLOWS:
             configs["client_rack"] = rack

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.member_context import MemberContext
-from rackassign.locality import Locality, RackSets
+from rackassign.locality import Locality, RackSets, unknown_cost_racks
 from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, Topology
 
 _NAMED = 5
@@ -107,6 +107,12 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
             "some members",
             "%s: %d of %d members send no rack: %s",
             *(name, len(without), len(group.members), _listed(without)),
+        )
+    if racks and (unknown := unknown_cost_racks(group)):
+        once.warn(
+            "costs",
+            "%s: costs name racks that no broker and no member has, so these have no effect: %s; racks of brokers: %s",
+            *(name, _listed(unknown), ", ".join(racks)),
         )
     for each in group.members if racks else ():
         if each.rack is not None and each.rack not in racks:

@@ -46,7 +46,8 @@ from rackassign.wire import Subscription
 DEFAULT_RACK_MONITOR: Final = RackChangePolicy()
 
 _MAX_ROUNDS = 5
-"""Limit of consecutive rebalances that a leader requests. Two are enough unless a member's claims are always false."""
+"""Limit of consecutive rebalances that a leader requests for the same members. Two are enough unless the claims of one
+are always false."""
 
 
 class Assignor:
@@ -77,6 +78,7 @@ class Assignor:
         self._history = AssignmentHistory()
         self._given: Partitions | None = None
         self._requested_rounds = 0
+        self._rounds_of: frozenset[str] = frozenset()
         self._monitor = self._new_monitor(rack_monitor)
         self.rack_compared = False
         """Whether the rack was compared with that of the consumer, `client_rack`."""
@@ -230,6 +232,10 @@ class Assignor:
         if decided is None or decided.complete:
             self._requested_rounds = 0
             return
+        members = frozenset(decided.assignment)
+        if members != self._rounds_of:
+            # Each member that comes or goes may need another round.
+            self._rounds_of, self._requested_rounds = members, 0
         self._requested_rounds += 1
         if self._requested_rounds > _MAX_ROUNDS:
             self._member.once.warn(

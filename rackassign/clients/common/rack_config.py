@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rackassign.clients.common.assignor import Assignor
 from rackassign.clients.common.member_context import check_rack
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, detect_rack
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 
 AUTO = "auto"
 
@@ -29,6 +31,20 @@ def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
     return rack
 
 
+def check_assignors(assignors: object) -> list[Any]:
+    """Return the assignors that a consumer is configured with.
+
+    Raises:
+        ConfigError: They are no list.
+    """
+    if not isinstance(assignors, Iterable) or isinstance(assignors, str | bytes):
+        raise ConfigError(
+            f"partition_assignment_strategy: expected a list of assignors, got {short_repr(assignors)}: write [..]"
+            " around it"
+        )
+    return list(assignors)
+
+
 def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
     """Warn if the assignor's rack is not the rack that the consumer sends with its fetches.
 
@@ -37,22 +53,36 @@ def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, 
     Returns:
         Whether the consumer is configured for follower fetching.
     """
-    own = [a for a in assignors if isinstance(a, Assignor) and a.locality == "any-replica" and a.rack is not None]
-    for rack in sorted({a.rack for a in own if a.rack is not None and not a.rack_compared}):
-        if not client_rack:
-            once.warn(
-                "client_rack",
-                "the assignor's rack is %r but client_rack is not set, so everything is read from the leaders: set"
-                " client_rack=%r, or locality='leader'",
-                *(rack, rack),
-            )
-        elif rack != client_rack:
-            once.warn(
-                "client_rack",
-                "the assignor's rack is %r but client_rack is %r: partitions are assigned by the first and read by the"
-                " second",
-                *(rack, client_rack),
-            )
+    ours = [a for a in assignors if isinstance(a, Assignor)]
+    own = [a for a in ours if a.locality == "any-replica"]
+    for rack in sorted({assignor.rack or "" for assignor in own if not assignor.rack_compared}):
+        _compare(rack, client_rack or "", once)
     for assignor in own:
         assignor.rack_compared = True
-    return bool(own and client_rack)
+    # Without an assignor of this package a consumer follows its client_rack as well.
+    return bool(client_rack) and (bool(own) or not ours)
+
+
+def _compare(rack: str, client_rack: str, once: WarnOnce) -> None:
+    """Warn if an assignor and its consumer have different racks, "" for none."""
+    if rack and not client_rack:
+        once.warn(
+            "client_rack",
+            "the assignor's rack is %r but client_rack is not set, so everything is read from the leaders: set"
+            " client_rack=%r, or locality='leader'",
+            *(rack, rack),
+        )
+    elif client_rack and not rack:
+        once.warn(
+            "client_rack",
+            "client_rack is %r but the assignor has no rack, so partitions are assigned without regard to it: pass"
+            " rack=%r to the assignor as well",
+            *(client_rack, client_rack),
+        )
+    elif rack != client_rack:
+        once.warn(
+            "client_rack",
+            "the assignor's rack is %r but client_rack is %r: partitions are assigned by the first and read by the"
+            " second",
+            *(rack, client_rack),
+        )

@@ -28,6 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import NamedTuple
 
 from rackassign.clients.common.adapter import AnyCluster, GroupMembership, time_limit_s
@@ -38,6 +39,7 @@ from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, Strategy
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 
 _LEAST_S = 1.0
 """Minimum seconds until a request is checked for its effect: the consumer must be polled first."""
@@ -55,7 +57,7 @@ class RackChangePolicy:
         min_interval_s: Minimum seconds between two requested rebalances.
 
     Raises:
-        ConfigError: If one is negative.
+        ConfigError: If one is no number, or negative.
     """
 
     min_change_duration_s: float = 3.0
@@ -63,8 +65,9 @@ class RackChangePolicy:
 
     def __post_init__(self) -> None:
         for name in ("min_change_duration_s", "min_interval_s"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not float(value) >= 0:
+                raise ConfigError(f"{name} must be 0 or more, got {short_repr(value)}")
 
 
 class RackView(NamedTuple):

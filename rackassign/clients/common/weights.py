@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.errors import InputError
-from rackassign.model import Group, weight_misfits
+from rackassign.model import Group, TopicPartition, weight_misfits
+from rackassign.strategies.loading import valid_owners
 from rackassign.util.text import join_first, short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
@@ -137,20 +140,17 @@ def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
 
     The partitions of a member share its load equally. A partition without owner weighs as much as the average one.
     """
-    sizes = {member.id: sum(map(len, member.owned.values())) for member in group.members}
-    owners = [member for member in group.members if sizes[member.id]]
-    if not owners:
+    # Only claims that count: an old one would make the load of its partitions that of another member.
+    owner = valid_owners(group)
+    sizes = Counter(owner.values())
+    if not sizes:
         return {}
-    mean = sum(sizes.values()) / len(owners)
-    weights = {topic: [1.0] * len(row) for topic, row in group.topology.topics.items()}
-    # Of two members that claim a partition one has it, so that the order of the members does not matter here.
-    for member in sorted(owners, key=lambda member: member.id):
-        for topic, partitions in member.owned.items():
-            row = weights.get(topic, [])
-            for partition in partitions:
-                if partition < len(row):
-                    row[partition] = mean / sizes[member.id]
-    return {topic: tuple(row) for topic, row in weights.items()}
+    mean = len(owner) / len(sizes)
+    loads = {tp: mean / sizes[member] for tp, member in owner.items()}
+    return {
+        topic: tuple(loads.get(TopicPartition(topic, partition), 1.0) for partition in range(len(row)))
+        for topic, row in group.topology.topics.items()
+    }
 
 
 def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[float, ...]]:
@@ -171,7 +171,8 @@ def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, 
         if not isinstance(topic, str):
             raise InputError("weights", f"expected topics, got {short_repr(topic)}")
         # What has no length may have no end, and can be read only once.
-        if isinstance(row, (Mapping, str, bytes)) or not (isinstance(row, Iterable) and isinstance(row, Sized)):
+        listed = isinstance(row, Iterable) and isinstance(row, Sized)
+        if not listed or isinstance(row, (Mapping, AbstractSet, str, bytes)):
             raise InputError(f"weights.{topic}", f"expected a list of numbers, got {short_repr(row)}")
         rows[topic] = tuple(map(_number, islice(row, None if sizes is None else sizes.get(topic))))
     return rows

@@ -85,6 +85,11 @@ class AsyncCommitQueue:
             self._dropped.update(tps)
             self._fail_revoked([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
 
+    def give_up(self, tps: Iterable[Place]) -> None:
+        """Fail pending offsets of partitions of which later ones are committed now."""
+        with self._lock:
+            self._fail_revoked([self._waiting.pop(tp) for tp in set(tps) & set(self._waiting)])
+
     def refuse(self, offsets: list[TopicPartition]) -> None:
         """Fail offsets of partitions that are not assigned; nothing of them is sent."""
         if offsets:

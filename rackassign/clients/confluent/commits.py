@@ -115,8 +115,9 @@ class Commits:
                 "not assigned", "%s is not assigned to this member, so its offset is not committed", place, about=place
             )
         end = monotonic() + timeout
-        # Pending commits first.
+        # Pending commits first, and not again behind this one.
         self._outbox.flush([], timeout)
+        self._outbox.give_up(map(to_topic_partition, owned))
         self._member.commit(offsets_of(owned), max(0.0, end - monotonic()))
         return [_copied(each) for each in owned]
 

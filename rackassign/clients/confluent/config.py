@@ -60,6 +60,7 @@ _RANGES = {
     "heartbeat.interval.ms": (1, 3_600_000),
     "max.poll.interval.ms": (1, 86_400_000),
     "auto.commit.interval.ms": (0, 86_400_000),
+    "topic.metadata.refresh.interval.ms": (-1, 3_600_000),
 }
 """The ranges of librdkafka for properties that it does not get here."""
 
@@ -106,8 +107,9 @@ def _one_of(*known: str) -> Callable[[str, object], str]:
 
 
 def _servers(name: str, value: object) -> list[str]:
-    # librdkafka also accepts PROTOCOL://HOST:PORT.
-    return [server.strip().rpartition("//")[2] for server in _text(name, value).split(",")]
+    # librdkafka also accepts PROTOCOL://HOST:PORT, and empty entries.
+    servers = [server.strip().rpartition("//")[2] for server in _text(name, value).split(",")]
+    return [server for server in servers if server]
 
 
 def _protocol(name: str, value: object) -> str:
@@ -208,8 +210,7 @@ class ConsumerConfig:
                 raise ConfigError(f"{name}: kafka-python, which joins the group, does not support this")
             elif name not in _OURS:
                 reader[name] = value
-        if (missing := missing_login(member)) is not None:
-            raise ConfigError(missing)
+        _check_membership(member)
         if given.get(_CA) is not None:
             reader[_CA] = given[_CA]
             if member.get("security_protocol", "").endswith("SSL"):
@@ -247,6 +248,17 @@ class ConsumerConfig:
             member=Settings({**self.member, "client_id": changed}),
             reader=Settings({**self.reader, "client.id": changed}),
         )
+
+
+def _check_membership(member: dict[str, Any]) -> None:
+    """Refuse what cannot work, and remove what librdkafka takes for "not set" and kafka-python does not."""
+    if (missing := missing_login(member)) is not None:
+        raise ConfigError(missing)
+    if member.get("metadata_max_age_ms", 0) < 0:
+        # No refreshes of its own. kafka-python would refresh all the time.
+        del member["metadata_max_age_ms"]
+    if not member.get("group_instance_id"):
+        member.pop("group_instance_id", None)
 
 
 def _callback(given: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of any kind

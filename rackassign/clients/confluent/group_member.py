@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError as KafkaPythonError
 
@@ -34,23 +34,6 @@ Offsets = Mapping[TopicPartition, tuple[int, str, int]]
 """For each partition the next offset to read, the user's metadata, and the leader epoch; -1 if not known."""
 
 
-class _ClientFactory:
-    """Creates the client of a consumer, and can close it if the constructor of the consumer fails: its thread runs."""
-
-    def __init__(self) -> None:
-        self._made: Any = None
-
-    def __call__(self, **config: Any) -> Any:  # noqa: ANN401 - kafka-python's client
-        """Return a client, as kafka-python would."""
-        self._made = KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**config)
-        return self._made
-
-    def close(self) -> None:
-        """Close it, if there is one."""
-        if self._made is not None:
-            self._made.close()
-
-
 class GroupMember:
     """A membership in a group; for the polling thread, except for commits.
 
@@ -64,17 +47,12 @@ class GroupMember:
     """
 
     def __init__(self, arguments: Mapping[str, Any], racks: BrokerRackCache) -> None:
-        begun = _ClientFactory()
         try:
             with translate_errors():
-                self._consumer = RackAwareConsumer(**arguments, kafka_client=begun)
+                self._consumer = RackAwareConsumer(**arguments)
         except (AssertionError, TypeError, ValueError) as error:
-            begun.close()
             # kafka-python checks some of its arguments with assertions.
             raise ConfigError(f"kafka-python: {error}") from error
-        except BaseException:
-            begun.close()
-            raise
         try:
             self._member = GroupOnlyMember(self._consumer)
         except BaseException:

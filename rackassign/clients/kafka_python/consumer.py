@@ -14,16 +14,19 @@ from rackassign.clients.common.consumer_view import ConsumerView, count_reads, s
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.metadata_listener import track_broker_racks
-from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
+from rackassign.clients.common.rack_config import check_assignors, resolve_rack, warn_on_rack_mismatch
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
+from rackassign.clients.kafka_python.internals.construction import ClientFactory
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
+from rackassign.clients.kafka_python.patches.response_classes import create_response_classes
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import with_version
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +42,10 @@ def attach(
 ) -> ConsumerT:
     """Add patches for defects of kafka-python, a meter, and a check of follower fetching to a consumer.
 
-    Call it before the first `poll()`. Nothing global is changed, and a second call has no further effect. A patch that
-    does not fit the installed kafka-python stays off, which is logged once. The consumer gets a method `locality()`,
-    which returns a `FetchLocality`; its metrics contain the same values.
+    Call it before the first `poll()`. Nothing global is patched, and a second call has no further effect. The classes
+    of responses are created for the whole process, which kafka-python does later. A patch that does not fit the
+    installed kafka-python stays off, which is logged once. The consumer gets a method `locality()`, which returns a
+    `FetchLocality`; its metrics contain the same values.
 
     One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, if
     brokers have no rack-aware replica selector (with `admin`), if partitions with a local replica keep being read
@@ -79,6 +83,10 @@ def attach(
             assignor.load()
 
     internals.load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
+    if misfit := create_response_classes():
+        attached.once.warn(
+            "responses", "%s differs: classes of responses are created late: %s", with_version("kafka-python"), misfit
+        )
     install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if meter is not None and meter is not attached.meter:
@@ -178,9 +186,15 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         if zone_hint is not None:
             client_id = configs.get("client_id") or KafkaConsumer.DEFAULT_CONFIG["client_id"]
             configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
-        chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
+        chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor]))
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
-        super().__init__(*topics, client_rack=rack or "", **configs)
+        create_response_classes()  # The constructor connects; `attach` warns if it is not possible.
+        client = ClientFactory(configs.get("kafka_client", KafkaConsumer.DEFAULT_CONFIG["kafka_client"]))
+        try:
+            super().__init__(*topics, client_rack=rack or "", **{**configs, "kafka_client": client})
+        except BaseException:
+            client.close()
+            raise
         try:
             attach(self)
         except ConfigError:

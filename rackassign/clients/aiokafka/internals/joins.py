@@ -51,8 +51,12 @@ class Later:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if planned.done() else planned.set_result(made))
 
-        # Not one of the loop's own threads, which may all be occupied by the user's work for any time.
-        threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+        try:
+            # Not one of the loop's own threads, which may all be occupied by the user's work for any time.
+            threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+        except RuntimeError:
+            # No thread can be started now.
+            return self.finish(self.plan())
         return self.finish(await planned)
 
 
@@ -98,7 +102,26 @@ class _Reading:
             assigned = await self._perform(response)
         finally:
             _CURRENT.reset(token)
-        return await assigned.result() if isinstance(assigned, Later) else assigned
+        return await self._planned(assigned) if isinstance(assigned, Later) else assigned
+
+    async def _planned(self, later: Later) -> dict[str, bytes]:
+        """Wait for a plan, and request the next rebalance if that was requested meanwhile.
+
+        aiokafka relies on there being nothing to wait for between its view of the metadata in `_perform_assignment` and
+        the reset of `_rejoin_needed_fut` that follows. A request in between, for new partitions, would be discarded.
+        """
+        coordinator = self._coordinator
+        # The future itself cannot be asked: it is done already if this join was requested.
+        snapshot = getattr(coordinator, "_metadata_snapshot", None)
+        found = await later.result()
+        try:
+            if getattr(coordinator, "_metadata_snapshot", None) != snapshot:
+                asyncio.get_running_loop().call_soon(coordinator.request_rejoin)
+        except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
+            self._once.warn(
+                "rejoin", "%s differs: new partitions may be assigned late", with_version("aiokafka"), exc_info=True
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka.internals.metadata import Consumer
@@ -125,10 +125,19 @@ def fetch_rack(membership: Membership) -> str | None:
     for task in tasks:
         frame = getattr(task.get_coro(), "cr_frame", None)
         owner = None if frame is None else frame.f_locals.get("self")
-        if subscription is not None and getattr(owner, "_subscriptions", None) is subscription:
-            rack = getattr(owner, "_client_rack", "")
+        if subscription is not None and _attributes(owner).get("_subscriptions") is subscription:
+            rack = _attributes(owner).get("_client_rack", "")
             return rack if isinstance(rack, str) else ""
     return None
+
+
+def _attributes(owner: object) -> Mapping[str, Any]:
+    """Return the attributes of an object of the application, which may raise any error when it is asked for one."""
+    try:
+        found: object = vars(owner)
+    except Exception:  # noqa: BLE001 - it is not the fetcher
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _callers() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The consumer that is being constructed: an assignor is not given it.
+"""The consumer that is being constructed: an assignor is not given it, and its client is left open if that fails.
 
 A consumer asks its assignors for their protocols in its constructor, and then never again on the user's thread. It is
 the only moment at which an assignor can see the consumer's options without `attach`.
@@ -7,6 +7,7 @@ the only moment at which an assignor can see the consumer's options without `att
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer
@@ -47,3 +48,27 @@ def options_of_consumer_under_construction() -> ConsumerOptions | None:
                 str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
             )
     return None
+
+
+class ClientFactory:
+    """Creates the client of a consumer, and can close it if the constructor of the consumer fails: its thread runs.
+
+    kafka-python 3.0.12 calls its option `kafka_client`, and closes nothing if no broker responds after that.
+
+    Args:
+        make: The client, as the option.
+    """
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __call__(self, **config: Any) -> Any:
+        """Return a client, as kafka-python would."""
+        self._made = self._make(**config)
+        return self._made
+
+    def close(self) -> None:
+        """Close it, if there is one."""
+        if self._made is not None:
+            self._made.close()

@@ -82,8 +82,13 @@ class _Loading:
         """Pass a response on, behind `load` if it elects this member. Called on the IO thread."""
         if self.done or not self._elected(response):
             held.success(response)
-        else:
-            threading.Thread(target=self._run, args=(held, response), name="rackassign-load", daemon=True).start()
+            return
+        loading = threading.Thread(target=self._run, args=(held, response), name="rackassign-load", daemon=True)
+        try:
+            loading.start()
+        except RuntimeError:
+            # No thread can be started now. Then `assign` loads, as a response that is held for ever ends the group.
+            held.success(response)
 
     def _elected(self, response: Any) -> bool:
         try:

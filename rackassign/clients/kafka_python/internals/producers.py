@@ -1,4 +1,4 @@
-"""The end of a producer that cannot be waited for."""
+"""The end of a producer that cannot be waited for, or cannot write any more."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def discard(producer: Any) -> None:
         force_close()
     with suppress(KafkaError):
         producer.close(_ENDS_S)
+
+
+def has_failed(producer: Any) -> bool:
+    """Return whether a producer can never write again.
+
+    An idempotent producer (kafka-python 3.0.12) fails for good with an error that it does not retry, even if the cause
+    passes: an unknown error of a broker, a missing permission, or the timeout of its request for a producer ID. After
+    that it refuses all records. Without `_transaction_manager.has_fatal_error()` that is not known, and False.
+    """
+    ask = getattr(getattr(producer, "_transaction_manager", None), "has_fatal_error", None)
+    return callable(ask) and ask() is True

@@ -5,6 +5,7 @@ Rules of this package:
 * Nothing is patched globally. A patch shadows methods on the one consumer that it is given.
 * A patch that does not fit the installed kafka-python stays off, and a warning is logged once.
 * Every patch has a test that fails without it (`proof`).
+* A defect of the whole process is no patch of a consumer (`response_classes`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.clients.kafka_python.patches.coordinator import (
     BACKOFF_COORDINATOR_POLL,
     KEEP_GENERATION_WHEN_REMOVED,
+    LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
     RAISE_WHEN_FENCED,
     RETRY_COORDINATOR_LOOKUP,
 )
@@ -30,7 +32,10 @@ from rackassign.clients.kafka_python.patches.join import (
     KEEP_COMPLETED_JOIN,
     TOLERATE_MALFORMED_METADATA,
 )
-from rackassign.clients.kafka_python.patches.offsets import REFRESH_ON_STALE_LEADER
+from rackassign.clients.kafka_python.patches.offsets import (
+    DISCARD_FORMER_COMMITTED_OFFSETS,
+    REFRESH_ON_STALE_LEADER,
+)
 
 FETCH_PATCHES: tuple[Patch, ...] = (
     KEEP_PREFERRED_READ_REPLICA,
@@ -51,6 +56,8 @@ PATCHES: tuple[Patch, ...] = (
     FETCH_DURING_REBALANCE,
     RAISE_WHEN_FENCED,
     KEEP_GENERATION_WHEN_REMOVED,
+    LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
+    DISCARD_FORMER_COMMITTED_OFFSETS,
     RETRY_COORDINATOR_LOOKUP,
     *FETCH_PATCHES,
 )

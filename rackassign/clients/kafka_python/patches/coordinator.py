@@ -81,21 +81,20 @@ def _raise_when_fenced(consumer: Consumer, _once: WarnOnce) -> None:
     """Make `poll()` raise once a heartbeat was answered with FENCED_INSTANCE_ID, then and always after, as in Java."""
     coordinator = consumer._coordinator
     handle, poll = coordinator._handle_heartbeat_response, coordinator.poll
-    fenced: list[FencedInstanceIdError] = []
+    fenced: list[str] = []
 
     def handle_heartbeat_response(response: Any, send_time: float) -> Any:
         if response.error_code == FencedInstanceIdError.errno and not fenced:
             fenced.append(
-                FencedInstanceIdError(
-                    f"another member of group {coordinator.group_id} has joined with the group_instance_id of this"
-                    f" one, {coordinator.group_instance_id}, and has its partitions"
-                )
+                f"another member of group {coordinator.group_id} has joined with the group_instance_id of this"
+                f" one, {coordinator.group_instance_id}, and has its partitions"
             )
         return handle(response, send_time)
 
     def poll_unless_fenced(timeout_ms: float | None = None) -> bool:
         if fenced:
-            raise fenced[0]
+            # Another object each time: that of the first would keep the traceback of each poll.
+            raise FencedInstanceIdError(*fenced)
         return bool(poll(timeout_ms=timeout_ms))
 
     coordinator._handle_heartbeat_response = handle_heartbeat_response
@@ -181,4 +180,34 @@ KEEP_GENERATION_WHEN_REMOVED = Patch(
     needs=("_coordinator._subscription.subscription_type",),
     install=_keep_generation_when_removed,
     after=("fetch_during_rebalance",),
+)
+
+
+def _lose_partitions_when_removed_in_join(consumer: Consumer, _once: WarnOnce) -> None:
+    """Have the next join begin with what is done for lost partitions, if a join has found out that they are."""
+    coordinator = consumer._coordinator
+    reset: Callable[..., None] = coordinator.reset_generation
+
+    def reset_generation(member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        reset(member_id=member_id)
+        if coordinator._subscription.assigned_partitions():
+            with coordinator._lock:
+                # Otherwise `_on_join_prepare_async` counts as called, with the former generation.
+                coordinator.rejoining = False
+
+    coordinator.reset_generation = reset_generation
+
+
+LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN = Patch(
+    name="lose_partitions_when_removed_in_join",
+    defect=(
+        "A member that is removed from its group during its own join, because its process stood still, keeps its"
+        " partitions with their positions. It gets some of them back, and commits these positions over those of the"
+        " owners in between: their records are processed twice. `on_partitions_lost` is not called."
+    ),
+    proof="integration/clients/test_patches.py::test_a_member_removed_in_its_join_continues_where_others_have_committed",
+    wraps={"_coordinator.reset_generation": ("member_id",)},
+    needs=("_coordinator._lock", "_coordinator._subscription.assigned_partitions", "_coordinator.rejoining"),
+    install=_lose_partitions_when_removed_in_join,
+    after=("fetch_during_rebalance", "keep_generation_when_removed"),
 )

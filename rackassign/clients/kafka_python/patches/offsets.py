@@ -1,4 +1,4 @@
-"""Patches for the requests that ask where partitions begin and end."""
+"""Patches for the requests that ask for offsets: where partitions begin and end, and what was committed."""
 
 from __future__ import annotations
 
@@ -44,4 +44,62 @@ REFRESH_ON_STALE_LEADER = Patch(
     wraps={"_fetcher._send_list_offsets_requests": ("timestamps",)},
     needs=("_cluster.request_update", "_fetcher._manager._net.sleep"),
     install=_refresh_on_stale_leader,
+)
+
+
+class _CommittedOffsets:
+    """Answers to requests for committed offsets, which kafka-python keeps if their caller did not wait for them.
+
+    Args:
+        consumer: A `KafkaConsumer` with a group.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._coordinator = coordinator = consumer._coordinator
+        self._assigned = coordinator._subscription.assignment
+        self._fetch = coordinator.fetch_committed_offsets_async
+        self._handle_commit = coordinator._handle_offset_commit_response
+        # The states of the partitions when each request was made. A partition gets another state with each assignment
+        # that it was not in before.
+        self._states: dict[frozenset[Any], list[Any]] = {}
+
+    def install(self) -> None:
+        self._coordinator.fetch_committed_offsets_async = self.fetch
+        self._coordinator._handle_offset_commit_response = self.handle_commit
+
+    async def fetch(self, partitions: Any, timeout_ms: float | None = None) -> Any:
+        key, kept = frozenset(partitions), self._coordinator._offset_fetch_futures
+        self._states = {each: states for each, states in self._states.items() if each in kept}
+        states = [self._assigned.get(tp) for tp in sorted(key)]
+        before = self._states.setdefault(key, states)
+        if any(now is not then for now, then in zip(states, before, strict=True)):
+            kept.pop(key, None)
+            self._states[key] = states
+        return await self._fetch(partitions, timeout_ms=timeout_ms)
+
+    def handle_commit(self, offsets: Any, send_time: float, response: Any) -> Any:
+        # Answers from before it.
+        self._coordinator._offset_fetch_futures.clear()
+        return self._handle_commit(offsets, send_time, response)
+
+
+def _discard_former_committed_offsets(consumer: Consumer, _once: WarnOnce) -> None:
+    """Request committed offsets again after an assignment or a commit, whatever was requested before."""
+    _CommittedOffsets(consumer).install()
+
+
+DISCARD_FORMER_COMMITTED_OFFSETS = Patch(
+    name="discard_former_committed_offsets",
+    defect=(
+        "If poll() or committed() ends before committed offsets have arrived, kafka-python keeps them for the next"
+        " request for the same partitions, whenever that is. So a consumer that has lost its partitions and gets them"
+        " again begins where they were long ago, or at auto.offset.reset: records are processed twice, or never."
+    ),
+    proof="integration/clients/test_patches.py::test_committed_offsets_are_those_of_now",
+    wraps={
+        "_coordinator.fetch_committed_offsets_async": ("partitions", "timeout_ms"),
+        "_coordinator._handle_offset_commit_response": ("offsets", "send_time", "response"),
+    },
+    needs=("_coordinator._offset_fetch_futures", "_coordinator._subscription.assignment"),
+    install=_discard_former_committed_offsets,
 )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from itertools import islice
 from textwrap import dedent
@@ -425,3 +426,80 @@ def test_all_that_a_plan_needs_is_loaded_on_the_thread_that_plans_and_by_no_foll
     run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True, timeout=300)
     assert run.stdout.splitlines() == ["['MainThread'] False", "loaded by rackassign-plan", "2"]
     assert "t, u are not kept together, because no member subscribes to u" in run.stderr
+
+
+class Planning:
+    """A coordinator that leads while its assignor plans on a thread, until a test lets it go on.
+
+    Args:
+        rack: Rack of its only member.
+    """
+
+    def __init__(self, rack: str | None) -> None:
+        self.assignor = RackAwareStickyAssignor(rack=rack)
+        self.coordinator = Coordinator(three_racks(), self.assignor)
+        self.coordinator._metadata_snapshot = {"t": 3}
+        # As in each join that was requested, until aiokafka has sent the assignment.
+        self.coordinator._rejoin_needed_fut = SimpleNamespace(done=lambda: True)
+        self.go = threading.Event()
+        prepare = self.assignor._planner.prepare
+
+        def prepared(*given: Any) -> Any:
+            planning = prepare(*given)
+            return lambda limit_s: (self.go.wait(60), planning(limit_s))[1]
+
+        self.assignor._planner.prepare = prepared  # type: ignore[assignment, method-assign]
+
+    async def lead(self, *, changed: bool) -> None:
+        self.coordinator.join({"t"})
+        leading = asyncio.ensure_future(self._led())
+        await asyncio.sleep(0)
+        if changed:
+            self.coordinator._metadata_snapshot = {"t": 4}
+        self.go.set()
+        await leading
+        await asyncio.sleep(0)
+
+    async def _led(self) -> None:
+        member = "m1", None, sends(rack=self.assignor.rack)
+        await self.coordinator._perform_assignment(joined("sticky", [member]))
+        # aiokafka resets its request for a rejoin in the same step.
+        self.coordinator.asked = 0
+
+
+@pytest.mark.parametrize("rack", ["a", None])
+@pytest.mark.parametrize("changed", [True, False])
+def test_partitions_that_appear_while_the_leader_plans_are_asked_for(rack: str | None, *, changed: bool) -> None:
+    planning = Planning(rack)
+    asyncio.run(planning.lead(changed=changed))
+    assert planning.coordinator.asked == changed
+
+
+def test_without_a_thread_the_leader_plans_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    coordinator = Coordinator(three_racks(), RackAwareStickyAssignor(rack="a"))
+    coordinator.join({"t"})
+    monkeypatch.setattr(threading.Thread, "start", start)
+    given = coordinator.lead({"m1": sends(rack="a"), "m2": sends(rack="b")})
+    assert sorted(partitions(given, "m1") + partitions(given, "m2")) == [0, 1, 2]
+
+
+def test_an_object_of_the_application_does_not_disturb_the_look_for_the_fetcher() -> None:
+    class Careless:
+        def __getattr__(self, name: str) -> Any:
+            raise KeyError(name)
+
+        async def run(self) -> None:
+            await asyncio.sleep(60)
+
+    async def look() -> str | None:
+        task = asyncio.ensure_future(Careless().run())
+        await asyncio.sleep(0)
+        try:
+            return internals.fetch_rack(internals.Membership(Coordinator(three_racks())))
+        finally:
+            task.cancel()
+
+    assert asyncio.run(look()) is None

@@ -57,6 +57,12 @@ def test_claims_that_cannot_be_true_presume_nothing() -> None:
     assert presumed_weights(there) == presumed_weights(Group(there.topology, there.members[::-1]))
 
 
+def test_claims_of_a_former_generation_presume_nothing() -> None:
+    there = group({"t": (0, 1, 2)}, {"t": (3, 4, 5)}, {})
+    late = Member("m2", frozenset({"t"}), owned={"t": (0,)}, generation=0)
+    assert presumed_weights(Group(there.topology, (*there.members[:2], late))) == presumed_weights(there)
+
+
 @pytest.mark.parametrize("weights", [lambda: None, Weigher(None, None)])
 def test_members_keep_what_they_have_while_weights_are_not_known(weights: Any) -> None:
     assignor = RackAwareStickyAssignor(rack="a", weights=weights)

@@ -209,3 +209,25 @@ def test_who_is_told_may_raise_and_the_others_are_told_all_the_same() -> None:
         with pytest.raises(LookupError):
             stage.play()
     assert stage.heard == [(None, {0: 1}), (None, {0: 2})]
+
+
+def test_what_is_open_does_not_follow_a_later_commit_of_its_partition() -> None:
+    stage = Committing()
+    stage.commit(ONE, 50)
+    stage.commit(TWO, 7)
+    refused = KafkaException(REBALANCING)
+
+    def commit(offsets: Any, _: float) -> None:
+        if stage.member.refusing is refused:
+            # For a moment.
+            stage.member.refusing = None
+            raise refused
+        stage.member.log.append(("commit", {place: each[0] for place, each in offsets.items()}))
+
+    stage.member.refusing = refused
+    stage.member.commit = commit  # type: ignore[assignment, method-assign]
+    stage.commits.commit(message(ONE, 99), None, asynchronous=False, timeout=1)
+    sent = stage.member.log + stage.play()
+    assert [offsets for kind, offsets in sent if kind != "later"] == [{ONE: 100}]
+    assert sent[-1] == ("later", {TWO: 7})
+    assert stage.heard[0] == (REBALANCING.code(), {0: 50})

@@ -156,6 +156,10 @@ def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> 
     [
         ({"client.id": None}, {"client_id": None}),
         ({"group.instance.id": 3}, {"group_instance_id": "3"}),
+        ({"group.instance.id": ""}, {"group_instance_id": None}),
+        ({"bootstrap.servers": "broker:9092,, "}, {"bootstrap_servers": ["broker:9092"]}),
+        # Off. kafka-python would refresh all the time.
+        ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": None}),
         (
             {"group.id": 7, "client.id": 5.5, "client.rack": 1},
             {"group_id": "7", "client_id": "5.5", "client_rack": "1"},

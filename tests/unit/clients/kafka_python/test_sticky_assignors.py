@@ -61,6 +61,7 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ({"weights": ByteRates}, "weights: ByteRates is a class, pass an instance of it"),
         ({"weights": {("t", 0): 1.0}}, "weights: expected topics, got"),
         ({"weights": {"t": 1.0}}, "weights.t: expected a list of numbers, got 1.0"),
+        ({"weights": {"t": {1.0, 2.0}}}, "weights.t: expected a list of numbers, got {1.0, 2.0}"),
         ({"weights": {"t": "12"}}, 'weights.t: expected a list of numbers, got "12"'),
         ({"weights": {"t": {0: 1.0}}}, "weights.t: expected a list of numbers, got an object of 1"),
         ({"weights": {"t": [10**400]}}, r"weights.t\[0\]: expected a finite number"),
@@ -160,6 +161,14 @@ def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch
     monkeypatch.setattr("rackassign.clients.common.assignor.drop_stale_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
+
+
+def test_members_that_come_one_after_the_other_are_no_false_claims(warnings: pytest.LogCaptureFixture) -> None:
+    assignor = cooperative()
+    for generation in range(5, 15):
+        newcomer = member(f"l{generation}", ["s"], rack="a", owned_partitions=[("t", [0])])
+        assert rounds(assignor, [newcomer, HONEST], generation) == [[1, 2]]
+    assert "keep claiming" not in warnings.text
 
 
 @pytest.mark.parametrize("generations", [(5, 6, 8), (5, 7, 8), (5, 7, 9)])

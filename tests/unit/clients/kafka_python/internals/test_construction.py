@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer
 
-from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
+from rackassign import (
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+)
 from rackassign.clients.kafka_python.internals.construction import (
     ConsumerOptions,
     options_of_consumer_under_construction,
 )
+from rackassign.errors import ConfigError
 
 NOT_SET = "the assignor's rack is 'a' but client_rack is not set, so everything is read from the leaders"
 
@@ -95,3 +101,29 @@ def test_a_consumer_with_other_attributes_is_none() -> None:
 
     Odd()
     assert found == [None, None, ConsumerOptions("", ())]
+
+
+def test_a_consumer_that_cannot_be_constructed_leaves_no_client_open() -> None:
+    made: list[Any] = []
+    closed: list[Any] = []
+
+    class Client:
+        def __init__(self, **_: Any) -> None:
+            made.append(self)
+
+        def __getattr__(self, name: str) -> Any:
+            raise ValueError(f"{name} is missing")
+
+        def close(self) -> None:
+            closed.append(self)
+
+    with pytest.raises(ValueError, match="is missing"):
+        RackAwareConsumer("t", group_id="g", kafka_client=Client)
+    assert closed == made
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("assignors", [None, RackAwareRangeAssignor, "range"])
+def test_assignors_that_are_no_list_are_named(assignors: Any) -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy: expected a list of assignors, got"):
+        RackAwareConsumer("t", group_id="g", partition_assignment_strategy=assignors)

@@ -149,3 +149,15 @@ def test_another_kafka_python_goes_on_without_it(caplog: pytest.LogCaptureFixtur
     assert other.send("x") == "x"
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     assert "is loaded on its IO thread" in caplog.text
+
+
+def test_without_a_thread_the_join_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    manager, load = Manager(), Loading()
+    install(manager, load, "range")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        elected = response(leader=True)
+        assert joined(manager, elected).value is elected
