@@ -100,6 +100,13 @@ class CostTable(NamedTuple):
     unit: float
 
 
+def unknown_cost_racks(group: Group) -> list[str]:
+    """Return the racks that costs name, in order, and that no broker and no member has: these costs have no effect."""
+    named = {rack for row in ({a: 0.0, **row} for a, row in group.costs.items()) for rack in row}
+    known = {*group.topology.broker_racks().values(), *(member.rack for member in group.members)}
+    return sorted(named - known)
+
+
 def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
     """Scale costs to whole units. Reading in one's own rack is free, regardless of the given costs."""
     given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}

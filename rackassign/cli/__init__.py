@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+from rackassign.cli.exit_codes import ExitCode
+
 
 def main() -> NoReturn:
     """Run the console script; prints in one line what to install if the extra is missing."""
@@ -18,4 +20,7 @@ def main() -> NoReturn:
             raise
         sys.stderr.write("rackassign: the command line needs an extra: pip install 'rackassign[cli]'\n")
         sys.exit(2)
+    except KeyboardInterrupt:
+        # While it is loaded; after that `run` returns the same.
+        sys.exit(ExitCode.INTERRUPTED)
     sys.exit(run())

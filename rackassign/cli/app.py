@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -137,6 +138,9 @@ def run(arguments: list[str] | None = None) -> int:
         arguments: Words behind `rackassign`; the process's own if left out.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    if os.environ.get("COLUMNS", "").strip() == "0":
+        # Some shells set it so for "not known", and rich would print tables without a column.
+        del os.environ["COLUMNS"]
     with guarded_streams() as stdout:
         try:
             code = _run(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rackassign.locality import unknown_cost_racks
 from rackassign.model import Group, weight_misfits
 from rackassign.util.text import join_first
 
@@ -19,6 +20,7 @@ class ScenarioWarnings:
         self._owned: dict[str, None] = {}
         self._weighted: dict[str, None] = {}
         self._misfits: dict[str, None] = {}
+        self._racks: dict[str, None] = {}
 
     def add(self, group: Group) -> None:
         """Collect the names of one scenario."""
@@ -28,6 +30,7 @@ class ScenarioWarnings:
         if group.weights:
             self._weighted |= dict.fromkeys(sorted(group.weights.keys() - topics.keys()))
             self._misfits |= dict.fromkeys(weight_misfits(group.weights, topics))
+        self._racks |= dict.fromkeys(unknown_cost_racks(group))
         for member in group.members:
             self._subscribed |= dict.fromkeys(sorted(member.topics - topics.keys()))
             self._owned |= dict.fromkeys(topic for topic in member.owned if topic not in topics)
@@ -39,6 +42,7 @@ class ScenarioWarnings:
             (self._subscribed, "members subscribe to topics that are not in topics, which are left out"),
             (self._owned, "members own partitions of topics that are not in topics, which are ignored"),
             (self._weighted, "weights are of topics that are not in topics, which are ignored"),
+            (self._racks, "costs are of racks that no broker and no member has, which have no effect"),
             (self._misfits, "a partition without a weight counts as 1, and other weights are ignored"),
         )
         for names, meaning in kinds:

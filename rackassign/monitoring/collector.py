@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -27,6 +28,9 @@ from rackassign.util.text import describe_error, name_error
 
 SHORTEST_S = 1.0
 """Shortest interval of repeated reports: the brokers have other work to do."""
+
+UNMEASURED_S = 10.0
+"""Seconds between repeated reports that measure nothing."""
 
 _PATIENCE_S = 3.0
 """How long to wait for groups in a rebalance, in total."""
@@ -112,18 +116,25 @@ class GroupCollector:
         self._memory = BrokerRackCache()
         self._meter = RateMeter(admin)
         self._cluster_id: str | None = None
+        self._seen: set[str] = set()
 
     def snapshot(
-        self, names: Sequence[str] | None, report_progress: ProgressCallback = ignore_progress
+        self,
+        names: Sequence[str] | None,
+        report_progress: ProgressCallback = ignore_progress,
+        *,
+        committed: bool = False,
     ) -> ClusterSnapshot:
         """Describe groups.
 
         Args:
             names: Names of the groups; None for all.
             report_progress: Called with the progress.
+            committed: Whether the cluster also has the topics of which groups without members have committed offsets.
 
         Raises:
-            ConfigError: A requested group does not exist, or is not a consumer group.
+            ConfigError: A requested group that was never described does not exist, or is not a consumer group; or none
+                of the requested groups exists any more.
             KafkaError: Nothing at all could be described.
         """
         skipped: list[SkippedGroup] = []
@@ -131,11 +142,21 @@ class GroupCollector:
             self._all(skipped) if names is None else list(names), skipped, report_progress, all_=names is None
         )
         topics = frozenset[str]().union(*map(topics_of, live))
+        if committed:
+            topics |= self._committed_topics(group.name for group in live if not group.members)
         if self._cluster_id is None:
             self._cluster_id = cluster_id(self._admin)
         cluster = replace(describe_cluster(self._admin, topics, self._memory), id=self._cluster_id)
         snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
         return ClusterSnapshot(cluster, snapshots, tuple(skipped))
+
+    def _committed_topics(self, names: Iterable[str]) -> frozenset[str]:
+        calls, found = GroupAdmin(self._admin), set[str]()
+        for name in names:
+            # Offsets that are not available are reported by the measurement.
+            with suppress(KafkaError):
+                found |= {tp.topic for tp in calls.committed_offsets(name)}
+        return frozenset(found)
 
     def report(
         self,
@@ -174,7 +195,7 @@ class GroupCollector:
         report_progress: ProgressCallback = ignore_progress,
     ) -> tuple[ClusterSnapshot, Measurement]:
         """Describe groups and measure what they read, with the arguments of `report`."""
-        shots = self.snapshot(names, report_progress)
+        shots = self.snapshot(names, report_progress, committed=bool(interval_s))
         if not interval_s or not shots.snapshots:
             return shots, Measurement()
         names_seen = [shot.live.name for shot in shots.snapshots]
@@ -221,6 +242,7 @@ class GroupCollector:
         calls = GroupAdmin(self._admin)
         found: dict[str, GroupDescription] = {}
         rebalancing: Mapping[str, str] = {}
+        failure: ConfigError | KafkaError | None = None
         until = time.monotonic() + _PATIENCE_S
         left: Iterable[str] = names
         while left:
@@ -230,12 +252,15 @@ class GroupCollector:
                 try:
                     group = describe_group(calls, name)
                 except (ConfigError, KafkaError) as error:
-                    if not all_:
+                    if not all_ and name not in self._seen:
                         raise
                     # A group may be deleted since it was listed, and no single group may prevent the description of the
                     # others.
-                    skipped.append(SkippedGroup(name, describe_error(error)))
+                    if name not in found:
+                        skipped.append(SkippedGroup(name, describe_error(error)))
+                    failure = error
                     continue
+                self._seen.add(name)
                 if group.is_visible:
                     found[name] = group
                 if not group.is_stable:
@@ -244,12 +269,19 @@ class GroupCollector:
                 break
             left = list(rebalancing)
             time.sleep(_PAUSE_S)
+        if not all_ and failure is not None and len({odd.name for odd in skipped}) == len(names):
+            raise failure
         skipped.extend(
             SkippedGroup(name, f"in a rebalance ({state}), so its members are not shown")
             for name, state in rebalancing.items()
             if name not in found
         )
         return list(found.values())
+
+
+def period_s(interval_s: float) -> float:
+    """Return the seconds from one repeated report to the next, for an interval of measurement; 0 is none."""
+    return max(interval_s, SHORTEST_S) if interval_s else UNMEASURED_S
 
 
 def collect_repeatedly(
@@ -265,7 +297,7 @@ def collect_repeatedly(
     Args:
         collector: Collector of the reports.
         names: Names of the groups; None for all.
-        interval_s: Seconds of each report, 1 or more.
+        interval_s: Seconds of each report, at least 1; 0 measures nothing, and reports every `UNMEASURED_S`.
         looks: Number of reports; 0 for no end.
         report_progress: Called with the progress of each report.
 
@@ -273,11 +305,12 @@ def collect_repeatedly(
         ConfigError: The first report finds that a group does not exist.
         KafkaError: The first report fails.
     """
-    interval_s = max(interval_s, SHORTEST_S)
+    period = period_s(interval_s)
+    measured_s = period if interval_s else 0.0
     for look in count(1):
         begin = time.monotonic()
         try:
-            yield collector.report(names, interval_s=interval_s, report_progress=report_progress)
+            yield collector.report(names, interval_s=measured_s, report_progress=report_progress)
         except (ConfigError, KafkaError) as error:
             # A first report that fails is reported at once, as a wrong name or address may be the reason.
             if look == 1:
@@ -286,4 +319,4 @@ def collect_repeatedly(
         if look == looks:
             return
         # A report that has nothing to measure is over at once.
-        time.sleep(max(0.0, begin + interval_s - time.monotonic()))
+        time.sleep(max(0.0, begin + period - time.monotonic()))

@@ -80,12 +80,26 @@ class ReportMetrics(Collector):
             # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
+            self._drop_former_racks(survey)
             self._rebalances.take((i.snapshot.live for i in survey.inspections), frozenset(odd))
             for inspected in survey.inspections:
                 # Bytes, and not rates times seconds: the time between the samples differs between brokers.
                 for pair, size in traffic_matrix(inspected.now, inspected.rates.bytes_read).pairs.items():
                     key = (inspected.snapshot.live.name, pair)
                     self._read[key] = self._read.get(key, 0.0) + size
+
+    def _drop_former_racks(self, survey: ClusterReport) -> None:
+        """Drop series of reader racks that no broker and no member of the group has any more.
+
+        Otherwise members that report the name of their pod as rack would add series with each of their starts.
+        """
+        brokers = {broker.rack for broker in survey.cluster.topology.brokers}
+        homes = {i.snapshot.live.name: {m.rack for m in i.snapshot.group.members} for i in survey.inspections}
+        self._read = {
+            (name, pair): total
+            for (name, pair), total in self._read.items()
+            if pair[1] is None or pair[1] in brokers or name not in homes or pair[1] in homes[name]
+        }
 
     def fail(self, problem: str) -> None:
         """Count a report that could not be made, and withdraw the series of groups."""

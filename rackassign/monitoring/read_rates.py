@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rackassign.model import TopicPartition
-from rackassign.monitoring.throughput import LogSample, LogSamples, Throughput
+from rackassign.monitoring.throughput import LogSample, LogSamples, Throughput, record_size
 
 KEEPS_UP_S = 30.0
 """A group that is behind by less than what is written in this time may just not have committed yet."""
@@ -41,13 +41,13 @@ class CommitSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadRates:
-    """What a group reads of the partitions that are assigned to it.
+    """What a group reads of the partitions that are assigned to it, and its lag.
 
     Args:
         bytes_s: Bytes of record batches per second; unknown for missing partitions.
         bytes_read: Bytes of record batches between the first and the last sample; unknown for missing partitions.
-        lag: Records between the committed offset and the end of the log; unknown for missing partitions, of which
-            nothing is committed.
+        lag: Records between the committed offset and the end of the log, also of partitions that no member has; unknown
+            for missing partitions, of which nothing is committed.
         by_commits: Partitions whose rate is computed from committed offsets; of all others it is what is written.
         not_committed: Whether the group lags, and committed nothing at all between the samples.
         written_s: Bytes per second that are written to all of these partitions, as far as it is known.
@@ -99,6 +99,10 @@ def read_rates(
     bytes_s, bytes_read, lag, by_commits = {}, {}, {}, set()
     idle = active = False
     between = _first_and_last_commit(commits)
+    committed = commits[-1].offsets if commits else {}
+    # Partitions without a reader lag most.
+    for tp in sorted((committed.keys() & after.logs.keys()).difference(tps)):
+        lag[tp] = _lag(after.logs[tp], committed[tp])
     for tp in tps:
         if tp in written.bytes_s:
             bytes_s[tp], bytes_read[tp] = written.bytes_s[tp], written.bytes_written[tp]
@@ -174,8 +178,7 @@ def _progress(
     seen = [(sample.at_s, sample.offsets[tp]) for sample in commits if tp in sample.offsets]
     if before is None or after is None or len(seen) < 2:  # noqa: PLR2004 - the first and the last
         return None
-    held = after.end - after.first
-    size = after.size / held if held else 0.0
+    size = record_size(before, after)
     (began, first), (ended, last) = seen[0], seen[-1]
     # An offset that was reset to an earlier one is no progress, and what was deleted cannot be read.
     records = max(0, last - max(first, before.first))

@@ -136,6 +136,18 @@ def compute_throughput(before: LogSamples, after: LogSamples, problems: Iterable
     return Throughput(bytes_s, records_s, longest, odd, bytes_written)
 
 
+def record_size(then: LogSample, now: LogSample) -> float:
+    """Return the bytes of a record: of those that were written between two samples, if any were, else of all.
+
+    A log that is compacted has fewer records than offsets, and the first offset of a tiered one is that of its remote
+    part. So the size of all of them by their number may be far too small.
+    """
+    came, grown, held = now.end - then.end, now.size - then.size, now.end - now.first
+    if came > 0 and grown > 0 and now.first == then.first:
+        return grown / came
+    return now.size / held if held else 0.0
+
+
 def _grown(then: LogSample, now: LogSample, came: int) -> float | None:
     """Return the bytes written; None if no records are left to estimate it from."""
     grown = now.size - then.size

@@ -119,7 +119,7 @@ def _environment(environment: Mapping[str, str], _zone: ZoneForm, _timeout_s: fl
 
 
 def _kubernetes(environment: Mapping[str, str], _zone: ZoneForm, _timeout_s: float) -> str:
-    path = environment.get(FILE_VARIABLE, PODINFO)
+    path = environment.get(FILE_VARIABLE) or PODINFO
     try:
         with Path(path).open("rb") as file:
             text = file.read(_LONGEST).decode("utf-8", "replace").strip()
@@ -136,7 +136,7 @@ def _kubernetes(environment: Mapping[str, str], _zone: ZoneForm, _timeout_s: flo
 def _ec2(environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> str:
     if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         raise _NoAnswerError("AWS_EC2_METADATA_DISABLED is set")
-    base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA).rstrip("/")
+    base = (environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or METADATA).rstrip("/")
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = _request(f"{base}/latest/api/token", lifetime, timeout_s, method="PUT")
     what = "availability-zone-id" if zone == "id" else "availability-zone"
@@ -153,7 +153,7 @@ def _google(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -
 
 
 def _azure(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -> str:
-    base = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", METADATA).rstrip("/")
+    base = (environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST") or METADATA).rstrip("/")
     url = f"{base}/metadata/instance/compute?api-version=2021-02-01"
     try:
         compute = json.loads(_request(url, {"Metadata": "true"}, timeout_s))

@@ -24,7 +24,8 @@ def create_topic(
     """Create a topic with its replicas on the given brokers, and wait until it is ready.
 
     A topic is ready if every partition is led by its first replica, all replicas are in sync, and all running brokers
-    know the topic: a client may ask any of them.
+    know the topic: a client may ask any of them. If a broker was fenced for a moment while the topic was created,
+    another replica leads, also later: the election of the preferred leader is requested then.
 
     Args:
         bootstrap: `bootstrap_servers` of the cluster.
@@ -60,13 +61,37 @@ def create_topic(
 def _await_in_sync(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
     while True:
         described = client.describe_topics([name])
-        unready = _unready(described[0]["partitions"] if described else (), expected)
+        partitions = described[0]["partitions"] if described else ()
+        unready = _unready(partitions, expected)
         if not unready:
             return
         if time.monotonic() >= deadline:
             raise ClusterError(f"topic {name!r} is not in sync within the timeout: {'; '.join(unready)}")
+        _elect_first(client, name, partitions, expected)
         # Brokers send no notifications, so their metadata can only be polled.
         time.sleep(_POLL_INTERVAL_S)
+
+
+def _elect_first(
+    client: Any,  # noqa: ANN401
+    name: str,
+    partitions: Iterable[Mapping[str, Any]],
+    expected: Mapping[int, list[int]],
+) -> None:
+    """Request the election of the first replica where another one leads and all are in sync."""
+    from rackassign.admin.reassignments import ReassignmentAdmin  # noqa: PLC0415
+    from rackassign.model import TopicPartition  # noqa: PLC0415
+
+    found = {int(partition["partition_index"]): partition for partition in partitions}
+    led_by_others = [
+        TopicPartition(name, number)
+        for number, replicas in expected.items()
+        if number in found
+        and found[number]["leader_id"] not in {-1, replicas[0]}
+        and set(found[number]["isr_nodes"]) == set(replicas)
+    ]
+    # A refusal is temporary: the next look repeats the request.
+    ReassignmentAdmin(client).elect_preferred_leaders(led_by_others)
 
 
 def _await_known(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401

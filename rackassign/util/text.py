@@ -10,6 +10,8 @@ from importlib.metadata import version
 
 _LONGEST = 80
 
+_DIGITS = 18
+
 
 def short_repr(value: object) -> str:
     """Format any value for a one-line message, truncated, since it may be the content of a wrong file."""
@@ -20,6 +22,11 @@ def short_repr(value: object) -> str:
     if value is None or isinstance(value, (str, bool, int, float)):
         return truncate(json.dumps(value))
     return truncate(repr(value))
+
+
+def parse_digits(text: str) -> int | None:
+    """Return the number that a text of ASCII digits contains; None for other texts, and for absurdly long ones."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def truncate(text: str) -> str:

@@ -90,7 +90,8 @@ def estimate(
     if not 1 <= partitions <= _MOST_PARTITIONS:
         raise ConfigError(f"--partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")
     modes: tuple[LocalityMode, ...] = ("leader", "any-replica") if follower_fetching else ("leader",)
-    found = _estimates(_group(counts, partitions, replication_factor), counts, modes, gb_per_day, cost)
+    group = _group(counts, partitions, replication_factor)
+    found = _estimates(group, counts, modes, gb_per_day, cost)
     if output == "json":
         rows = [
             {
@@ -104,7 +105,7 @@ def estimate(
         ]
         sys.stdout.write(json.dumps({"usd_per_gb": cost.usd_per_gb, "estimates": rows}) + "\n")
     else:
-        _write_table(found, counts, cost)
+        _write_table(found, group, counts, cost)
     return ExitCode.DONE
 
 
@@ -163,14 +164,17 @@ def _local_by_chance(group: Group, counts: Sequence[int], mode: LocalityMode) ->
     members that are there.
     """
     partitions = group.topology.topics[TOPIC]
-    local = 0
-    for partition in partitions:
-        counting = partition.replicas[:1] if mode == "leader" else partition.replicas
-        local += sum(counts[broker - 1] for broker in counting)
+    local = sum(_consumers_near(partition, counts, mode) for partition in partitions)
     return local / sum(counts) / len(partitions)
 
 
-def _write_table(found: Sequence[Estimate], counts: Sequence[int], cost: Price) -> None:
+def _consumers_near(partition: Partition, counts: Sequence[int], mode: LocalityMode) -> int:
+    """Return the number of consumers that could read a partition locally."""
+    counting = partition.replicas[:1] if mode == "leader" else partition.replicas
+    return sum(counts[broker - 1] for broker in counting)
+
+
+def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int], cost: Price) -> None:
     table = Table(title=f"Reads across zones at {cost.usd_per_gb:g} USD/GB")
     for column in ("assignor", "reads from"):
         table.add_column(column)
@@ -186,16 +190,17 @@ def _write_table(found: Sequence[Estimate], counts: Sequence[int], cost: Price) 
         )
     console = plain_console()
     console.print(table)
-    console.print(_verdict(found, empty=0 in counts), soft_wrap=True)
+    console.print(_verdict(found, group, counts), soft_wrap=True)
     console.print(f"Price: {cost.source}.", soft_wrap=True)
 
 
-def _verdict(found: Sequence[Estimate], *, empty: bool) -> str:
+def _verdict(found: Sequence[Estimate], group: Group, counts: Sequence[int]) -> str:
     """Return what follows from the estimates, in one or two sentences.
 
     Args:
         found: The estimates.
-        empty: Whether a zone with brokers has no consumers.
+        group: The group that was estimated.
+        counts: Number of consumers in each zone.
     """
     without, ours = (
         max((each for each in found if each.assignor == name), key=lambda each: each.local) for name in (_RANGE, _OURS)
@@ -213,10 +218,11 @@ def _verdict(found: Sequence[Estimate], *, empty: bool) -> str:
     text = (
         f"rackassign keeps {kept:,.1f} GB a day more in their zone than the best without it, {saved:,.0f} USD a month."
     )
+    unreached = not all(_consumers_near(each, counts, ours.reads) for each in group.topology.topics[TOPIC])
     if ours.local < 1:
         text += f" The other {1 - ours.local:.1%} cross because " + (
             "zones without consumers have the only replicas: add consumers there."
-            if empty
+            if unreached
             else "the consumers are not spread evenly over the zones; the option max_skew lets some of them have more"
             " partitions."
         )

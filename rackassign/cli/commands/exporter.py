@@ -56,11 +56,11 @@ def exporter(
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.collector import SHORTEST_S  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - imports a client
     from rackassign.monitoring.metrics_server import METRICS, serve_metrics  # noqa: PLC0415 - the same
     from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry  # noqa: PLC0415 - an extra
 
-    metrics = ReportMetrics(Price.from_options(price, cloud), max(interval, SHORTEST_S))
+    metrics = ReportMetrics(Price.from_options(price, cloud), period_s(interval))
 
     def watch() -> None:
         with admin_client(bootstrap, client_config) as admin:
@@ -70,6 +70,8 @@ def exporter(
         with terminate_as_interrupt(), ExitStack() as serving:
             try:
                 at = serving.enter_context(serve_metrics(address, port, metrics_registry(metrics), metrics.not_ready))
+            except UnicodeError:
+                raise ConfigError(f"listen: cannot serve on {listen}: {short_repr(address)} is no host name") from None
             except OSError as error:
                 raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
             host = f"[{address}]" if ":" in address else address
@@ -90,7 +92,7 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
         ConfigError: A group does not exist, the first time that Kafka is asked for it.
     """
     from rackassign.admin.authorization import AuthorizationError  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.collector import SHORTEST_S  # noqa: PLC0415 - the same
+    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - the same
 
     warned = ""
     while True:
@@ -105,7 +107,7 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
             if str(error) != warned:
                 warn(f"{error}; trying again")
             warned = str(error)
-        time.sleep(max(interval_s, SHORTEST_S))
+        time.sleep(period_s(interval_s))
 
 
 def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> None:

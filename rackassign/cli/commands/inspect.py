@@ -49,9 +49,9 @@ def inspect(
     cloud: CloudOption = None,
     interval: Interval = INTERVAL_S,
     fail_under: Annotated[
-        str,
+        str | None,
         typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, such as 95%."),
-    ] = "",
+    ] = None,
     html: HtmlFile = "",
     sort: Sort = "",
     wide: Annotated[bool, typer.Option("--wide", help="Show all columns, and whole names.")] = False,
@@ -89,11 +89,12 @@ def inspect(
         )
     below = [inspected for inspected in survey.inspections if _below(inspected, least)]
     for inspected in below:
-        warn(_shortfall(inspected, fail_under))
+        warn(_shortfall(inspected, fail_under or ""))
     if below:
         return ExitCode.NO
-    if least is not None and any(odd.unseen for odd in survey.skipped):
-        raise KafkaUnavailableError("not all groups could be described, so --fail-under cannot be evaluated")
+    unseen = any(odd.unseen for odd in survey.skipped) or any(each.missing for each in survey.inspections)
+    if least is not None and unseen:
+        raise KafkaUnavailableError("not all groups and topics could be described, so --fail-under cannot be evaluated")
     return ExitCode.DONE
 
 
@@ -125,13 +126,13 @@ def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     return f"{line}; --fail-under is {least.removesuffix('%')} %"
 
 
-def _share(text: str) -> float | None:
+def _share(text: str | None) -> float | None:
     """Return a share, 0 to 1, of a text like 95% or 95; None for none.
 
     Raises:
         ConfigError: It is no percentage, or a number up to 1 without a sign: 0.95 can be meant as 95 %.
     """
-    if not text:
+    if text is None:
         return None
     number = text.removesuffix("%")
     try:

@@ -29,7 +29,7 @@ from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, join_ids, short_repr
+from rackassign.util.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
@@ -267,7 +267,12 @@ def explain_interruption(plan: Path) -> Iterator[None]:
 def _display(plan: Path) -> Iterator[Callable[[Progress], None]]:
     """Show the progress of one execution; yield the callback for it."""
     with progress_display() as display, explain_interruption(plan):
-        yield lambda progress: display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
+
+        def show(progress: Progress) -> None:
+            copied = progress.copied
+            display.copied("Reassigning", progress.settled, progress.partitions, copied.done, copied.total)
+
+        yield show
 
 
 @contextmanager
@@ -346,6 +351,7 @@ def rate(text: str) -> int | None:
     if not text:
         return None
     number, unit = (text[:-1], text[-1].lower()) if text[-1].isalpha() else (text, "")
-    if not (number.isascii() and number.isdecimal() and unit in _UNITS and int(number)):
+    found = parse_digits(number)
+    if not found or unit not in _UNITS:
         raise ConfigError(f"throttle: expected bytes a second, as 50M, got {short_repr(text)}")
-    return int(number) * _UNITS[unit]
+    return found * _UNITS[unit]

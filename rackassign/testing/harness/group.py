@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
 
 from rackassign.admin.coordinators import GroupCoordinators
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.testing.harness.members import TIMEOUT_S, GroupMember, Owned, wait_until
 
@@ -58,7 +59,13 @@ class GroupHarness(Generic[MemberT]):
         self.admin = KafkaAdminClient(**self.client_config)
 
     def add(self, name: str, member: Any) -> None:  # noqa: ANN401 - a MemberT that is a context manager
-        """Start a member; it joins the group in its own time."""
+        """Start a member; it joins the group in its own time.
+
+        Raises:
+            ConfigError: There is a member with this name.
+        """
+        if name in self.members:
+            raise ConfigError(f"there is a member {name!r} already: members of one rack need different names")
         opened = ExitStack()
         self.members[name] = opened.enter_context(member)
         self._open[name] = opened

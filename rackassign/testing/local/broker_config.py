@@ -144,11 +144,17 @@ def check_config(config: Mapping[str, str | None]) -> None:
     """Validate that properties are not among those that the cluster itself has to set.
 
     Raises:
-        ConfigError: The cluster itself sets one of the properties, or a name or value contains a line break.
+        ConfigError: The cluster itself sets one of the properties, a value is no string, or a name or value contains a
+            line break.
     """
     reserved = sorted(_RESERVED & set(config))
     if reserved:
         raise ConfigError(f"config: {', '.join(reserved)} cannot be set: the cluster sets it for each broker")
+    for name, value in config.items():
+        # Callers need not check types.
+        unchecked: object = value
+        if unchecked is not None and not isinstance(unchecked, str):
+            raise ConfigError(f"config: {name!r}: expected a string, or None to leave it out, got {unchecked!r}")
     broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
         raise ConfigError(f"config: {broken[0]!r} contains a line break")

@@ -5,11 +5,13 @@ The script reads commands as JSON lines from stdin and writes responses to stdou
 
     {"n": 1, "op": "start", "name": "1", "argv": [...], "log": path}   ->  {"n": 1, "name": "1", "pid": 4711}
     {"n": 2, "op": "signal", "name": "1", "signal": 9}                 ->  {"n": 2}
+    {"op": "end"}                                                      ->  no response
     any command that fails                                             ->  {"n": 2, "error": "..."}
 
-It writes {"exit": "1", "pid": 4711, "code": -9} whenever a child has ended. On the end of stdin, on the end of the
-owner and on SIGTERM, it kills every child, removes the directory of the cluster, and exits. The script has one thread,
-so that code can safely run in a child between fork and exec, and so that children end with the supervisor process.
+It writes {"exit": "1", "pid": 4711, "code": -9} whenever a child has ended. On `end`, on the end of stdin, on the end
+of the owner and on SIGTERM, it kills every child, removes the directory of the cluster, and exits. The script has one
+thread, so that code can safely run in a child between fork and exec, and so that children end with the supervisor
+process.
 
 Arguments: process ID of the owner, directory of the cluster, lock file of the cluster.
 """
@@ -94,8 +96,14 @@ def send(message: dict[str, object]) -> None:
 
 
 def handle_command(children: Children, line: bytes) -> None:
-    """Execute one command and send the response."""
+    """Execute one command and send the response.
+
+    Raises:
+        ParentExited: The owner closes the cluster.
+    """
     command = json.loads(line)
+    if command["op"] == "end":
+        raise ParentExited
     response: dict[str, object] = {"n": command["n"]}
     try:
         if command["op"] == "start":

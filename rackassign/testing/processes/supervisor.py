@@ -122,7 +122,7 @@ class ProcessSupervisor:
             # A forked child of the owner owns no processes.
             return
         try:
-            self._close_stdin()
+            self._end()
             code = self._process.wait(_CLOSE_TIMEOUT_S)
             problem = self._last_error() if code else ""
         except subprocess.TimeoutExpired:
@@ -137,11 +137,14 @@ class ProcessSupervisor:
         if code:
             raise ClusterError(f"the cluster's supervisor process ended with {code}: {problem}")
 
-    def _close_stdin(self) -> None:
+    def _end(self) -> None:
         try:
             if self._process.stdin:
+                # A child that the owner has forked keeps its end of the pipe open, so the end of stdin may not come. No
+                # signal, because a Python process that is about to end dies of it.
+                self._process.stdin.write(b'{"op": "end"}\n')
                 self._process.stdin.close()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):
             # The supervisor process has already ended; its exit code has the reason.
             return
 

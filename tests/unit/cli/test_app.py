@@ -446,3 +446,22 @@ def test_a_plan_with_a_time_limit_is_whole_and_says_that_it_is_not_proven(cli: C
     code, _, err = cli("plan", "--time-limit", "-1", given=given)
     assert code == 2
     assert "time_limit_s must be a number of seconds" in err
+
+
+@pytest.mark.parametrize("words", [("plan", "--output", "table"), ("estimate", "--consumers", "1,1,1")])
+def test_a_terminal_whose_width_is_not_known_has_columns(
+    words: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = cli(*words, given=LINE).out
+    monkeypatch.setenv("COLUMNS", "0")
+    assert cli(*words, given=LINE).out == wanted
+
+
+def test_costs_of_racks_that_no_broker_and_no_member_has_are_named(cli: Cli) -> None:
+    racks = sorted(broker["rack"] for broker in SCENARIO["brokers"])
+    line = LINE.replace('"members"', json.dumps({"costs": {racks[0]: {racks[1]: 2, "typo": 3}}})[1:-1] + ', "members"')
+    code, _, err = cli("plan", "--strategy", "sticky", given=line)
+    assert (code, err) == (
+        0,
+        "rackassign: costs are of racks that no broker and no member has, which have no effect: typo\n",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -82,6 +83,10 @@ def test_what_all_refuse(
         (["exporter", "--listen", "127.0.0.1"], 'listen: expected ADDRESS:PORT, got "127.0.0.1"'),
         (["exporter", "--listen", "127.0.0.1:70000"], 'listen: expected ADDRESS:PORT, got "127.0.0.1:70000"'),
         (
+            ["exporter", "--listen", "a..b:9108"],
+            'listen: cannot serve on a..b:9108: "a..b" is no host name',
+        ),
+        (
             ["exporter", "--listen", "192.0.2.1:0"],
             "listen: cannot serve on 192.0.2.1:0: Cannot assign requested address",
         ),
@@ -115,13 +120,15 @@ def answer(monkeypatch: pytest.MonkeyPatch, survey: ClusterReport) -> None:
         ((), "0", 0),
         ((SkippedGroup("", "broker 3 does not list its groups"),), "50", 3),
         ((SkippedGroup("", "broker 3 does not list its groups"),), "51", 1),
-        ((SkippedGroup("", "broker 3 does not list its groups"),), "", 0),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), None, 0),
+        # As of a variable of the shell that is not set.
+        ((), "", 2),
         ((SkippedGroup("c", "of Connect", unseen=False),), "50", 0),
     ],
 )
 def test_groups_that_were_not_seen_may_not_be_local_enough(
     odd: tuple[SkippedGroup, ...],
-    least: str,
+    least: str | None,
     code: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -129,8 +136,17 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
     there = cluster({"t": [[1], [2]]})
     seen = inspected(group(member("m", "a", {"t": [0, 1]})), there)
     answer(monkeypatch, ClusterReport(there, (seen,), odd, Throughput()))
-    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", least]) == code
+    wanted = [] if least is None else ["--fail-under", least]
+    assert run(["inspect", "--all-groups", *NOWHERE, *wanted]) == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_topics_that_were_not_seen_may_not_be_local_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = replace(cluster({"t": [[1], [2]]}), missing={"u": "not allowed: DESCRIBE on topic u"})
+    seen = inspected(group(member("m", "a", {"t": [0]}, "t", "u")), there)
+    answer(monkeypatch, ClusterReport(there, (seen,), (), Throughput()))
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", "50%"]) == 3
+    assert run(["inspect", "--all-groups", *NOWHERE]) == 0
 
 
 def test_groups_that_are_not_local_enough_are_named(
@@ -154,3 +170,17 @@ def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> 
     collector = cast("GroupCollector", Seen(ClusterReport(cluster({}), (), (), Throughput())))
     assert len(list(collect_repeatedly(collector, None, interval_s=7.0, looks=3))) == 3
     assert [round(seconds) for seconds in slept] == [7, 7]
+
+
+def test_without_a_measurement_reports_are_repeated_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, measured = list[float](), list[object]()
+    monkeypatch.setattr("rackassign.monitoring.collector.time.sleep", slept.append)
+
+    class Noting(Seen):
+        def report(self, *_: object, **how: object) -> ClusterReport:
+            measured.append(how["interval_s"])
+            return super().report()
+
+    collector = cast("GroupCollector", Noting(ClusterReport(cluster({}), (), (), Throughput())))
+    assert len(list(collect_repeatedly(collector, None, interval_s=0.0, looks=2))) == 2
+    assert (measured, [round(seconds) for seconds in slept]) == ([0.0, 0.0], [10])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from contextlib import ExitStack
 from dataclasses import replace
 from urllib.error import URLError
@@ -200,3 +201,36 @@ def test_a_client_that_sends_nothing_keeps_no_other_waiting() -> None:
         for _ in range(20):
             silent.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert fetched(f"http://127.0.0.1:{port}/-/healthy") == (200, "healthy\n")
+
+
+def test_connections_that_end_or_stay_silent_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    limit = "rackassign.monitoring.metrics_server._Handler.timeout"
+    metrics = ReportMetrics(Price())
+    with serve_metrics("127.0.0.1", 0, metrics_registry(metrics), metrics.not_ready) as port:
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port)) as reset:
+                # Closing then sends RST, as health checks do.
+                reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # For this connection only: it is read when the connection is accepted, and a request needs its time.
+        with pytest.MonkeyPatch.context() as brief:
+            brief.setattr(limit, 0.05)
+            with socket.create_connection(("127.0.0.1", port)) as silent:
+                assert silent.recv(1) == b""
+        assert fetched(f"http://127.0.0.1:{port}/-/healthy") == (200, "healthy\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_racks_that_no_member_has_any_more_leave_no_series() -> None:
+    metrics = ReportMetrics(Price())
+    there, known = cluster({"t": [[1], [2]]}), rates({("t", 0): 100.0})
+    for start in range(50):
+        live = group(member("m", f"pod-{start}", {"t": [0]}), name="g")
+        metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
+    series = [labels for name, labels in scraped(metrics) if name == "rackassign_read_bytes_total"]
+    assert [dict(labels)["rack"] for labels in series] == ["pod-49"]
+    # What was read in a rack with brokers stays, whoever reads there now.
+    for rack in ("b", "a"):
+        live = group(member("m", rack, {"t": [0]}), name="g")
+        metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
+    series = [labels for name, labels in scraped(metrics) if name == "rackassign_read_bytes_total"]
+    assert sorted(dict(labels)["rack"] for labels in series) == ["a", "b"]

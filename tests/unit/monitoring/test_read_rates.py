@@ -8,7 +8,7 @@ import pytest
 
 from rackassign.model import TopicPartition
 from rackassign.monitoring.read_rates import CommitSample, ReadRates, read_rates
-from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput
+from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput, record_size
 
 TP = TopicPartition("t", 0)
 
@@ -128,3 +128,18 @@ def test_a_member_that_reads_one_partition_after_the_other_commits_in_turn() -> 
     assert sum(found.bytes_s.values()) == pytest.approx(5.0 * SIZE)
     assert sum(found.bytes_read.values()) == 60.0 * SIZE
     assert not found.not_committed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "size"),
+    [
+        # Compacted: a million records of 1,000 bytes among a billion offsets.
+        (LogSample(0.0, 10**9, 0, 10**9), LogSample(10.0, 10**9 + 10_000_000, 0, 10**9 + 10_000), 1000.0),
+        # Nothing is written, or a segment was deleted: what there is counts.
+        (LogSample(0.0, 50_000, 0, 500), LogSample(10.0, 50_000, 0, 500), 100.0),
+        (LogSample(0.0, 50_000, 0, 500), LogSample(10.0, 30_000, 300, 600), 100.0),
+        (LogSample(0.0, 0, 0, 0), LogSample(10.0, 0, 0, 0), 0.0),
+    ],
+)
+def test_a_record_has_the_size_of_those_that_are_written(before: LogSample, after: LogSample, size: float) -> None:
+    assert record_size(before, after) == size

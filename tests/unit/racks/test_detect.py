@@ -15,11 +15,21 @@ import pytest
 
 from rackassign import detect_rack
 from rackassign.cli.app import run
+from rackassign.racks import RACK_VARIABLE, sources
 from rackassign.racks.sources import RackDetection, detect_all
 from tests.helpers.machine_speed import scaled_s
 from tests.helpers.processes import DEADLINE_S
 
 Answer = Callable[[BaseHTTPRequestHandler], object]
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sources answer late: by default one that is stalled for a second has no rack."""
+    monkeypatch.setitem(detect_all.__kwdefaults__, "timeout_s", PATIENCE_S)  # type: ignore[arg-type]
+
 
 TOKEN = "a-token"  # noqa: S105 - of a stand-in
 
@@ -196,7 +206,7 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
     }
     try:
         # It returns while they hang; the others respond within this time.
-        findings = detect_all(settings(stand_in(answers).address, tmp_path), timeout_s=scaled_s(1))
+        findings = detect_all(settings(stand_in(answers).address, tmp_path), timeout_s=max(5.0, scaled_s(1)))
     finally:
         over.set()
     assert by_source(findings) == {
@@ -213,6 +223,24 @@ def test_ec2_can_be_switched_off_as_its_own_tools_are(stand_in: Any, tmp_path: P
     environment = settings(service.address, tmp_path) | {"AWS_EC2_METADATA_DISABLED": "true"}
     assert by_source(detect_all(environment))["ec2"] is None
     assert not any("latest" in asked for asked in service.asked)
+
+
+def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
+    names = ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST", "GCE_METADATA_HOST")
+    asked: list[str] = []
+    environment = dict.fromkeys((*names, sources.FILE_VARIABLE, RACK_VARIABLE), "")
+
+    def request(url: str, *_: object, **__: object) -> str:
+        asked.append(url)
+        return "{}"
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sources, "PODINFO", str(tmp_path / "podinfo"))
+        patched.setattr(sources, "_request", request)
+        (tmp_path / "podinfo").write_text("a")
+        assert by_source(detect_all(environment))["kubernetes"] == "a"
+    assert len(asked) >= 3
+    assert all(url.startswith(f"{sources.METADATA}/") for url in asked)
 
 
 def test_an_address_that_is_none_is_an_answer_too(tmp_path: Path, stand_in: Any) -> None:

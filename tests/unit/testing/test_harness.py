@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import CommitFailedError, CoordinatorNotAvailableError, KafkaTimeoutError
 
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.testing.harness import KafkaPythonMember, Owned, Record, Traffic, settle, wait_until
+from rackassign.testing.harness import GroupHarness, KafkaPythonMember, Owned, Record, Traffic, settle, wait_until
 from rackassign.testing.harness import traffic as traffic_module
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -258,3 +260,12 @@ def test_more_records_are_waited_for_of_each_partition_however_late_the_producer
     with Traffic({}, ["t"], rate=20) as traffic:
         traffic.wait_for_more(per_partition=5)
     assert len(traffic.written()) >= 10
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    harness: GroupHarness[Any] = GroupHarness({}, "g", {"t": 1})
+    harness.add("a", nullcontext())
+    with pytest.raises(ConfigError, match="there is a member 'a' already"):
+        harness.add("a", nullcontext())
+    harness.end("a")
+    harness.add("a", nullcontext())

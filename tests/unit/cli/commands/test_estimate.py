@@ -124,6 +124,8 @@ def test_without_follower_fetching_there_are_leaders_alone(capsys: pytest.Captur
             "You do not need rackassign: every assignor reads locally.",
         ),
         (["--consumers", "2,1,1", "--replication-factor", "1"], "The other 16.7% cross"),
+        # One zone is empty, and each partition has a replica in another.
+        (["--consumers", "8,1,0", "--replication-factor", "2"], "22.2% cross because the consumers are not spread"),
         (
             ["--replication-factor", "2", "--cloud", "azure"],
             "in their zone than the best without it, 0 USD a month.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,12 @@ def test_what_the_cluster_sets_itself_cannot_be_given(name: str) -> None:
 def test_a_line_break_cannot_smuggle_in_a_property() -> None:
     with pytest.raises(ConfigError, match="'key' contains a line break"):
         check_config({"key": "x\nlog.dirs=elsewhere"})
+
+
+@pytest.mark.parametrize("value", [3, 0, True, 1.5, ["x"]])
+def test_a_value_that_is_no_string_is_named(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"config: 'num\.partitions': expected a string"):
+        LocalCluster(["a"], config={"num.partitions": value})
 
 
 @pytest.mark.parametrize("racks", [[], ["a", ""], "abc", {"a", "b"}, {1: "a"}, ["a", 1], None, 3, b"ab", iter("a")])

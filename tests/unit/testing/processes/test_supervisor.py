@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,20 @@ def test_closing_ends_processes_paused_ones_too_and_removes_the_directory() -> N
     assert not home.directory.exists()
     assert not home.lock.exists()
     supervisor.close()
+
+
+def test_a_forked_child_of_the_owner_does_not_keep_a_cluster_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackassign.testing.processes.supervisor._CLOSE_TIMEOUT_S", DEADLINE_S)
+    with ExitStack() as ended:
+        with keeping() as (supervisor, home):
+            pid = supervisor.start("1", ["sleep", "600"], home.directory / "1")
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+            child.start()
+            ended.callback(child.join)
+            ended.callback(child.kill)
+        assert child.is_alive()
+        assert not alive(pid)
+        assert not home.directory.exists()
 
 
 def test_the_end_of_a_process_is_known_at_once() -> None:
@@ -101,10 +117,12 @@ def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
 
 
 OWNER = """
-import os, sys, time
+import os, signal, sys, time
 from rackassign.testing.local.cluster_dir import create_cluster_directory
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 
+# What runs in the background of a shell ignores it, and so would this, and sleep to its end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 home = create_cluster_directory()
 supervisor = ProcessSupervisor(home)
 pid = supervisor.start("1", ["sleep", "600"], home.directory / "log")

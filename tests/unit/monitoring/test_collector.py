@@ -1,0 +1,121 @@
+"""Groups that are described again and again: one that is gone hides no other, and what nobody reads lags."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.monitoring import ClusterReport, GroupCollector, collect_repeatedly, collector
+from rackassign.monitoring.groups import GroupDescription
+from rackassign.monitoring.measurement import Measurement
+from rackassign.monitoring.read_rates import CommitSample
+from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput
+from tests.helpers.builders import cluster, group, member
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+THERE = cluster({"t": [[1], [2]]})
+COMMITTED = {T0: 990, T1: 0}
+
+
+class Coordinators:
+    """Describes groups as a test has them, by name; an exception is raised."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **groups: GroupDescription | Exception) -> None:
+        self.groups = groups
+        self.topics: list[frozenset[str]] = []
+        monkeypatch.setattr(collector, "describe_group", lambda _, name: self._described(name))
+        monkeypatch.setattr(
+            collector, "GroupAdmin", lambda _: SimpleNamespace(committed_offsets=lambda _: dict(COMMITTED))
+        )
+        monkeypatch.setattr(collector, "cluster_id", lambda _: "c")
+        monkeypatch.setattr(collector, "describe_cluster", self._cluster)
+        monkeypatch.setattr("rackassign.monitoring.collector.time.sleep", lambda _: None)
+
+    def _described(self, name: str) -> GroupDescription:
+        found = self.groups[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _cluster(self, _admin: object, topics: frozenset[str], _memory: object) -> Any:
+        self.topics.append(topics)
+        return THERE
+
+
+def own(name: str) -> GroupDescription:
+    return group(member("m", "a", {"t": [0]}), name=name)
+
+
+def collecting() -> Any:
+    made: Any = GroupCollector(None)
+
+    def logs(at_s: float) -> LogSamples:
+        return LogSamples({tp: LogSample(at_s, 1000, 0, 1000) for tp in (T0, T1)})
+
+    samples = [CommitSample(0.0, COMMITTED), CommitSample(10.0, COMMITTED)]
+    written = compute_throughput(logs(0.0), logs(10.0))
+    measured = Measurement(written, logs(0.0), logs(10.0), dict.fromkeys(("a", "b"), samples))
+    made._meter = SimpleNamespace(measure=lambda *_: measured)
+    return made
+
+
+def names(report: ClusterReport | str) -> tuple[list[str], list[str]] | str:
+    if isinstance(report, str):
+        return report
+    return [each.snapshot.live.name for each in report.inspections], [odd.name for odd in report.skipped]
+
+
+def test_a_named_group_that_disappears_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Coordinators(monkeypatch, a=own("a"), b=own("b"))
+    reports = collect_repeatedly(collecting(), ["a", "b"], interval_s=0.0, looks=4)
+    assert names(next(reports)) == (["a", "b"], [])
+    seen.groups["b"] = ConfigError("group: there is no consumer group 'b' on this cluster")
+    assert names(next(reports)) == (["a"], ["b"])
+    seen.groups["a"] = ConfigError("group: there is no consumer group 'a' on this cluster")
+    assert names(next(reports)) == "not seen now: group: there is no consumer group 'b' on this cluster"
+    seen.groups |= {"a": own("a"), "b": own("b")}
+    assert names(next(reports)) == (["a", "b"], [])
+
+
+def test_a_named_group_that_never_existed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Coordinators(monkeypatch, a=own("a"), b=ConfigError("group: there is no consumer group 'b' on this cluster"))
+    with pytest.raises(ConfigError, match="no consumer group 'b'"):
+        collecting().report(["a", "b"])
+
+
+def test_a_group_is_not_both_described_and_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Coordinators(monkeypatch, a=own("a"))
+    moving = group(member("m", "a", {"t": [0]}), name="a", kind="consumer", state="Reconciling")
+    states = iter((moving, ConfigError("gone")))
+
+    def described(name: str) -> GroupDescription:
+        del name
+        found = next(states)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    made = collecting()
+    made._seen = {"a"}
+    seen._described = described  # type: ignore[method-assign]
+    assert moving.is_visible
+    assert not moving.is_stable
+    assert names(made.report(["a"])) == (["a"], [])
+
+
+@pytest.mark.parametrize(
+    ("live", "racks"), [(own("a"), {"a": 10}), (group(name="a", state="Empty"), {})], ids=["one member", "no member"]
+)
+def test_partitions_without_a_reader_lag_as_well(
+    monkeypatch: pytest.MonkeyPatch, live: GroupDescription, racks: dict[str, int]
+) -> None:
+    seen = Coordinators(monkeypatch, a=live)
+    (found,) = collecting().report(["a"], interval_s=10.0).inspections
+    assert (found.rates.lag, found.rates.total_lag) == ({T0: 10, T1: 1000}, 1010)
+    assert found.lag_by_rack == racks
+    # To measure its lag, the topics of a group without members are described, too.
+    assert seen.topics[0] == {"t"}
