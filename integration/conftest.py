@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -87,6 +87,23 @@ def pytest_sessionfinish() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", LEAK, ResourceWarning)
         gc.collect()
+
+
+COORDINATOR = "kafka.coordinator"
+LATE = "failed due to coordinator rebalance"
+"""What kafka-python 3.0 logs if the next rebalance has begun before a member asked for its assignment."""
+
+
+@pytest.fixture
+def late(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
+    """Tell how often the next rebalance had begun before a member of this process asked for its assignment.
+
+    A cooperative group changes in two rebalances: members give up, others take over. A member that has given up asks
+    for the second at once. Another one that was not as far joins it with what it has yet to give up, and the group
+    needs one more.
+    """
+    caplog.set_level(logging.INFO, COORDINATOR)
+    return lambda: sum(r.name == COORDINATOR and LATE in r.getMessage() for r in caplog.records)
 
 
 @pytest.fixture

@@ -320,18 +320,19 @@ def strike(
 
 
 def kill_within_transactions(members: Members, names: Sequence[str], folder: Path) -> None:
-    """Kill members that have each written results, and not committed them, or kill them after `HOLD_S`."""
+    """Kill members that have each written results, and not committed them; at least one of them after `HOLD_S`."""
     hold = folder / "hold"
     marks = {members.running[name]: folder / f"{members.running[name].pid}" for name in names}
+
+    def held() -> list[bool]:
+        return [mark.exists() or process.poll() is not None for process, mark in marks.items()]
+
     hold.touch()
     try:
         # A member may have to rejoin first. One that others wait for in a rebalance must not be held for long.
         with suppress(TimeoutError):
-            wait_until(
-                lambda: all(mark.exists() or process.poll() is not None for process, mark in marks.items()),
-                f"open transactions of {names}",
-                timeout_s=scaled_s(HOLD_S),
-            )
+            wait_until(lambda: all(held()), f"open transactions of {names}", timeout_s=scaled_s(HOLD_S))
+        wait_until(lambda: any(held()), f"an open transaction of {names}", timeout_s=TIMEOUT_S)
         members.kill(*names)
     finally:
         hold.unlink()

@@ -79,13 +79,12 @@ class Example:
         if stamp.exists() and stamp.read_text("utf-8") == requirements.read_text("utf-8"):
             return
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        # The package is that of this folder.
-        wanted = [line for line in requirements.read_text("utf-8").split() if not line.startswith("rackassign")]
-        extras = re.search(r"rackassign\[(.*)\]", requirements.read_text("utf-8"))
-        assert extras is not None
-        ours = ["--editable", f"{ROOT}[{extras[1]}]"]
+        readme = requirements.with_name("README.md").read_text("utf-8")
+        found = re.search(r"pip install 'CLONE\[(.*)\]' -r requirements.txt", readme)
+        assert found is not None
+        ours = ["--editable", f"{ROOT}[{found[1]}]"]
         quiet = ["--disable-pip-version-check", "--quiet", "install", "--no-compile"]
-        subprocess.run([self.python, "-m", "pip", *quiet, *ours, *wanted], check=True)
+        subprocess.run([self.python, "-m", "pip", *quiet, *ours, "-r", requirements], check=True)
         stamp.write_text(requirements.read_text("utf-8"), "utf-8")
 
     def version(self) -> str:
@@ -196,7 +195,8 @@ def run(cluster: Cluster, example: Example, name: str, folder: Path, *, ours: bo
             nonlocal written
             for _ in range(records):
                 for partition in range(len(_REPLICAS)):
-                    value = b"record-%d" % written
+                    # As most records are: JSON, which some frameworks decode by themselves.
+                    value = b'{"id": "record-%d"}' % written
                     producer.send(name, value.ljust(_SIZE, b" "), key=b"%d" % partition, partition=partition)
                     written += 1
             producer.flush()

@@ -43,7 +43,7 @@ from kafka.admin import NewPartitions
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.state_disks import Disk, can_mount, damage_page, in_namespace
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 from tests.helpers.machine_speed import scaled_s
@@ -51,7 +51,7 @@ from tests.helpers.machine_speed import scaled_s
 DISKS = ("fill", "free")
 RACKS = ("a", "b", "c")
 TIMEOUT_S = 600.0
-SESSION_S = CONSUMER["session_timeout_ms"] / 1000
+SESSION_S = EXPIRING["session_timeout_ms"] / 1000
 _MOST_WAIT_S = 4.0
 _FREEZE_S = tuple(SESSION_S + scaled_s(seconds) for seconds in (1.0, 6.0))
 """Longer than the session timeout of members."""

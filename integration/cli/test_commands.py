@@ -153,14 +153,23 @@ def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(ca
         inspect = [*RACKASSIGN, *shlex.split(named)[1:], "--interval", "4", "--output", "json"]
 
         def group() -> dict[str, Any]:
-            done = subprocess.run(inspect, capture_output=True, check=True, text=True)
-            # While it rebalances, a group is among those that are skipped.
-            return next(iter(json.loads(done.stdout)["groups"]), {"members": [], "partitions": {}})
+            done = subprocess.run(inspect, capture_output=True, check=False, text=True)
+            # While it rebalances, a group is among those that are skipped; 3 is that there is no reliable answer.
+            assert done.returncode in {0, 3}, done.stderr
+            groups = json.loads(done.stdout)["groups"] if done.returncode == 0 else []
+            return next(iter(groups), {"members": [], "partitions": {}, "bytes_per_second": {"cross": 0}})
 
-        found = group()
+        found: dict[str, Any] = {}
+
+        def written() -> bool:
+            # On a busy machine nothing may have been written meanwhile.
+            found.update(group())
+            return bool(found["bytes_per_second"]["cross"] > 0)
+
+        wait_until(written, "a look at the group while records are written")
         assert (found["group"], found["partitions"]) == ("billing", {"local": 6, "cross": 3, "unknown": 0})
         assert [s["partitions"]["local"] for s in found["strategies"] if s["strategy"] == "cooperative-sticky"] == [9]
-        assert 0 < found["bytes_per_second"]["cross"] < 250_000
+        assert found["bytes_per_second"]["cross"] < 250_000
 
         wrong = cluster("kill-rack", "z")
         assert (wrong.returncode, wrong.stderr) == (2, "rackassign: no rack 'z': the cluster has 'a', 'b', 'c'\n")

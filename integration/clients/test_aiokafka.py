@@ -25,7 +25,6 @@ from rackassign.clients.aiokafka import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
-    RackChangePolicy,
     attach,
 )
 from rackassign.clients.aiokafka.internals import FOLLOWS
@@ -38,8 +37,8 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.scenarios import LASTING
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
-from tests.helpers.machine_speed import scaled_s
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -60,7 +59,6 @@ COOPERATIVE = {
 }
 STICKY = {"aio": RackAwareStickyAssignor, "python": rackassign.RackAwareStickyAssignor}
 
-SOON = RackChangePolicy(min_change_duration_s=scaled_s(1.0), min_interval_s=scaled_s(5.0))
 
 WATCHER = "rackassign.clients.aiokafka.watcher"
 
@@ -329,17 +327,18 @@ def check_two_phases(group: MixedGroup, services: Mapping[str, ThreadedConsumer]
         held |= {tp: name for name, owned in given.items() for tp in owned}
 
 
-def test_aiokafka_leads_cooperative_members_through_both_rounds(make_group: MakeGroup) -> None:
+def test_aiokafka_leads_cooperative_members_through_both_rounds(make_group: MakeGroup, late: Callable[[], int]) -> None:
     group = make_group(TWO_RACKS_EACH * 2)
     leader = group.aio("c1", RackAwareCooperativeStickyAssignor(rack="c"))
     group.ids()
     services = {}
     for name in ("a1", "b1", "a2"):
         services[name] = group.python(name, rackassign.RackAwareCooperativeStickyAssignor(rack=name[0]))
-        before = group.generation()
+        before, late_before = group.generation(), late()
         owned = group.ids()
         assert leader.leads()
-        assert group.generation() - before <= 2
+        # One more than two: aiokafka's member does not tell whether it was late itself.
+        assert group.generation() - before <= 3 + late() - late_before
     assert sorted(map(len, owned.values())) == [3, 3, 3, 3]
     check_two_phases(group, services)
     kept = {name: services[name].assignment() for name in services}
@@ -453,7 +452,7 @@ def test_replicas_that_move_are_followed_with_one_rebalance_and_a_bounced_broker
 ) -> None:
     group = make_group(ONE_RACK_EACH)
     for name in LOCAL:
-        group.aio(name, RackAwareStickyAssignor(rack=name[0], rack_monitor=SOON), metadata_max_age_ms=300)
+        group.aio(name, RackAwareStickyAssignor(rack=name[0], rack_monitor=LASTING), metadata_max_age_ms=300)
     assert group.ids() == LOCAL
     generation = group.generation()
     moved = {0: [2], 1: [3], 2: [1], 3: [2], 4: [3], 5: [1]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from tests.helpers.kafka.confluent_group import (
 )
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.machine_speed import scaled_ms, scaled_s
+from tests.helpers.threads import meanwhile
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -183,25 +185,54 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
         wait_until(lambda: assigned(admin, group) in (None, {}), "a group without members")
         # The broker knows that the member left before the member does: it resets its generation with the response.
         wait_until(lambda: one.poll(5) >= 0 and bool(one.recorded("lost")), "the loss reported")
-        assert one.recorded("lost") == [frozenset(all_of(topic))]
-        kinds = [kind for kind, _ in one.journal]
-        count = kinds[: kinds.index("lost")].count("record")
-        wait_until(lambda: one.consume() == count + 100 * PARTITIONS, "all again")
+
+        def all_again() -> bool:
+            one.consume()
+            kinds = [kind for kind, _ in one.journal]
+            # On a busy machine it may be late once more while it reads, and begins anew then.
+            since = len(kinds) - kinds[::-1].index("lost")
+            return kinds[since:].count("record") == 100 * PARTITIONS
+
+        wait_until(all_again, "all again")
+        assert set(one.recorded("lost")) == {frozenset(all_of(topic))}
         one.check()
 
 
 @pytest.mark.long
 def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str, group: str) -> None:
+    interval_s = scaled_s(3)
     short: Any = {"max_poll_interval_ms": scaled_ms(3000)}
-    with services(*[lambda: RecordingConsumer(rack_cluster, group, [topic], **short)] * 2) as [one, two]:
+    with (
+        services(
+            lambda: RecordingConsumer(rack_cluster, group, [topic], **short),
+            lambda: RecordingConsumer(rack_cluster, group, [topic]),
+        ) as [one, two],
+        closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
+    ):
         wait_until(sharing([one, two], topic), "two sharing")
-        two.consumer.close()
-        begun, seconds = time.monotonic(), scaled_s(5)
-        # Without a record for longer than its poll interval, and it stays a member.
-        assert one.consumer.poll(seconds) is None
-        assert time.monotonic() - begun >= seconds
+        # On a busy machine the other one may have been polled for so long that this one was late.
+        lost_before = len(one.recorded("lost"))
+        begun = time.monotonic()
+
+        def leave_and_write(over: threading.Event) -> None:
+            two.consumer.close()
+
+            def alone() -> bool:
+                has = assigned(admin, group) or {}
+                return over.is_set() or list(has.values()) == [frozenset(all_of(topic))]
+
+            wait_until(alone, "all partitions for the one that polls")
+            over.wait(max(0.0, begun + 2 * interval_s - time.monotonic()))
+            fill(rack_cluster, topic, 1)
+
+        # The other leaves, and no record comes for longer than the poll interval: all within one poll.
+        with meanwhile(leave_and_write):
+            message = one.consumer.poll(TIMEOUT_S)
+            assert message is not None
+            one.take(message)
+        assert time.monotonic() - begun >= 2 * interval_s
         assert one.owned() == set(all_of(topic))
-        assert not one.recorded("lost")
+        assert len(one.recorded("lost")) == lost_before
 
 
 def test_a_mixed_group_with_kafka_python(rack_cluster: Cluster, topic: str, group: str) -> None:
@@ -233,7 +264,10 @@ def test_a_topic_that_does_not_exist_is_told_and_the_others_come_at_once(
             one.consumer.poll(TIMEOUT_S)
         assert problem.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "the other topic")
-        assert one.recorded("assign") == [frozenset(all_of(topic))]
+        # While the missing topic is still looked for, they may come one after the other, and each is given once.
+        assert frozenset().union(*one.recorded("assign")) == frozenset(all_of(topic))
+        assert {kind for kind, _ in one.journal} == {"assign"}
+        one.check()
 
 
 def test_topics_come_and_go_with_the_subscription(
@@ -315,7 +349,9 @@ def test_a_static_member_comes_back_to_what_it_had(rack_cluster: Cluster, topic:
     fill(rack_cluster, topic, 10)
 
     def member(name: str) -> RecordingConsumer:
-        return RecordingConsumer(rack_cluster, group, [topic], group_instance_id=name, enable_auto_commit=True)
+        # A member that is away for longer than its session is no member any more.
+        more: Any = {"group_instance_id": name, "enable_auto_commit": True, "session_timeout_ms": 600_000}
+        return RecordingConsumer(rack_cluster, group, [topic], **more)
 
     with services(lambda: member("one"), lambda: member("two")) as [one, two]:
         wait_until(sharing([one, two], topic), "two sharing")

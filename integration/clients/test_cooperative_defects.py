@@ -64,7 +64,7 @@ OUR_WAYS = [
 ]
 """Leader, the other members, and how many rebalances it may take."""
 
-ATTEMPTS = 3
+ATTEMPTS = 10
 """Of the host. A refresh of the metadata at the right moment makes its leader join once more, and that heals."""
 
 

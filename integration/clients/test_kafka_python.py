@@ -32,7 +32,7 @@ def by_rack(members: dict[str, KafkaConsumer]) -> dict[str, list[int]]:
 
 def rack_aware(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> RackAwareConsumer:
     return RackAwareConsumer(
-        topic, bootstrap_servers=cluster.bootstrap, group_id=group, client_rack=rack, **CONSUMER, **more
+        topic, bootstrap_servers=cluster.bootstrap, group_id=group, client_rack=rack, **{**CONSUMER, **more}
     )
 
 
@@ -135,7 +135,9 @@ def test_static_members_keep_their_partitions_over_a_restart(
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
 
     def static(rack: str) -> RackAwareConsumer:
-        return rack_aware(rack_cluster, group, topic, rack, group_instance_id=f"static-{rack}")
+        # A member that is away for longer than its session is no member any more.
+        more = {"group_instance_id": f"static-{rack}", "session_timeout_ms": 600_000}
+        return rack_aware(rack_cluster, group, topic, rack, **more)
 
     with consumers(lambda: static("a"), lambda: static("b")) as members:
         wait_until(settled(members, topic, 6), "two static members sharing")

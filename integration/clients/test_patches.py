@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError
 from kafka.future import Future
+from kafka.protocol.metadata import FindCoordinatorResponse
 
-from rackassign import RackAwareRangeAssignor, attach
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
+from rackassign.clients.kafka_python.assignors import RackAwareAssignor
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, settled
+from tests.helpers.kafka.consumers import CONSUMER, EXPIRING, consumers, covers, numbers, polled, settled
+from tests.helpers.kafka.response_class_race import response_class_race
 from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
 from tests.helpers.machine_speed import scaled_ms, scaled_s
 
@@ -36,7 +41,7 @@ def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-def mended(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaConsumer:
+def mended(cluster: Cluster, group: str, topic: str, *disable: str, **config: Any) -> KafkaConsumer:
     strategy = [RackAwareRangeAssignor(rack="a")]
     consumer = KafkaConsumer(
         topic,
@@ -44,7 +49,7 @@ def mended(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaCons
         group_id=group,
         client_rack="a",
         partition_assignment_strategy=strategy,
-        **CONSUMER,
+        **{**CONSUMER, **config},
     )
     return attach(consumer, disable_patches=disable)
 
@@ -122,9 +127,11 @@ def test_unread_join_is_kept_alive(
 ) -> None:
     topic = make_topic(2)
     beating, silent = unique_name(), unique_name()
+    # The session of both ends without heartbeats; for its polls neither is put out.
+    config = {"session_timeout_ms": EXPIRING["session_timeout_ms"], "max_poll_interval_ms": 600_000}
     with consumers(
-        lambda: mended(rack_cluster, beating, topic),
-        lambda: mended(rack_cluster, silent, topic, "heartbeat_until_join_read"),
+        lambda: mended(rack_cluster, beating, topic, **config),
+        lambda: mended(rack_cluster, silent, topic, "heartbeat_until_join_read", **config),
     ) as (kept, stock):
         for consumer in (kept, stock):
             while not consumer._coordinator._join_task or not consumer._coordinator._generation.protocol:
@@ -300,7 +307,7 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
     ) as (kept, stock):
         wait_until(settled([kept], topic, 2), "an assignment")
         with pytest.raises(KafkaConnectionError):
-            stock.poll(timeout_ms=1000)
+            wait_until(lambda: bool(stock.poll(timeout_ms=1000)), "an error out of poll()")
 
 
 @pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the patch it is not"])
@@ -376,3 +383,171 @@ def test_offsets_of_a_removed_member_are_rejected(
                     {HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)}, former.group_metadata()
                 )
             producer.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    "disable", [(), ("lose_partitions_when_removed_in_join",)], ids=["mended", "without the patch it does not"]
+)
+@pytest.mark.parametrize("assignor", [RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor])
+def test_a_member_removed_in_its_join_continues_where_others_have_committed(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Name,
+    admin: KafkaAdminClient,
+    assignor: Callable[..., RackAwareAssignor],
+    disable: tuple[str, ...],
+) -> None:
+    topic, group = make_topic(1), unique_name()
+    place = HostPartition(topic, 0)
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for _ in range(20):
+            producer.send(topic, b"record")
+
+    def member() -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=rack_cluster.bootstrap,
+            group_id=group,
+            partition_assignment_strategy=[assignor(rack="a")],
+            client_rack="a",
+            **{**CONSUMER, "max_poll_records": 1},
+        )
+        return attach(consumer, disable_patches=disable)
+
+    def commit_at(consumer: KafkaConsumer, offset: int) -> None:
+        wait_until(settled([consumer], topic, 1), "an assignment")
+        consumer.seek(place, offset)
+        consumer.commit({place: OffsetAndMetadata(offset, "", -1)})
+
+    with consumers(member) as (former,):
+        commit_at(former, 5)
+        # A cooperative member reads on meanwhile.
+        former.pause(place)
+        lost = Lost()
+        former._subscription.rebalance_listener = lost
+        coordinator = former._coordinator
+        with held_request(former, "SyncGroupRequest") as held:
+            coordinator.request_rejoin()
+            wait_until(lambda: not former.poll(timeout_ms=20) and held.is_set(), "its SyncGroup")
+            admin.remove_group_members(group, [MemberToRemove(member_id=coordinator._generation.member_id)])
+            with consumers(member) as (owner,):
+                commit_at(owner, 15)
+        wait_until(settled([former], topic, 1), "the partition again")
+        position = former.position(place)
+    assert position in ([5] if disable else [15, 16])
+    assert lost.partitions == (set() if disable else {place})
+
+
+@pytest.mark.parametrize(
+    "disable", [(), ("discard_former_committed_offsets",)], ids=["mended", "without the patch they are not"]
+)
+def test_committed_offsets_are_those_of_now(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Name,
+    admin: KafkaAdminClient,
+    disable: tuple[str, ...],
+) -> None:
+    topic, group = make_topic(1), unique_name()
+    place = HostPartition(topic, 0)
+    with (
+        consumers(lambda: mended(rack_cluster, group, topic, *disable)) as (former,),
+        closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer,
+    ):
+        for _ in range(20):
+            producer.send(topic, b"record")
+        producer.flush()
+        coordinator = former._coordinator
+        asked = coordinator._offset_fetch_futures
+        with held_request(former, "OffsetFetchRequest") as held:
+            wait_until(lambda: not former.poll(timeout_ms=20) and held.is_set(), "a request that no poll waits for")
+        wait_until(lambda: all(each.is_done for each in asked.values()), "its answer")
+        assert len(asked) == 1
+        former.seek(place, 5)
+        assert former.position(place) == 5
+        admin.remove_group_members(group, [MemberToRemove(member_id=former.group_metadata().member_id)])
+        wait_until(lambda: bool(coordinator._generation.is_lost()), "the member learns of its removal")
+        with consumers(lambda: mended(rack_cluster, group, topic)) as (owner,):
+            wait_until(settled([owner], topic, 1), "another owner")
+            owner.commit({place: OffsetAndMetadata(15, "", -1)})
+        first: list[int] = []
+
+        def read() -> bool:
+            first.extend(record.offset for batch in former.poll(timeout_ms=20).values() for record in batch)
+            return bool(first)
+
+        wait_until(read, "records again")
+        assert first[0] == (0 if disable else 15)
+
+
+class Lost(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    """Notes what is lost."""
+
+    def __init__(self) -> None:
+        self.partitions: set[HostPartition] = set()
+
+    def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+        pass
+
+    def on_partitions_lost(self, lost: set[HostPartition]) -> None:
+        self.partitions |= lost
+
+
+@contextmanager
+def held_request(consumer: KafkaConsumer, kind: str) -> Iterator[threading.Event]:
+    """Hold the first request of a kind back until the end; the event is set once there is one."""
+    manager, held, answer = consumer._coordinator._manager, threading.Event(), Future()
+    send, given = manager.send, list[tuple[Any, ...]]()
+
+    def send_or_hold(request: Any, node_id: Any = None, request_timeout_ms: Any = None) -> Any:
+        if type(request).__name__ != kind or held.is_set():
+            return send(request, node_id, request_timeout_ms)
+        given.append((request, node_id, request_timeout_ms))
+        held.set()
+        return answer
+
+    def go_on() -> None:
+        sent = send(*given[0])
+        sent.add_callback(answer.success)
+        sent.add_errback(answer.failure)
+
+    manager.send = send_or_hold
+    yield held
+    manager.call_soon(go_on)
+
+
+@pytest.mark.long
+def test_a_process_whose_responses_cannot_be_decoded_recovers(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(2)
+
+    def plain() -> KafkaConsumer:
+        # A lost response is repeated after this time, even by `poll(timeout_ms=0)`.
+        timing = {**EXPIRING, "request_timeout_ms": EXPIRING["session_timeout_ms"] + 1000}
+        return KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **timing)
+
+    def undecoded() -> int:
+        return sum(each.exc_info is not None and each.exc_info[0] is ReferenceError for each in caplog.records)
+
+    with consumers(plain) as (stock,), response_class_race(FindCoordinatorResponse), polled([stock]):
+        wait_until(lambda: undecoded() > 1, "a response that cannot be decoded, twice")
+        assert not stock.assignment()
+        with consumers(lambda: mended(rack_cluster, unique_name(), topic)) as (attached,):
+            wait_until(settled([attached], topic, 2), "an assignment")
+        wait_until(lambda: covers([stock], topic, 2), "an assignment without patches, now that classes are registered")
+
+
+def test_responses_that_cannot_be_prepared_are_warned_of_once(
+    rack_cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackassign.clients.kafka_python.consumer.create_response_classes", lambda: "it is gone")
+    with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
+        attach(attach(consumer))
+    messages = [each.getMessage() for each in caplog.records if "responses are created late" in each.getMessage()]
+    assert len(messages) == 1
+    assert messages[0].startswith("kafka-python 3.")
+    assert messages[0].endswith("it is gone")

@@ -194,7 +194,8 @@ def test_a_standby_of_faust_in_another_rack_takes_over(
     with writing(rack_cluster, name) as write, start as workers:
         workers.wait(
             lambda: (
-                all(workers.parts(part, changelog) == EVERYTHING for part in ("active", "standby"))
+                recovered(workers)
+                and all(workers.parts(part, changelog) == EVERYTHING for part in ("active", "standby"))
                 and all(len(each.part("active", changelog)) == 1 for each in workers.alive)
             ),
             "three workers with a partition and a standby each",

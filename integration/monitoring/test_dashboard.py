@@ -27,8 +27,8 @@ from tests.helpers.prometheus_server import program, prometheus
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "monitoring"
-VARIABLES = {"$job": ".*", "$group": ".*", "$__rate_interval": "1m"}
-COMPARISON = re.compile(r" [<>] [\d.]+( or absent\(\w+\))?$")
+VARIABLES = {"$job": ".*", "$instance": ".*", "$group": ".*", "$__rate_interval": "1m"}
+COMPARISON = re.compile(r" [<>] [\d.]+( or absent\(.+\))?$")
 
 
 def queries() -> list[str]:
@@ -124,4 +124,4 @@ def test_every_query_has_an_answer(
             raise AssertionError(f"{error}: {unanswered}; {server.log.read_text('utf-8')[-2000:]}") from None
         own = 'rackassign_read_bytes_total{job="consumers"} > 0'
         wait_until(lambda: bool(server.query(own)), "what the consumer has counted itself")
-        assert server.query(f'group:rackassign_local_bytes:share_rate5m{{group="{group}"}}')
+        assert server.query(f'group:rackassign_local_bytes:share_rate1h{{group="{group}"}}')

@@ -40,7 +40,6 @@ from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled, together
 from tests.helpers.kafka.layout_states import fenced
 from tests.helpers.kafka.metered_members import (
-    UNHURRIED,
     MeteredMember,
     aiokafka,
     java,
@@ -91,7 +90,7 @@ def commit_zero(bootstrap: str, group: str, topics: Mapping[str, int]) -> None:
 def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[MeteredMember]:
     """Return a member of each client; all send their racks but aiokafka's own, since it cannot."""
     config = partial(properties, bootstrap, group)
-    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **CONSUMER}
     aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
     return [
         kafka_python(
@@ -114,7 +113,7 @@ def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[MeteredMem
 def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[MeteredMember]:
     """Return the same without a rack, each with a client id that says where it stands."""
     config = partial(properties, bootstrap, group)
-    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **CONSUMER}
     aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
     return [
         kafka_python(lambda: KafkaConsumer(*topics, **python, client_id="in-c-python"), "c"),

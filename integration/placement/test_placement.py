@@ -16,6 +16,7 @@ from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from rackassign.admin.cluster import cluster_id, describe_topics
+from rackassign.admin.raw_requests import send
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.cli.app import run
 from rackassign.placement.audit import audit
@@ -251,11 +252,6 @@ def configure(admin: KafkaAdminClient, kind: int, name: str, key: str, value: st
     """Set or unset a key; the host takes neither the default of all brokers nor a rate that is not set yet."""
     # A broker takes what is its own from nobody else.
     broker = int(name) if kind == ConfigResourceType.BROKER and name else None
-
-    async def ask() -> Any:
-        row = (key, 0 if value is not None else 1, value)
-        request = IncrementalAlterConfigsRequest(resources=[(kind, name, [row])])
-        return await admin._manager.send(request, node_id=broker)
-
-    (told,) = admin._manager.run(ask).responses
+    row = (key, 0 if value is not None else 1, value)
+    (told,) = send(admin, IncrementalAlterConfigsRequest(resources=[(kind, name, [row])]), broker).responses
     assert told.error_code == 0, told

@@ -40,8 +40,8 @@ RACKS = ("a", "b", "c", "a", "b", "a")
 """Three brokers, two and one; the first three are controllers."""
 
 LOG_BYTES = 6_000_000
-# So slow that what moves is still on its way when the next command has started, also on a busy machine.
-SLOW, QUICK = str(round(300_000 / machine_factor())), "20M"
+# So slow that what moves is still on its way when further commands have run, also on a busy machine.
+SLOW, QUICK = str(round(30_000 / machine_factor())), "20M"
 
 Command = Callable[..., Any]
 Lists = dict[int, tuple[int, ...]]
@@ -174,9 +174,13 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     with subprocess.Popen([sys.executable, "-m", "rackassign", *words], cwd=tmp_path) as tool:
         wait_until(lambda: len(moving(admin)) == 3, "all on their way")
         tool.kill()
-    slow = throttles(admin, filled)
-    assert slow.keys() == {*RATES, *THROTTLED}
-    assert {slow[key] for key in RATES} == {SLOW}
+
+    def slow() -> bool:
+        # The controller has them; the broker that is asked may not have heard of it yet.
+        found = throttles(admin, filled)
+        return found.keys() == {*RATES, *THROTTLED} and {found[key] for key in RATES} == {SLOW}
+
+    wait_until(slow, "the throttle of what moves")
     left = run("audit", "--topic", filled, code=1)["findings"]
     assert "in-flight" in {finding["kind"] for finding in left}
     refused = rackassign("reassign plan", six.bootstrap, code=2, home=tmp_path)
@@ -189,8 +193,8 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
         printed, _ = again.communicate(timeout=TIMEOUT_S)
         assert again.returncode == 0, printed
     wait_until(lambda: moving(admin) == {}, "nothing on its way")
-    assert lists(admin, filled) == wanted
-    assert throttles(admin, filled) == {}
+    wait_until(lambda: lists(admin, filled) == wanted, "the lists that were planned")
+    wait_until(lambda: throttles(admin, filled) == {}, "no throttle")
 
     undone = run("reassign rollback")
     assert (undone["done"], undone["phase"]) == (3, "rolled-back")
@@ -211,7 +215,6 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
 ) -> None:
     run, name = commands(six.bootstrap, tmp_path), unique_name()
     create_topic(six.bootstrap, name, [[1, 2, 3], [1, 2, 3]])
-    ours = TopicPartition(name, 1)
     run("reassign plan", *imported(tmp_path, name, {1: (3, 5, 1)}))
     six.kill(5)
     wait_until(lambda: fenced(admin) == [5], "the broker is given up")
@@ -220,13 +223,15 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     forget_controller(admin)
     assert admin.alter_partition_reassignments({raw: [1, 5, 3]}) == {raw: None}
     assert admin.alter_partition_reassignments({raw: [1, 2, 3]}) == {raw: None}
-    half_way = moving(admin)[TopicPartition(*raw)]
-    assert half_way == OngoingReassignment((1, 2, 3), (5,))
+    half_way = OngoingReassignment((1, 2, 3), (5,))
+    # A broker that takes another controller for the active one is told what that one knows so far.
+    wait_until(lambda: moving(admin) == {TopicPartition(*raw): half_way}, "a reassignment that is half way")
 
     given_up = run("reassign apply", "--stall-timeout", "1", code=1)
     assert given_up["failed"] == {name: {"1": "waits for broker 5"}}
-    assert lists(admin, name)[1] == (1, 2, 3)
-    assert set(moving(admin)) == {TopicPartition(*raw)}
+    # Of what was taken back no command waits until each broker knows it.
+    wait_until(lambda: lists(admin, name)[1] == (1, 2, 3), "the list as it was")
+    wait_until(lambda: moving(admin) == {TopicPartition(*raw): half_way}, "only that of another tool left")
 
     six.start(5)
     wait_until(lambda: fenced(admin) == [], "the broker is back")
@@ -235,7 +240,6 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     assert lists(admin, name)[1] == (3, 5, 1)
     # Ours is long over; the other never will be, although all of its brokers are up and in sync.
     assert moving(admin) == {TopicPartition(*raw): half_way}
-    assert ours not in moving(admin)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +335,7 @@ def test_what_waits_for_a_broker_gets_it_when_one_comes(
             "--bootstrap-server",
             six.bootstrap,
             "--wait-for-brokers",
-            "100",
+            "600",
         ],
         cwd=tmp_path,
     ) as tool:

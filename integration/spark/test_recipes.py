@@ -110,10 +110,15 @@ def test_an_init_script_writes_what_spark_reads_at_its_start(tmp_path: Path, env
     python = tmp_path / "databricks" / "python" / "bin" / "python"
     python.parent.mkdir(parents=True)
     # Nothing is installed in a test.
-    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] || exec {sys.executable} "$@"\n', "utf-8")
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && echo "$@" || exec {sys.executable} "$@"\n', "utf-8")
     python.chmod(0o755)
-    done = run(["bash", str(RECIPES / "databricks-init.sh")], {**environment, "DATABRICKS_ROOT": str(tmp_path)})
+    script, settings = str(RECIPES / "databricks-init.sh"), {**environment, "DATABRICKS_ROOT": str(tmp_path)}
+    without = run(["bash", script], settings)
+    assert (without.returncode, without.stdout) == (1, "")
+    assert "WHEEL: set it to the path of rackassign's wheel" in without.stderr
+    done = run(["bash", script], {**settings, "WHEEL": "/Volumes/a/rackassign.whl"})
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "-m pip install --quiet /Volumes/a/rackassign.whl[spark]\n"
     written = (tmp_path / "databricks" / "spark" / "conf" / "spark-env.sh").read_text("utf-8")
     assert written == "export RACKASSIGN_RACK=zone-7\n"
 

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import (
-    ACL,
-    ACLOperation,
-    ACLPermissionType,
-    ResourcePattern,
-    ResourceType,
-    UserScramCredentialUpsertion,
-)
+from kafka.admin import ACL
 
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.admin.cluster import list_brokers
@@ -27,7 +20,7 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
-from rackassign.testing.security import MECHANISM, PASSWORD
+from tests.helpers.kafka.permissions import CONFIG, access, acl, give, make_users
 from tests.helpers.kafka.unregistration import unregister
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -60,7 +53,9 @@ def begun(folder: Path, process: Any = count, **config: Any) -> StatefulConsumer
 
 
 def write(bootstrap: str, partitions: int) -> None:
-    with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
+    with closing(KafkaProducer(bootstrap_servers=bootstrap, metadata_max_age_ms=500)) as producer:
+        # The broker that it asks may not know a new one yet, and the client then raises at once.
+        wait_until(lambda: len(producer.partitions_for(TOPIC)) >= partitions, "the partitions", timeout_s=TIMEOUT_S)
         for number in range(10 * partitions):
             producer.send(TOPIC, b"%d" % number, partition=number % partitions)
 
@@ -96,33 +91,16 @@ def test_a_first_start_without_a_broker_creates_a_changelog_with_fewer_replicas(
 
 
 def allowed(operation: str, kind: str, name: str) -> ACL:
-    return ACL(
-        principal=f"User:{USER}",
-        host="*",
-        operation=ACLOperation[operation],
-        permission_type=ACLPermissionType.ALLOW,
-        resource_pattern=ResourcePattern(ResourceType[kind], name),
-    )
+    return acl(USER, (operation, kind, name))
 
 
 @pytest.fixture
 def secured() -> Iterator[Cluster]:
     """A cluster on which the user has the permissions of the documentation, except ALTER."""
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=config) as made:
+    with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=CONFIG) as made:
         create_topic(made.bootstrap, TOPIC, [[1, 2], [2, 1]])
-        with closing(KafkaAdminClient(bootstrap_servers=made.bootstrap)) as admin:
-            admin.alter_user_scram_credentials([UserScramCredentialUpsertion(USER, MECHANISM, PASSWORD)])
-            admin.create_acls(
-                [
-                    allowed("READ", "TOPIC", TOPIC),
-                    allowed("READ", "GROUP", GROUP),
-                    *(allowed(each, "TOPIC", LOG) for each in ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS")),
-                ]
-            )
+        of_log = (allowed(each, "TOPIC", LOG) for each in ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS"))
+        make_users(made, [USER], [allowed("READ", "TOPIC", TOPIC), allowed("READ", "GROUP", GROUP), *of_log])
         yield made
 
 
@@ -130,14 +108,14 @@ def secured() -> Iterator[Cluster]:
 def test_without_alter_new_partitions_wait_for_the_command_and_the_others_continue(
     secured: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    access = {**secured.client_config("SECURE"), "sasl_plain_username": USER}
+    login = access(secured, USER)
     write(secured.bootstrap, 2)
     with closing(KafkaAdminClient(bootstrap_servers=secured.bootstrap)) as admin:
 
         def partitions(topic: str) -> int:
             return len(admin.describe_topics([topic])[0]["partitions"])
 
-        with begun(tmp_path, **access) as member:
+        with begun(tmp_path, **login) as member:
             wait_counted(member, 10, 10)
             admin.create_partitions({TOPIC: 3})
             wait_until(lambda: partitions(TOPIC) == 3, "the new partition", timeout_s=TIMEOUT_S)
@@ -146,7 +124,7 @@ def test_without_alter_new_partitions_wait_for_the_command_and_the_others_contin
             write(secured.bootstrap, 3)
             wait_counted(member, 20, 20)
         assert f"not allowed: ALTER on topic {LOG}" in caplog.text
-        with begun(tmp_path, **access) as member:
+        with begun(tmp_path, **login) as member:
             write(secured.bootstrap, 2)
             wait_counted(member, 30, 30)
             # As the command does.
@@ -157,12 +135,12 @@ def test_without_alter_new_partitions_wait_for_the_command_and_the_others_contin
 
 @pytest.mark.long
 def test_an_output_that_must_not_be_written_is_named_at_the_start(secured: Cluster, tmp_path: Path) -> None:
-    access = {**secured.client_config("SECURE"), "sasl_plain_username": USER}
+    login = access(secured, USER)
     create_topic(secured.bootstrap, RESULTS, [[1, 2], [2, 1]])
     write(secured.bootstrap, 2)
 
     def started(**more: int) -> StatefulConsumer:
-        return begun(tmp_path, pass_on, output=RESULTS, transactional_id="one", **access, **more)
+        return begun(tmp_path, pass_on, output=RESULTS, transactional_id="one", **login, **more)
 
     def refusal() -> str:
         try:
@@ -173,13 +151,12 @@ def test_an_output_that_must_not_be_written_is_named_at_the_start(secured: Clust
 
     with closing(KafkaAdminClient(bootstrap_servers=secured.bootstrap)) as admin:
         assert refusal() == f"not allowed: WRITE on topic {RESULTS}"
-        admin.create_acls([allowed("READ", "TOPIC", RESULTS)])
+        give(secured, admin, [allowed("READ", "TOPIC", RESULTS)])
         assert refusal() == f"not allowed: WRITE on topic {RESULTS}"
-        admin.create_acls([allowed("WRITE", "TOPIC", RESULTS)])
-        # Brokers learn of a new ACL one after the other.
-        wait_until(lambda: refusal() == "not allowed: WRITE on transactional ID one", "the other refusal")
-        admin.create_acls([allowed("WRITE", "TRANSACTIONAL_ID", "one")])
-        wait_until(lambda: not refusal(), "no refusal")
+        give(secured, admin, [allowed("WRITE", "TOPIC", RESULTS)])
+        assert refusal() == "not allowed: WRITE on transactional ID one"
+        give(secured, admin, [allowed("WRITE", "TRANSACTIONAL_ID", "one")])
+        assert not refusal()
     with pytest.raises(ConfigError, match=r"of 1000000000 is more than brokers allow \(transaction.max.timeout.ms\)"):
         started(transaction_timeout_ms=10**9)
     with started() as member, closing(KafkaConsumer(RESULTS, **READ, bootstrap_servers=secured.bootstrap)) as reader:

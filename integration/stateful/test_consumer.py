@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
+from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful.changelog.records import ChangelogRecord
 from rackassign.stateful.stores.keys import DEFAULT
@@ -20,7 +22,7 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet, fill_changelog
+from tests.helpers.kafka.stateful_group import SIX, SPREAD, UNHURRIED_MS, Fleet, fill_changelog
 from tools.stateful_chaos import RACKS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -31,11 +33,12 @@ TIMEOUT_S = 600.0
 @pytest.fixture
 def fleet(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
-) -> Iterator[Callable[[int], Fleet]]:
+) -> Iterator[Callable[..., Fleet]]:
     with ExitStack() as opened:
 
-        def made(standbys: int) -> Fleet:
-            found = Fleet(rack_cluster.bootstrap, unique_name(), make_topic(replicas=SPREAD), tmp_path, standbys)
+        def made(standbys: int, **config: Any) -> Fleet:
+            topic = make_topic(replicas=SPREAD)
+            found = Fleet(rack_cluster.bootstrap, unique_name(), topic, tmp_path, standbys, **config)
             opened.callback(found.close)
             return found
 
@@ -43,8 +46,8 @@ def fleet(
 
 
 @pytest.mark.long
-def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fleet: Callable[[int], Fleet]) -> None:
-    six = fleet(1)
+def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fleet: Callable[..., Fleet]) -> None:
+    six = fleet(1, session_timeout_ms=UNHURRIED_MS)
     for name in SIX:
         six.start(name)
     # What the leader knows of copies is what members have said with their joins. One that was under way when the zone
@@ -68,7 +71,7 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
 
 
 @pytest.mark.long
-def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[[int], Fleet]) -> None:
+def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[..., Fleet]) -> None:
     three = fleet(1)
     for name in ("ax", "by", "cx"):
         three.start(name)
@@ -169,3 +172,38 @@ def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_noth
         for place in member.active_partitions():
             expected = b"".join(b"%d," % number for number in range(90) if number % 3 == place.partition)
             assert member.store(place).get(b"seen") == expected
+
+
+def test_a_producer_that_has_failed_for_good_is_replaced(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=[[1, 2]])
+    with (
+        closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer,
+        StatefulConsumer(
+            topic,
+            process=lambda record, store: store.put(b"seen", (store.get(b"seen") or b"") + record.value),
+            state_dir=tmp_path,
+            standbys=StandbyOptions(0),
+            commit_interval_ms=10,
+            bootstrap_servers=rack_cluster.bootstrap,
+            group_id=unique_name(),
+        ) as member,
+    ):
+        place = TopicPartition(topic, 0)
+
+        def committed(expected: bytes) -> bool:
+            member.poll(100)
+            if place not in member.active_partitions():
+                return False
+            with member.state(place) as state:
+                return state.get(b"seen") == expected
+
+        producer.send(topic, b"a")
+        wait_until(lambda: committed(b"a"), "the first commit", timeout_s=TIMEOUT_S)
+        writer = member._logs._producer
+        # As after the timeout of a request for a producer ID.
+        writer._transaction_manager.transition_to_fatal_error(KafkaError("could not be executed"))
+        producer.send(topic, b"b")
+        wait_until(lambda: committed(b"ab"), "a commit after it", timeout_s=TIMEOUT_S)
+        assert member._logs._producer is not writer

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -16,7 +17,7 @@ from rackassign.stateful import StatefulConsumer
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.stateful_group import Fleet
+from tests.helpers.kafka.stateful_group import UNHURRIED_MS, Fleet
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -38,7 +39,8 @@ def group(unique_name: Callable[[], str]) -> str:
 
 @pytest.fixture
 def fleet(rack_cluster: Cluster, topics: tuple[str, str], group: str, tmp_path: Path) -> Iterator[Fleet]:
-    with closing(Fleet(rack_cluster.bootstrap, group, ",".join(topics), tmp_path, 1, PARTITIONS)) as made:
+    unhurried: dict[str, Any] = {"session_timeout_ms": UNHURRIED_MS}
+    with closing(Fleet(rack_cluster.bootstrap, group, ",".join(topics), tmp_path, 1, PARTITIONS, **unhurried)) as made:
         for name in ("ax", "bx", "cx"):
             made.start(name)
         yield made

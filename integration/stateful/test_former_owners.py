@@ -18,7 +18,7 @@ from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 from tests.helpers.machine_speed import scaled_s
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 TIMEOUT_S = 600.0
 CYCLES = 4
-SESSION_S = CONSUMER["session_timeout_ms"] / 1000
+SESSION_S = EXPIRING["session_timeout_ms"] / 1000
 
 
 def test_a_member_that_resumes_takes_nothing_back_and_disturbs_no_living_owner(

@@ -33,7 +33,9 @@ def test_the_changelog_grows_with_the_input_and_nothing_stops_meanwhile(
     bootstrap = rack_cluster.bootstrap
 
     def write(partitions: int) -> None:
-        with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
+        with closing(KafkaProducer(bootstrap_servers=bootstrap, metadata_max_age_ms=500)) as producer:
+            # The broker that it asks may not know a new one yet, and the client then raises at once.
+            wait_until(lambda: len(producer.partitions_for(topic)) >= partitions, "the partitions", timeout_s=TIMEOUT_S)
             for number in range(10 * partitions):
                 producer.send(topic, b"%d" % number, partition=number % partitions)
 

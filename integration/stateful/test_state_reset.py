@@ -10,14 +10,6 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from kafka.admin import (
-    ACL,
-    ACLOperation,
-    ACLPermissionType,
-    ResourcePattern,
-    ResourceType,
-    UserScramCredentialUpsertion,
-)
 from kafka.errors import CoordinatorNotAvailableError, NoError
 from kafka.structs import OffsetAndMetadata
 
@@ -33,6 +25,7 @@ from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.permissions import CONFIG, acl, make_users
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -236,29 +229,10 @@ def users() -> dict[str, tuple[tuple[str, str, str], ...]]:
 
 @pytest.fixture
 def secured() -> Iterator[Cluster]:
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=config) as made:
+    with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=CONFIG) as made:
         create_topic(made.bootstrap, TOPIC, [[1, 2], [2, 1]])
-        with closing(KafkaAdminClient(bootstrap_servers=made.bootstrap)) as admin:
-            admin.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion(name, MECHANISM, PASSWORD) for name in users()]
-            )
-            admin.create_acls(
-                [
-                    ACL(
-                        principal=f"User:{name}",
-                        host="*",
-                        operation=ACLOperation[operation],
-                        permission_type=ACLPermissionType.ALLOW,
-                        resource_pattern=ResourcePattern(ResourceType[kind], resource),
-                    )
-                    for name, permissions in users().items()
-                    for operation, kind, resource in permissions
-                ]
-            )
+        needs = ((name, need) for name, permissions in users().items() for need in dict.fromkeys(permissions))
+        make_users(made, users(), [acl(name, need) for name, need in needs])
         yield made
 
 

@@ -214,7 +214,8 @@ def test_what_a_killed_owner_leaves_is_swept_by_the_next_start(
         sweep()
         assert left_of(engine, run) == (2, 1)
         owner.kill()
-    assert left_of(engine, run) == (2, 1)
+    # A start of another worker may have swept it by now.
+    assert left_of(engine, run) in {(2, 1), (0, 0)}
     with DockerCluster(["a"], image=image):
         assert left_of(engine, run) == (0, 0)
     # And never what a live one has.

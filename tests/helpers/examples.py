@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.machine_speed import machine_factor
+from tests.helpers.machine_speed import OWN_LOAD, machine_factor
 
 _LEAST = 10
 _SHARE = 10
@@ -22,13 +22,14 @@ def examples(number: int) -> int:
     """Return the number of examples of a run.
 
     A thorough run has this number on a machine of the usual speed, and fewer on a slower one, where it takes as long:
-    a slow machine would find the same with more time, and its other tests take longer already. Other runs have a tenth.
+    a slow machine would find the same with more time, and its other tests take longer already. A machine that the run
+    itself loads is no slower one. Other runs have a tenth.
 
     Args:
         number: As many as are needed to find what the property was written for.
     """
     few = min(number, max(_LEAST, number // _SHARE))
-    return max(few, round(number / machine_factor())) if thorough() else few
+    return max(few, round(number / max(1.0, machine_factor() / OWN_LOAD))) if thorough() else few
 
 
 def seeds(few: int, many: int) -> list[Any]:

@@ -24,6 +24,13 @@ FACTOR = "RACKASSIGN_MACHINE_FACTOR"
 MOST = 10.0
 """Greatest factor that is measured: beyond it timeouts would be longer than guards against hanging."""
 
+OWN_LOAD = 2.0
+"""Least factor of a run that loads the machine by itself: it is measured before workers and brokers start.
+
+Not more, since what is scaled is mostly waited for. Where a stalled process would decide a test, the timeout is long on
+any machine (`tests.helpers.kafka.consumers.CONSUMER`).
+"""
+
 _SAMPLES = 5
 _ROUNDS = 2_000_000
 _LOOP_S = 0.045
@@ -38,18 +45,20 @@ _BUSY = 1.5
 Clock = Callable[[], float]
 
 
-def machine_factor(environment: MutableMapping[str, str] | None = None) -> float:
+def machine_factor(environment: MutableMapping[str, str] | None = None, *, workers: int = 0) -> float:
     """Return by how much timeouts are longer than on a quiet machine; measured with the first call.
 
     Args:
         environment: Where the factor is kept; by default that of this process.
+        workers: Processes that run tests; if there are as many as processors, they load the machine.
 
     Raises:
         ValueError: The variable is set to something that is no number of at least 1.
     """
     kept = os.environ if environment is None else environment
     if FACTOR not in kept:
-        kept[FACTOR] = f"{measured_factor():.1f}"
+        least = OWN_LOAD if workers >= (os.cpu_count() or 1) else 1.0
+        kept[FACTOR] = f"{max(least, measured_factor()):.1f}"
     try:
         factor = float(kept[FACTOR])
     except ValueError:

@@ -26,5 +26,14 @@ def test_links_lead_to_files(document: str) -> None:
     assert not missing
 
 
+def test_nothing_is_installed_by_a_name_that_another_project_could_have() -> None:
+    """Until the first release: see CONTRIBUTING.md."""
+    files = [ROOT / document for document in DOCUMENTS]
+    files += [file for file in (ROOT / "examples").rglob("*") if file.suffix in {".sh", ".txt", ".yaml", ".yml"}]
+    # A path in front of the name is that of a clone.
+    named = re.compile(r"""pip install[^\n]*[ "']rackassign\b|^rackassign\b\[""", re.MULTILINE)
+    assert [str(file) for file in files if named.search(file.read_text("utf-8"))] == []
+
+
 def test_there_are_documents() -> None:
     assert {"README.md", "SECURITY.md", "llms.txt", "docs/index.md", "docs/tutorial.md"} <= set(DOCUMENTS)

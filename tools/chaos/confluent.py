@@ -10,17 +10,17 @@ from confluent_kafka import KafkaError, KafkaException
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import assignment_recorder
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 from tools.chaos.history import LOST, REVOKED, Batch, Dropped, Failed, Given, Journal, NotCommitted, now
 
 _MOST_RECORDS = 500
 _PROPERTIES = {
-    "auto.offset.reset": CONSUMER["auto_offset_reset"],
-    "enable.auto.commit": CONSUMER["enable_auto_commit"],
-    "heartbeat.interval.ms": CONSUMER["heartbeat_interval_ms"],
-    "session.timeout.ms": CONSUMER["session_timeout_ms"],
-    "max.poll.interval.ms": CONSUMER["max_poll_interval_ms"],
-    "topic.metadata.refresh.interval.ms": CONSUMER["metadata_max_age_ms"],
+    "auto.offset.reset": EXPIRING["auto_offset_reset"],
+    "enable.auto.commit": EXPIRING["enable_auto_commit"],
+    "heartbeat.interval.ms": EXPIRING["heartbeat_interval_ms"],
+    "session.timeout.ms": EXPIRING["session_timeout_ms"],
+    "max.poll.interval.ms": EXPIRING["max_poll_interval_ms"],
+    "topic.metadata.refresh.interval.ms": EXPIRING["metadata_max_age_ms"],
 }
 _MAY_FAIL = {
     KafkaError.ILLEGAL_GENERATION,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.machine_speed import scaled_s
 
 from .history import LOST, Dropped, Given, History, Moved, Played
 from .layout import Kind
 
-SESSION_S: float = CONSUMER["session_timeout_ms"] / 1000
+SESSION_S: float = EXPIRING["session_timeout_ms"] / 1000
 """A member that says nothing is put out after so long."""
 
-METADATA_S: float = CONSUMER["metadata_max_age_ms"] / 1000
+METADATA_S: float = EXPIRING["metadata_max_age_ms"] / 1000
 """So old a leader's view of topics may be."""
 
 FENCED_S = scaled_s(6.0)
@@ -148,7 +148,7 @@ def _overslept(wake: Played, played: list[Played]) -> bool:
         and each.began <= wake.began
     ]
     # Its last heartbeat was up to an interval before.
-    interval = CONSUMER["heartbeat_interval_ms"] / 1000
+    interval = EXPIRING["heartbeat_interval_ms"] / 1000
     return not stopped or wake.done - stopped[-1].began > SESSION_S - 2 * interval
 
 

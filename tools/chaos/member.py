@@ -24,7 +24,7 @@ from kafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, Rebal
 from rackassign import RackAwareConsumer
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import assignment_recorder
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 from tools.chaos.history import LOST, REVOKED, Batch, Closed, Dropped, Failed, Given, Journal, NotCommitted, now
 
 _POLL_MS = 100
@@ -106,7 +106,7 @@ class _KafkaPython:
     def __init__(self, settings: Settings, journal: Journal) -> None:
         self._journal = journal
         self._consumer = RackAwareConsumer(
-            bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **CONSUMER
+            bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **EXPIRING
         )
         assignment_recorder.note_assignments(self._consumer, self._note_given)
         self._consumer.subscribe(settings.topics, listener=_Listener(journal))

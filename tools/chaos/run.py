@@ -13,7 +13,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.docker.cluster import DockerCluster
 from tests.helpers.machine_speed import scaled_s
 
-from .checker import QUIET_S, SETTLE_S, STARTED_S, Violation, check, lost_records, unsettled
+from .checker import QUIET_S, STARTED_S, TIMED, Violation, check, lost_records, unsettled
 from .fault_injector import FaultInjector
 from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
 from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
@@ -27,7 +27,8 @@ from .traffic import journaled_traffic
 GROUP = "chaos"
 
 _UNDONE_S = 600.0
-_DRAINED_S = SETTLE_S + QUIET_S + scaled_s(15.0)
+_SETTLED_S = QUIET_S + scaled_s(300.0)
+"""A guard against hanging; how long the group took is for the checker to judge."""
 _LIFE_S = 1800.0
 """More than all of it takes beside the schedule; a member does not live longer."""
 
@@ -55,6 +56,11 @@ class Outcome:
     generations: int
     seconds: float
     violations: tuple[Violation, ...]
+
+    @property
+    def wrong(self) -> tuple[Violation, ...]:
+        """The violations without those that only tell that something took long."""
+        return tuple(each for each in self.violations if each.rule not in TIMED)
 
     @property
     def line(self) -> str:
@@ -98,8 +104,8 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
             _wait(lambda: operator.idle, _UNDONE_S)
             journal.note(Calm(now()))
             journal.note(Stays(now(), processes.names))
-            _wait(lambda: not any(unsettled(read_history(directory))), SETTLE_S + QUIET_S)
-        _wait(lambda: not any(lost_records(read_history(directory))), _DRAINED_S)
+            _wait(lambda: not any(unsettled(read_history(directory))), _SETTLED_S)
+        _wait(lambda: not any(lost_records(read_history(directory))), _SETTLED_S)
         processes.note_deaths(journal)
     return _outcome(seed, read_history(directory), now() - begin)
 

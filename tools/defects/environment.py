@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign import attach
 from rackassign.testing import Cluster, create_topic
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 
 Row = tuple[str, str, str]
 """A situation, how it goes with kafka-python alone, and how with us."""
@@ -47,7 +47,7 @@ class ScenarioCluster:
 
     def stock(self, *topics: str, **config: Any) -> KafkaConsumer:
         """Return a consumer as kafka-python has it."""
-        return KafkaConsumer(*topics, bootstrap_servers=self.cluster.bootstrap, **{**CONSUMER, **config})
+        return KafkaConsumer(*topics, bootstrap_servers=self.cluster.bootstrap, **{**EXPIRING, **config})
 
     def patched(self, *topics: str, **config: Any) -> KafkaConsumer:
         return attach(self.stock(*topics, **config))

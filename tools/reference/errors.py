@@ -10,6 +10,8 @@ from importlib import import_module
 import rackassign
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
+from rackassign.placement.creation_policy import NotEnoughBrokersError
+from rackassign.reassignment.evenness import UnevenError
 
 _HEAD = """# Errors and exit codes
 
@@ -33,6 +35,8 @@ _CODES = """
 | exit code | meaning |
 | --: | --- |
 """
+_NO = (NotEnoughBrokersError, UnevenError)
+"""Errors that commands catch: they are the answer "no"."""
 _NEEDS_A_FRAMEWORK = ("rackassign.integrations.quix",)
 """Not installed where this page is made; it defines no errors."""
 
@@ -65,8 +69,14 @@ def _row(kind: type[RackassignError]) -> str:
     parents = {each.__name__ for each in kind.__bases__ if issubclass(each, RackassignError)} - {"RackassignError"}
     also = ", ".join(f"`{name}`" for name in [*sorted(parents), *sorted(standard)])
     meaning = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
-    code = ExitCode.NO_ANSWER if issubclass(kind, (KafkaUnavailableError, ClusterError)) else ExitCode.BAD_INPUT
-    return f"| `{_importable(kind)}` | {also} | {meaning} | {int(code)} |\n"
+    return f"| `{_importable(kind)}` | {also} | {meaning} | {int(exit_code(kind))} |\n"
+
+
+def exit_code(kind: type[RackassignError]) -> ExitCode:
+    """Return the exit code of a command that ends with an error of this class."""
+    if issubclass(kind, _NO):
+        return ExitCode.NO
+    return ExitCode.NO_ANSWER if issubclass(kind, (KafkaUnavailableError, ClusterError)) else ExitCode.BAD_INPUT
 
 
 def _importable(kind: type[RackassignError]) -> str:

@@ -165,7 +165,7 @@ class JavaPeer:
         PeerError: On entering: it does not compile or start.
     """
 
-    def __init__(self, *, timeout_s: float = 60.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
+    def __init__(self, *, timeout_s: float = 600.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
         self._timeout_s = timeout_s
         self._heap = heap
         self._version = version

@@ -18,10 +18,21 @@ CONSUMER: dict[str, Any] = {
     "enable_auto_commit": False,
     # Not scaled: a heartbeat that is due early does no harm, and with it members learn of a rebalance.
     "heartbeat_interval_ms": 300,
-    "session_timeout_ms": scaled_ms(6000),
-    "max_poll_interval_ms": scaled_ms(20_000),
+    # Long, and not scaled: a member that is not scheduled for some seconds stays in its group, and a leader has a third
+    # of the session for a plan. A member that leaves is known to have left at once, so that no test waits for them.
+    # Not longer: with sessions of minutes groups of four clients had not formed after five minutes on a busy machine.
+    "session_timeout_ms": 60_000,
+    "max_poll_interval_ms": 300_000,
     "metadata_max_age_ms": 1000,
 }
+"""For every test in which no member has to be put out of its group for its silence."""
+
+EXPIRING: dict[str, Any] = {
+    **CONSUMER,
+    "session_timeout_ms": scaled_ms(6000),
+    "max_poll_interval_ms": scaled_ms(20_000),
+}
+"""For tests that wait until a member that was killed or suspended, or does not poll, is put out of its group."""
 
 PROPERTIES = {
     "auto.offset.reset": CONSUMER["auto_offset_reset"],

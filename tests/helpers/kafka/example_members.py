@@ -19,7 +19,7 @@ from rackassign.stateful.changelog.replay import ChangelogReplay
 from rackassign.stateful.stores.keys import PROGRESS
 from rackassign.stateful.tasks.progress import Progress, decode_progress
 from rackassign.testing.harness import wait_until
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import EXPIRING
 
 _TIMEOUT_S = 600.0
 _END_S = 600.0
@@ -52,7 +52,7 @@ class Members:
             module,
             *arguments,
             "--session-timeout-ms",
-            str(CONSUMER["session_timeout_ms"]),
+            str(EXPIRING["session_timeout_ms"]),
         ]
         self._folder = folder
         self._own = own

@@ -16,19 +16,13 @@ from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.confluent import StatsMeter
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, ThreadedMember
 from tests.helpers.java.group_member import RANGE, JavaMember
-from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
+from tests.helpers.kafka.consumers import PROPERTIES
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 """Of the brokers."""
 
 _STATS_MS = 100
 _POLL_MS = 100
-
-UNHURRIED: dict[str, Any] = {**CONSUMER, "session_timeout_ms": 45_000, "max_poll_interval_ms": 300_000}
-"""For members whose bytes are counted: those of one that is put out of the group on a busy machine are read once more.
-
-Not scaled: with sessions ten times as long, groups of four clients had not formed after five minutes on such a machine.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +116,4 @@ def properties(bootstrap: str, group: str, client_id: str) -> dict[str, str]:
         "group.id": group,
         "client.id": client_id,
         **PROPERTIES,
-        "session.timeout.ms": str(UNHURRIED["session_timeout_ms"]),
     }

@@ -19,8 +19,15 @@ from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 from tests.helpers.kafka.threaded_consumer import KillableConsumer, ThreadedConsumer
 from tests.helpers.machine_speed import scaled_ms, scaled_s
 
-_QUIET_S: float = scaled_s(4 * CONSUMER["heartbeat_interval_ms"] / 1000)
+_QUIET_S: float = scaled_s(2 * CONSUMER["metadata_max_age_ms"] / 1000)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a refresh of the metadata."""
+
+_QUIET_POLLS = 3
+"""Of each member of this process. A member that is not scheduled for seconds looks at rest: the first of these polls
+may have begun before that, and the last takes up what has been received by then."""
+
+_UNKNOWN = -2
+"""In place of the generation of a member of Java; -1 is that of a member that has not joined."""
 
 RACK_OF_BROKER = {1: "a", 2: "b", 3: "c"}
 
@@ -120,6 +127,24 @@ class RackGroup(GroupHarness[AnyMember]):
         assert self.local(after) == Locality.of(group, best).local
         assert moved(before, after) == best.moved
 
+    def rest(self) -> dict[str, Owned]:
+        """Wait until the group is at rest, and return which partitions each member has."""
+        owned = at_rest(self.admin, self.group, list(self.members.values()))
+        assert sorted(tp for tps in owned for tp in tps) == [
+            TopicPartition(self.topic, p) for p in range(len(self.replicas))
+        ]
+        return dict(zip(self.members, owned, strict=True))
+
+    def most_rounds(self, late: int) -> int:
+        """Return how many rebalances a change may take: two, and one for each time that a member was late.
+
+        Members in other processes do not tell whether they were late, and one more is allowed for all of them.
+
+        Args:
+            late: How often a member of this process was.
+        """
+        return 2 + late + (len(self.threaded()) < len(self.members))
+
     def traffic(self) -> Traffic:
         return Traffic(self.client_config, [self.topic])
 
@@ -130,7 +155,7 @@ class RackGroup(GroupHarness[AnyMember]):
         return {(record.tp, record.offset) for member in self._ever for record in member.records.copy()}
 
 
-def at_rest(admin: KafkaAdminClient, group: str, members: Sequence[ThreadedConsumer]) -> list[Owned]:
+def at_rest(admin: KafkaAdminClient, group: str, members: Sequence[AnyMember]) -> list[Owned]:
     """Wait until each has what the coordinator gave it, and nobody means to join again; return what each has.
 
     Nothing is asked of what that is. A group that has come to rest stays as it is until something happens to it, so
@@ -138,20 +163,34 @@ def at_rest(admin: KafkaAdminClient, group: str, members: Sequence[ThreadedConsu
     """
     seen: list[State] = []
     since = time.monotonic()
+    polls = _polls(members)
 
     def look() -> bool:
         nonlocal since
         for member in members:
             member.poll()
-        states = [member.state for member in members]
-        resting = all(state.resting for state in states) and len({state.generation for state in states}) == 1
+        states = [_state(member) for member in members]
+        generations = {state.generation for state in states} - {_UNKNOWN}
+        resting = all(state.resting for state in states) and len(generations) <= 1
         if not resting or states != seen or assigned(admin, group) != {state.id: state.owned for state in states}:
             seen[:] = states
             since = time.monotonic()
-        return time.monotonic() - since >= _QUIET_S
+            polls[:] = _polls(members)
+        polled = all(now - then >= _QUIET_POLLS for then, now in zip(polls, _polls(members), strict=True))
+        return polled and time.monotonic() - since >= _QUIET_S
 
     try:
         wait_until(look, f"{group} at rest")
     except TimeoutError as error:
         raise TimeoutError(f"{error}; members see {seen}; the coordinator gave {assigned(admin, group)}") from None
     return [state.owned for state in seen]
+
+
+def _state(member: AnyMember) -> State:
+    if isinstance(member, JavaMember):
+        return State(member.id, _UNKNOWN, bool(member.id), member.assignment())
+    return member.state
+
+
+def _polls(members: Sequence[AnyMember]) -> list[int]:
+    return [member.polls for member in members if isinstance(member, ThreadedConsumer)]

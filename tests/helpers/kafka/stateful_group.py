@@ -10,14 +10,19 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer as FastProducer
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
 
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
+from rackassign.clients.common.standby import default_changelog
+from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.testing.harness import wait_until
+from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.stateful_member import COUNTED
 from tests.helpers.machine_speed import scaled_s
 
@@ -27,6 +32,8 @@ SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
 _TIMEOUT_S = 600.0
 _QUIET_S = scaled_s(2.0)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
+UNHURRIED_MS: int = max(20_000, EXPIRING["session_timeout_ms"])
+"""A session in which copies catch up with what a member that was killed had written, also on a busy machine."""
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
@@ -42,6 +49,7 @@ class Fleet:
         partitions: Partitions of each topic.
         words: What is counted.
         value_bytes: To how many bytes each count is padded in the state.
+        session_timeout_ms: Of each member: so long a member that was killed is waited for.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class Fleet:
         *,
         words: Sequence[str] = WORDS,
         value_bytes: int = 0,
+        session_timeout_ms: int = EXPIRING["session_timeout_ms"],
     ) -> None:
         self._bootstrap = bootstrap
         self._group = group
@@ -64,6 +73,7 @@ class Fleet:
         self._standbys = standbys
         self._words = words
         self._value_bytes = value_bytes
+        self._session_timeout_ms = session_timeout_ms
         self._read: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self.partitions = partitions
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -75,8 +85,8 @@ class Fleet:
     def start(self, name: str) -> None:
         # What one of that name has said in an earlier life is not about this one.
         self._before[name] = len(self.output_lines(name))
-        given = (self._bootstrap, self._group, self._topic, self.state_folder(name), self._standbys, self._value_bytes)
-        words = [name, *map(str, given)]
+        numbers = (self._standbys, self._value_bytes, self._session_timeout_ms)
+        words = [name, self._bootstrap, self._group, self._topic, str(self.state_folder(name)), *map(str, numbers)]
         with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.helpers.kafka.stateful_member", *words], stdout=out, stderr=err
@@ -203,13 +213,32 @@ class Fleet:
         """Return where states and expected ones differ, with the members that have them."""
         expected, found = self.expected(), []
         for name, line in zip(self.running, self._asked(), strict=True):
-            for partition, state in line["state"].items():
-                wanted = expected.get(int(partition), {})
-                wrong = [key for key in sorted({*state, *wanted}) if state.get(key) != wanted.get(key)]
-                if wrong:
-                    shown = ", ".join(f"{key} {state.get(key)} instead of {wanted.get(key)}" for key in wrong[:5])
-                    found.append(f"{name} has partition {partition} with {len(wrong)} wrong counts: {shown}")
+            for kind in ("state", "copies"):
+                for partition, state in line[kind].items():
+                    wanted = expected.get(int(partition), {})
+                    wrong = [key for key in sorted({*state, *wanted}) if state.get(key) != wanted.get(key)]
+                    if wrong:
+                        shown = ", ".join(f"{key} {state.get(key)} instead of {wanted.get(key)}" for key in wrong[:5])
+                        found.append(f"{name} has {kind} {partition} with {len(wrong)} wrong counts: {shown}")
+                        if kind == "state":
+                            found += self._logged(int(partition), wrong[:5])
         return found
+
+    def _logged(self, partition: int, words: Sequence[str]) -> list[str]:
+        """Return what the changelog has of words: whether it lacks them, or a member has not read them."""
+        keys = {DEFAULT + word.encode() for word in words}
+        place = HostPartition(default_changelog(self._group, *self._topics), partition)
+        with closing(KafkaConsumer(bootstrap_servers=self._bootstrap, auto_offset_reset="earliest")) as reader:
+            reader.assign([place])
+            end, found = reader.end_offsets([place])[place], []
+            while reader.position(place) < end:
+                for record in reader.poll(timeout_ms=200).get(place, ()):
+                    if record.key in keys:
+                        change = read_change(record.key, record.value, dict(record.headers)[HEADER])
+                        about = f"{change.kind} of epoch {change.epoch}, commit {change.commit}"
+                        value = (record.value or b"none").decode().strip()
+                        found.append(f"at {record.offset} {record.key[1:].decode()} = {value} ({about})")
+        return [f"the changelog of {partition} ends at {end} and has {len(found)} records of these", *found[-20:]]
 
     def copies_right(self, copies: int, timeout_s: float) -> None:
         """Wait until as many copies as there are to be of each partition are the same as its state."""

@@ -68,7 +68,7 @@ def again_while_brokers_are_away(start: Callable[[], StatefulConsumer], asked: S
 
 def main() -> None:
     """Run until told to end."""
-    name, bootstrap, group, topic, folder, standbys, value_bytes = sys.argv[1:]
+    name, bootstrap, group, topic, folder, standbys, value_bytes, session_timeout_ms = sys.argv[1:]
     topics = topic.split(",")
     asked: list[int] = []
     of: set[int] = set()
@@ -94,7 +94,7 @@ def main() -> None:
             client_rack=name[0],
             bootstrap_servers=bootstrap,
             group_id=group,
-            session_timeout_ms=CONSUMER["session_timeout_ms"],
+            session_timeout_ms=int(session_timeout_ms),
             heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
             metadata_max_age_ms=5000,
         )

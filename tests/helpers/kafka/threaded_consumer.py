@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
 
@@ -32,10 +32,21 @@ class ThreadedConsumer(KafkaPythonMember):
 
     def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200, work_s: float = 0.0) -> None:
         self.given: list[Given] = []
+        self.polls = 0
+        """How many polls have ended."""
 
         def recording() -> KafkaConsumer:
             consumer = make()
             note_assignments(consumer, self.given.append)
+            poll = consumer.poll
+
+            def counted(*words: Any, **more: Any) -> Any:
+                try:
+                    return poll(*words, **more)
+                finally:
+                    self.polls += 1
+
+            consumer.poll = counted
             return consumer
 
         super().__init__(recording, commit=True, poll_ms=poll_ms, pause_s=work_s)
@@ -104,6 +115,7 @@ class KillableConsumer:
 
 
 def _live(pipe: Connection, bootstrap: str, group: str, topic: str, rack: str) -> None:
+    # It may be killed, and the others wait until its session has ended.
     config = {**CONSUMER, "session_timeout_ms": scaled_ms(2500)}
     consumer = RackAwareConsumer(topic, bootstrap_servers=bootstrap, group_id=group, client_rack=rack, **config)
     noted: list[Given] = []

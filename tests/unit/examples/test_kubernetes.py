@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 import trustme
 import yaml
 
+from examples.kubernetes import consumer
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_sticky
 
@@ -110,6 +112,35 @@ def test_what_uneven_members_cost_is_as_the_readme_has_it(
     assert [local_share(replicas, members) for replicas in (1, 2, 3)] == [one, two, three]
     row = " | ".join([" / ".join(map(str, members)), *(f"{share} %" for share in (one, two, three))])
     assert f"| {row} |" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize("zone", [None, "eu-1a"])
+def test_a_consumer_without_a_zone_reports_that_and_reads_from_leaders(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], zone: str | None
+) -> None:
+    class StartedError(Exception):
+        pass
+
+    def started(*_: str, client_rack: str | None, **__: object) -> None:
+        raise StartedError(client_rack)
+
+    monkeypatch.setattr(consumer, "detect_rack", lambda *, network: zone if network else None)
+    monkeypatch.setattr(consumer, "RackAwareConsumer", started)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(StartedError, match=str(zone)):
+        consumer.main()
+    assert ("the zone of this pod is not known" in capsys.readouterr().err) == (zone is None)
+
+
+def test_the_state_is_below_the_root_of_its_volume() -> None:
+    # The root belongs to root, and programs cannot make it private.
+    pod = workload("stateful-consumer.yaml")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (mount,) = container["volumeMounts"]
+    (folder,) = [each["value"] for each in container["env"] if each["name"] == "STATE_DIR"]
+    assert folder.startswith(mount["mountPath"] + "/")
+    # With the default the files of the state would be given to the group at each start.
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
 def local_share(replicas: int, members: tuple[int, ...]) -> int:

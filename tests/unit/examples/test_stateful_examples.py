@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 
 from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful import Punctuate
@@ -155,6 +157,66 @@ def test_the_code_in_the_documentation_is_that_of_the_examples() -> None:
     assert len(programs) > len(own)
     # How results are written to a topic is not part of an example.
     assert ["producer.send" in block for block in own] == [True]
+
+
+class Producer:
+    """One as kafka-python's: `flush` raises nothing, and futures have the errors."""
+
+    def __init__(self, **_: object) -> None:
+        self.refuses = b""
+        self.values: list[bytes] = []
+
+    def send(self, _: str, key: bytes, value: bytes) -> Producer.Sent:
+        error = MessageSizeTooLargeError() if self.refuses and key.startswith(self.refuses) else None
+        self.values += [] if error else [value]
+        return Producer.Sent(error)
+
+    def flush(self) -> None:
+        pass
+
+    @dataclass
+    class Sent:
+        error: KafkaError | None
+
+        def get(self) -> None:
+            if self.error is not None:
+                raise self.error
+
+
+def test_a_result_stays_in_the_state_until_its_record_is_written(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka.KafkaProducer", Producer)
+    page = blocks("docs/how-to/joins-and-windows.md")
+    (recipe,) = [block for block in page if "producer.send" in block.text]
+    code = recipe.text.replace("interval_s=10", "interval_s=0.05")
+    names: dict[str, Any] = {"closed": windowed_count.closed, "close_windows": windowed_count.close_windows}
+    exec(compile(code, recipe.place, "exec"), names)  # noqa: S102 - our own documentation
+    producer = names["producer"]
+    producer.refuses = b"b@"
+    for key in "abc":
+        feed(kafka, key, 0)
+    feed(kafka, "later", HOUR_MS)
+    used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late, windowed_count.times]
+    with member(tmp_path, process=windowed_count.process, stores=used, punctuate=names["punctuate"]) as one:
+        give(one, 0)
+
+        def rows() -> list[str]:
+            return [key for (key, _), _ in one.store(FIRST)[windowed_count.closed].items()]
+
+        drain(one)
+        raised = 0
+        while raised < 3 and rows():
+            try:
+                one.poll(0)
+            except MessageSizeTooLargeError:
+                raised += 1
+        assert (raised, rows()) == (3, ["a", "b", "c"])
+        producer.refuses = b""
+        producer.values.clear()
+        while rows():
+            one.poll(0)
+        assert producer.values == [b"1"] * 3
 
 
 def test_differences_are_named() -> None:

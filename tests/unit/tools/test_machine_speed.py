@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import machine_speed
-from tests.helpers.machine_speed import FACTOR, MOST, headline, machine_factor, measured_factor, scaled_ms, scaled_s
+from tests.helpers.machine_speed import (
+    FACTOR,
+    MOST,
+    OWN_LOAD,
+    headline,
+    machine_factor,
+    measured_factor,
+    scaled_ms,
+    scaled_s,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -66,6 +75,25 @@ def test_it_is_measured_once_and_kept_in_the_environment(monkeypatch: pytest.Mon
     assert kept == {FACTOR: "2.5"}
 
 
+@pytest.mark.parametrize(
+    ("workers", "measured", "expected"),
+    [
+        pytest.param(0, 1.0, 1.0, id="no workers"),
+        pytest.param(7, 1.0, 1.0, id="fewer than processors"),
+        pytest.param(8, 1.0, OWN_LOAD, id="as many as processors"),
+        pytest.param(8, 5.0, 5.0, id="slower than that"),
+    ],
+)
+def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
+    monkeypatch: pytest.MonkeyPatch, workers: int, measured: float, expected: float
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine_speed, "measured_factor", lambda: measured)
+    assert machine_factor({}, workers=workers) == expected
+    # One that was chosen stays.
+    assert machine_factor({FACTOR: "1"}, workers=workers) == 1
+
+
 @pytest.mark.parametrize("wrong", ["", "fast", "0.5", "-1", "nan", "inf"])
 def test_a_factor_that_is_no_number_of_at_least_one_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match=f"{FACTOR}: expected a number of at least 1, got '{wrong}'"):
@@ -80,7 +108,7 @@ def test_times_are_multiplied_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_a_test_starts_has_the_factor_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FACTOR, "3.5")
-    code = "from tests.helpers.kafka.consumers import CONSUMER; print(CONSUMER['session_timeout_ms'])"
+    code = "from tests.helpers.kafka.consumers import EXPIRING; print(EXPIRING['session_timeout_ms'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert int(done.stdout) == 21_000
 

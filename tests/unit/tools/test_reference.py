@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rackassign.cli.exit_codes import ExitCode
+from tools.reference.errors import classes, exit_code
 from tools.reference.files import FILES
+
+COMMANDS = Path(__file__).parents[3] / "rackassign" / "cli" / "commands"
 
 
 @pytest.mark.parametrize(("path", "text"), FILES.items(), ids=[path.name for path in FILES])
@@ -25,3 +30,13 @@ def test_every_command_has_its_options() -> None:
         "| `--bootstrap-server` | Brokers to connect to: HOST:PORT, or several separated by commas. | required |"
         in inspect
     )
+
+
+def test_errors_that_commands_answer_with_no_have_that_exit_code() -> None:
+    nodes = (node for file in COMMANDS.glob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8"))))
+    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler) and node.type is not None]
+    answered = {
+        ast.unparse(each.type) for each in handlers if each.type and "ExitCode.NO\n" in ast.unparse(each) + "\n"
+    }
+    assert answered == {"NotEnoughBrokersError", "UnevenError"}
+    assert {kind.__name__ for kind in classes() if exit_code(kind) == ExitCode.NO} == answered
