@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -26,6 +27,17 @@ WAIT_S = 0.5
 def transform(value: bytes) -> bytes:
     """Return the result for one record."""
     return value.upper()
+
+
+def without_errors(messages: Sequence[Message]) -> list[Message]:
+    """Return the records, and report the errors between them, such as a topic that does not exist.
+
+    librdkafka tries again, so none of them is raised.
+    """
+    for message in messages:
+        if message.error() is not None:
+            print(f"{message.topic()}: {message.error()}", file=sys.stderr, flush=True)
+    return [message for message in messages if message.error() is None]
 
 
 def process(consumer: RackAwareConsumer, producer: Producer, target: str, messages: Sequence[Message]) -> None:
@@ -92,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with consumer:
         consumer.subscribe([given.source])
         while not ended.is_set():
-            messages = [message for message in consumer.consume(BATCH, WAIT_S) if message.error() is None]
+            messages = without_errors(consumer.consume(BATCH, WAIT_S))
             if messages:
                 process(consumer, producer, given.target, messages)
 

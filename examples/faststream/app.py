@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker
+from faststream.message import StreamMessage
 
 from rackassign.clients.aiokafka import RackAwareStickyAssignor
 
 broker = KafkaBroker(os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092").split(","))
 app = FastStream(broker)
+
+
+async def raw(message: StreamMessage[Any]) -> Any:  # noqa: ANN401 - bytes, or a list of them
+    """Return values as they are: FastStream itself would decode what is JSON, and refuse it as bytes."""
+    return message.body
 
 
 @broker.subscriber(
@@ -29,11 +36,12 @@ app = FastStream(broker)
     partition_assignment_strategy=[RackAwareStickyAssignor],
     auto_offset_reset="earliest",
     ack_policy=AckPolicy.NACK_ON_ERROR,
+    decoder=raw,
 )
 async def handle(values: list[bytes]) -> None:
     """Do what the application is for, with some records."""
     for value in values:
-        print(value.decode(), flush=True)
+        print(value.decode(errors="replace"), flush=True)
 
 
 if __name__ == "__main__":

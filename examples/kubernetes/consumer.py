@@ -1,6 +1,7 @@
 """A consumer for a Deployment: it reads locally, exports its metrics, and leaves its group when the pod is stopped.
 
 The zone comes from RACKASSIGN_RACK, or from the file that RACKASSIGN_RACK_FILE names. The manifests set one of them.
+Where both are empty, the metadata service of the machine is asked.
 
     RACKASSIGN_RACK=use1-az1 KAFKA_BOOTSTRAP=broker:9092 TOPIC=orders python -m examples.kubernetes.consumer
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 from prometheus_client import REGISTRY, start_http_server
 
-from rackassign import RackAwareConsumer
+from rackassign import RackAwareConsumer, detect_rack
 from rackassign.monitoring.prometheus import ConsumerMetrics
 
 METRICS_PORT = 9109
@@ -32,12 +34,16 @@ def main() -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    zone = detect_rack(network=True)
+    if zone is None:
+        # "auto" would raise: the pod would be started again and again, where reading from leaders is possible.
+        print("the zone of this pod is not known: it reads from leaders in all zones", file=sys.stderr, flush=True)
     consumer = RackAwareConsumer(
         os.environ.get("TOPIC", "orders"),
         bootstrap_servers=os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092"),
         group_id=os.environ.get("GROUP", "billing"),
         client_id=os.environ.get("POD_NAME", "billing"),
-        client_rack="auto",
+        client_rack=zone,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
 from examples.word_count import count, restoring
@@ -28,6 +29,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     zone = detect_rack(network=True)
+    if zone is None:
+        print("the zone of this pod is not known: it reads from leaders in all zones", file=sys.stderr, flush=True)
     with StatefulConsumer(
         os.environ.get("TOPIC", "lines"),
         process=count,

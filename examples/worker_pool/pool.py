@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -25,6 +27,17 @@ GONE = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.
 def handle(message: Message) -> None:
     """Do what the pool is for, with one record; called by several threads."""
     print((message.value() or b"").decode(), flush=True)
+
+
+def without_errors(messages: Sequence[Message]) -> list[Message]:
+    """Return the records, and report the errors between them, such as a topic that does not exist.
+
+    librdkafka tries again, so none of them is raised.
+    """
+    for message in messages:
+        if message.error() is not None:
+            print(f"{message.topic()}: {message.error()}", file=sys.stderr, flush=True)
+    return [message for message in messages if message.error() is None]
 
 
 def main() -> None:
@@ -42,7 +55,7 @@ def main() -> None:
     with RackAwareConsumer(config) as consumer, ThreadPoolExecutor(WORKERS) as pool:
         consumer.subscribe([os.environ.get("TOPIC", "orders")])
         while not ended.is_set():
-            messages = [message for message in consumer.consume(BATCH, 0.5) if message.error() is None]
+            messages = without_errors(consumer.consume(BATCH, 0.5))
             # Raises what a worker raised: the process ends, and the batch is read again.
             list(pool.map(handle, messages))
             if messages:
