@@ -105,15 +105,17 @@ def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | 
     copying = {tp: move for tp, move in notes.journal.moves.items() if move.copies()}
     restored = notes.journal.throttled
     if restored is not None:
-        # The next one may be for other topics.
+        # The next one may be for other topics. The journal has this one until that is stored, or until no broker
+        # reports the throttle: a run that was killed in between would take it for what was set before.
         restore_configs(cluster, restored)
-        notes.take(replace(notes.journal, throttled=None))
     if rate is None or not copying:
+        _forget(cluster, notes, restored)
         yield
         return
     before = save_configs(cluster, copying, restored)
     listed = any(value for values in before.topics.values() for value in values.values())
     if (before.brokers or listed) and cluster.ongoing_partitions() - copying.keys():
+        _forget(cluster, notes, restored)
         # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
         raise ConfigError(
             "throttled reassignments of another process are in progress: wait for their end, or leave out --throttle"
@@ -136,7 +138,7 @@ def _undone(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedCo
         # A configuration that may not be set was not set.
         with suppress(AuthorizationError):
             restore_configs(cluster, before)
-        notes.take(replace(notes.journal, throttled=None))
+        _forget(cluster, notes, before)
 
 
 def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConfigs) -> None:
@@ -147,16 +149,18 @@ def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConf
             "the throttle is still set; run `reassign apply` or `reassign rollback` again to remove it"
             f" ({describe_error(error)})"
         ) from error
-    _await_restored(cluster, before)
-    notes.take(replace(notes.journal, throttled=None))
+    _forget(cluster, notes, before)
 
 
-def _await_restored(cluster: ReassignmentCluster, before: SavedConfigs) -> None:
-    """Wait until no broker reports the throttle: brokers apply later what the controller has accepted.
+def _forget(cluster: ReassignmentCluster, notes: _StoredJournal, restored: SavedConfigs | None) -> None:
+    """Remove restored configurations from the journal once no broker reports the throttle.
 
-    An audit would report the throttle, and the next execution would restore it at its end. Either may ask any broker.
+    Brokers apply later what the controller has accepted, and an audit would report the throttle. The next execution
+    would restore it at its end. Either may ask any broker.
     """
-    _await_everywhere(cluster, lambda broker: is_restored(cluster, before, broker))
+    if restored is not None:
+        _await_everywhere(cluster, lambda broker: is_restored(cluster, restored, broker))
+        notes.take(replace(notes.journal, throttled=None))
 
 
 def _await_lists(cluster: ReassignmentCluster, done: Mapping[TopicPartition, Replicas]) -> None:
