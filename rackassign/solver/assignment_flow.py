@@ -90,7 +90,7 @@ class _EvenSplit:
 
     Attributes:
         kept: Number of partitions that remain of each hold.
-        pool: Node or share of each pair of one and a member.
+        pool: Node or share of each pair of one and a member that gets a partition of it.
         member: Member of each pair.
         amount: Number of partitions of the pool that the member gets.
     """
@@ -126,11 +126,15 @@ class _EvenSplit:
             rank[grouped.hold_member],
         )
         used = np.flatnonzero(loose)
-        step, at = ranges(self._size[pool_node[used]])
-        self.pool = used[at]
+        # A member that gets nothing of a pool needs no pair: most have fewer partitions than their node has members.
+        step, at = ranges(np.minimum(loose[used], self._size[pool_node[used]]))
+        pool = used[at]
+        served = (turn[len(stay) + pool] + step) % self._size[pool_node[pool]]
+        by_member = np.lexsort((served, pool))
+        self.pool, served = pool[by_member], served[by_member]
         pairs_node = pool_node[self.pool]
-        self.member = order[np.searchsorted(whose, pairs_node) + step]
-        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], step)
+        self.member = order[np.searchsorted(whose, pairs_node) + served]
+        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], served)
 
     def _first_turns(self, node: Ints, amount: Ints) -> Ints:
         """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""

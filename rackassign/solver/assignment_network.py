@@ -224,6 +224,12 @@ def build_network(
     )
 
 
+def count_shares(grouped: CompressedProblem) -> int:
+    """Return the number of shares in the network of a problem with bounds for each topic class."""
+    nodes = np.bincount(grouped.kind_subscription_class[grouped.node_kind], minlength=len(grouped.problem.sizes()))
+    return int(nodes[grouped.edge_subscription_class].sum())
+
+
 def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
     nodes, kinds = np.arange(len(grouped.node_kind)), np.arange(len(grouped.kind_rack))
     return _Middle(

@@ -199,6 +199,14 @@ class ConvexFlow:
             np.add.reduceat(self._sizes[self._subscription_class], self.first) if len(self._topic_class) else self.first
         )
         order = np.argsort(readers, kind="stable")
+        # Those that one subscription class reads have none at all, and there may be thousands of them.
+        fixed = self._end - self.first == 1
+        self._charge(len(order))
+        pairs = self.first[fixed]
+        more = self._supply[fixed] - self.flow[pairs]
+        self.flow[pairs] += more
+        self.load += np.bincount(self._subscription_class[pairs], more, len(self.load)).astype(np.int64)
+        order = order[~fixed[order]]
         for _ in range(_POURINGS):
             changed = False
             for f in order.tolist():
@@ -213,7 +221,7 @@ class ConvexFlow:
                     changed = True
                     self.flow[pairs] = poured
                     self.load[subscription_classes] = others + poured
-            if not changed or len(order) == 1:
+            if not changed or len(order) <= 1:
                 break
 
     def drain(self, active: Bools, brim: Ints) -> Bools:

@@ -14,8 +14,9 @@ import numpy as np
 from rackassign.solver.balance import BalanceConstraints, stickiest_flow
 from rackassign.solver.blocking_flow import Charge
 from rackassign.solver.problem import NO_MEMBER, Problem
+from rackassign.solver.shares import Shares
 from rackassign.solver.topic_balance import TopicBalance, compute_topic_balance
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.types import Ints
 
 
 def greedy(problem: Problem, balance: BalanceConstraints, charge: Charge) -> Ints:
@@ -51,143 +52,13 @@ def greedy_per_topic(problem: Problem, balance: TopicBalance, charge: Charge) ->
         balance: Constraints to satisfy.
         charge: Called with the work.
     """
-    shares = _Shares(problem, balance.whole)
-    held = np.bincount(shares.pair, shares.owned > shares.whole, len(balance.extras)).astype(np.int64)
-    again = compute_topic_balance(
-        problem.supply(),
-        problem.sizes(),
-        problem.edge_topic_class,
-        problem.edge_subscription_class,
-        charge,
-        held=held,
-    )
-    left = shares.whole + shares.with_extra(again.extras)
-    reader = np.full(len(problem.topic_class), NO_MEMBER)
-    owners = np.flatnonzero(problem.owner != NO_MEMBER)
-    share = shares.of(problem.topic_class[owners], problem.owner[owners])
-    order = np.argsort(share, kind="stable")
-    rank = np.arange(len(order)) - np.searchsorted(share[order], share[order], "left")
-    kept = order[rank < left[share[order]]]
-    reader[owners[kept]] = problem.owner[owners[kept]]
-    left = left - np.bincount(share[kept], minlength=len(left))
-    loose = np.flatnonzero(reader == NO_MEMBER)
-    for topic_class in np.unique(problem.topic_class[loose]).tolist():
-        first, end = np.searchsorted(shares.topic_class, [topic_class, topic_class + 1]).tolist()
-        places = first + np.flatnonzero(left[first:end])
-        capacity = dict(zip(shares.member[places].tolist(), left[places].tolist(), strict=True))
-        _deal(problem, loose[problem.topic_class[loose] == topic_class], capacity, reader)
-    return reader
-
-
-class _Shares:
-    """Pairs of a topic class and a member that reads it, ordered by both.
-
-    Args:
-        problem: The problem.
-        whole: For each topic class what all its readers have.
-    """
-
-    def __init__(self, problem: Problem, whole: Ints) -> None:
-        order = np.argsort(problem.subscription_class, kind="stable")
-        sizes = problem.sizes()
-        size = sizes[problem.edge_subscription_class]
-        pair = np.repeat(np.arange(len(size)), size)
-        step = np.arange(len(pair)) - np.repeat(np.cumsum(size) - size, size)
-        member = order[(np.cumsum(sizes) - sizes)[problem.edge_subscription_class[pair]] + step]
-        key = problem.edge_topic_class[pair] * len(order) + member
-        by_key = np.argsort(key)
-        self._key, self._members, self._sizes = key[by_key], len(order), size
-        self._subscription_class = problem.edge_subscription_class
-        self.pair, self.member = pair[by_key], member[by_key]
-        self.topic_class = problem.edge_topic_class[self.pair]
-        self.whole = whole[self.topic_class]
-        held = problem.owner != NO_MEMBER
-        share = self.of(problem.topic_class[held], problem.owner[held])
-        self.owned = np.bincount(share, minlength=len(self.pair))
-
-    def of(self, topic_class: Ints, member: Ints) -> Ints:
-        """Return the share of each of these pairs."""
-        return np.searchsorted(self._key, topic_class * self._members + member)
-
-    def with_extra(self, extras: Ints) -> Bools:
-        """Return which shares get an extra, so that members of a subscription class have equally many, or one more.
-
-        Args:
-            extras: Number of extras of each class pair.
-        """
-        chosen: Bools = (extras == self._sizes)[self.pair]
-        some = np.flatnonzero((extras > 0) & (extras < self._sizes))
-        order = np.argsort(self.pair, kind="stable")
-        first = np.searchsorted(self.pair[order], np.arange(len(extras)))
-        for subscription_class in np.unique(self._subscription_class[some]).tolist():
-            pairs = some[self._subscription_class[some] == subscription_class]
-            # A row for each pair, a column for each member.
-            table = order[first[pairs][:, None] + np.arange(self._sizes[pairs[0]])]
-            over = self.owned[table] > self.whole[table]
-            given = _extras_of_owners(over, extras[pairs])
-            chosen[table] = _extras_in_turn(extras[pairs], over.shape) if given is None else given
-        return chosen
-
-
-def _extras_of_owners(over: Bools, extras: Ints) -> Bools | None:
-    """Deal extras (rows) to members (columns), first to those that own one; None if that does not come out even.
-
-    Args:
-        over: Which members own more than the fixed count.
-        extras: Number of extras of each row.
-    """
-    whole, rest = divmod(int(extras.sum()), over.shape[1])
-    # Those that own the most may have one more.
-    most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
-    left = np.full(over.shape[1], whole)
-    left[most[:rest]] += 1
-    given = np.zeros(over.shape, bool)
-    for row, amount in enumerate(extras.tolist()):
-        keeping = np.flatnonzero(over[row] & (left > 0))[:amount]
-        given[row, keeping] = True
-        left[keeping] -= 1
-    for row, amount in enumerate((extras - given.sum(axis=1)).tolist()):
-        free = np.flatnonzero(~given[row] & (left > 0))
-        if len(free) < amount:
-            return None
-        best = free[np.argsort(-left[free], kind="stable")[:amount]]
-        given[row, best] = True
-        left[best] -= 1
-    return given
-
-
-def _extras_in_turn(extras: Ints, shape: tuple[int, ...]) -> Bools:
-    """Deal extras (rows) to members (columns) in turn, where the row before has ended."""
-    first = (np.cumsum(extras) - extras)[:, None]
-    in_turn: Bools = (np.arange(shape[1])[None, :] - first) % shape[1] < extras[:, None]
-    return in_turn
-
-
-def _deal(problem: Problem, partitions: Ints, left: dict[int, int], reader: Ints) -> None:
-    """Assign the partitions of a topic class: owners keep what they may, the rest goes to the cheapest racks."""
-    loose = []
-    for partition in partitions.tolist():
-        owner = int(problem.owner[partition])
-        if left.get(owner):
-            left[owner] -= 1
-            reader[partition] = owner
-        else:
-            loose.append(partition)
-    queues: dict[int, deque[int]] = {}
-    for member in sorted(left):
-        if left[member]:
-            queues.setdefault(int(problem.rack[member]), deque()).append(member)
-    for partition in loose:
-        row = problem.cost[problem.cost_row[partition]]
-        rack = min(queues, key=lambda rack: (row[rack], rack))
-        member = queues[rack][0]
-        queues[rack].rotate(-1)
-        reader[partition] = member
-        left[member] -= 1
-        if not left[member]:
-            queues[rack].remove(member)
-            if not queues[rack]:
-                del queues[rack]
+    pairs = problem.edge_topic_class, problem.edge_subscription_class
+    held, _ = problem.current()
+    shares = Shares(problem, problem.subscription_class, pairs, balance.whole[problem.edge_topic_class], held)
+    again = compute_topic_balance(problem.supply(), problem.sizes(), *pairs, charge, held=shares.keeping())
+    # Any rack may get all of them.
+    room = np.full((1, problem.cost.shape[1]), len(problem.topic_class))
+    return shares.assign(shares.counts(again.extras), 0 * problem.topic_class, room)
 
 
 def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints, charge: Charge) -> Ints:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.assignment_flow import expand_flow, flow_of
-from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network
+from rackassign.solver.assignment_network import NetworkLayout, TopicBounds, build_network, count_shares
 from rackassign.solver.min_cost_flow import (
     ARCS_PER_STEP,
     BudgetExhaustedError,
@@ -30,6 +30,7 @@ from rackassign.solver.min_cost_flow import (
     min_cost_flow,
 )
 from rackassign.solver.problem import CompressedProblem, factorize
+from rackassign.solver.shares import expand_shares
 from rackassign.solver.types import Ints
 
 TIE_STEPS = 20_000
@@ -38,6 +39,11 @@ TIE_STEPS = 20_000
 
 _PASSES = 15
 """How many times each arc is looked at for ties, in large networks."""
+
+_PASSES_FOR_MOVES = 22
+"""How many times each share is looked at for moves if owners fit badly, with what it takes to build their network."""
+
+_TOO_LARGE = "the group is too large for the fewest moves"
 
 _ARCS_OF_A_BUILT_ONE = 6
 """How many arcs can be looked at in the time that one is built."""
@@ -129,6 +135,7 @@ class LexicographicResult:
         flow: Flow of each arc.
         optima: Objectives in their order.
         note: Reason why moves are few, but not proven to be fewest, as text for users; empty if they are.
+        by_kind: Whether the flow knows only the kinds of owners. Members are then chosen with the assignment.
     """
 
     grouped: CompressedProblem
@@ -137,9 +144,12 @@ class LexicographicResult:
     flow: Ints
     optima: tuple[_Optimum, ...]
     note: str = ""
+    by_kind: bool = False
 
     def assignment(self) -> Ints:
         """Return the member of each partition."""
+        if self.by_kind:
+            return expand_shares(self.grouped, self.layout, self.flow)
         return expand_flow(self.grouped, self.layout, self.flow)
 
 
@@ -170,10 +180,16 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
         optima += (optimum,)
     if not len(grouped.current):
         return LexicographicResult(bare, bounds, small, flow, optima)
+    # Before arrays of topic classes x members are made.
+    too_large = bounds.topics is not None and not work.covers(_PASSES_FOR_MOVES * count_shares(grouped))
+    if too_large:
+        grouped = grouped.with_owners_as_kinds()
     layout = bounds.network(grouped, work)
     network = _restricted(optima, layout, grouped)
     last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
     _check(optima, layout, last.flow)
+    if too_large:
+        return LexicographicResult(grouped, bounds, layout, last.flow, optima, _TOO_LARGE, by_kind=True)
     if isinstance(last, UnprovenFlow):
         return LexicographicResult(grouped, bounds, layout, last.flow, optima, last.reason)
     fewest = _Optimum(NetworkLayout.moves, int(layout.moves() @ last.flow), grouped, layout, last.dual)

@@ -96,6 +96,10 @@ class SolveBudget:
         steps, self.owed = divmod(self.owed + arcs, ARCS_PER_STEP)
         self.left -= steps
 
+    def covers(self, arcs: int) -> bool:
+        """Return whether the steps left suffice to look at so many arcs."""
+        return arcs // ARCS_PER_STEP <= self.left
+
     @contextmanager
     def reserved(self, steps: int) -> Iterator[None]:
         """Withhold steps within a block, for what has to be computed if it ends early; at most a part of what is left.

@@ -198,6 +198,22 @@ class CompressedProblem:
             node_size=np.bincount(kind_of, minlength=kinds),
         )
 
+    def with_owners_as_kinds(self) -> CompressedProblem:
+        """Return the problem in which only the kind of each owner is known: nodes are kinds."""
+        classes, kinds = len(self.class_supply), len(self.kind_subscription_class)
+        kind_of = self.node_kind[self.node_of]
+        stays, stay = factorize(self.node_kind[self.stay_node] * classes + self.stay_class)
+        return replace(
+            self,
+            hold_stay=stay[self.hold_stay],
+            stay_class=stays % classes,
+            stay_node=stays // classes,
+            stay_size=np.bincount(stay, self.stay_size, len(stays)).astype(np.int64),
+            node_of=kind_of,
+            node_kind=np.arange(kinds),
+            node_size=np.bincount(kind_of, minlength=kinds),
+        )
+
     def with_rows(self, row: Ints, cost: Ints) -> CompressedProblem:
         """Return the problem with other rows of costs: those of a class are parts of it, and nodes fit these parts.
 
