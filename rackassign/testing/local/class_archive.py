@@ -32,7 +32,7 @@ from rackassign.testing.processes.supervisor import ProcessSupervisor
 log = logging.getLogger(__name__)
 
 _NAME = "class-archive"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0
 _LOOK_S = 0.1
 _UNUSED_S = 90 * 86_400.0
 _STARTED = "Kafka Server started"

@@ -12,7 +12,7 @@ _KEPT = frozenset({"kraft.version"})
 """Features that a cluster of `LocalCluster` cannot raise: its list of controllers is part of the configuration."""
 
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0
 
 
 def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:

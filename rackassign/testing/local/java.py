@@ -16,7 +16,7 @@ MIN_VERSION = 17
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
-_VERSION_TIMEOUT_S = 60.0
+_VERSION_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

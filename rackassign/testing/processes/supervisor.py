@@ -18,8 +18,8 @@ from rackassign.errors import ClusterError
 from rackassign.testing.local.cluster_dir import ClusterDirectory
 
 _SCRIPT = Path(__file__).with_name("_supervisor.py")
-_RESPONSE_TIMEOUT_S = 60.0
-_CLOSE_TIMEOUT_S = 60.0
+_RESPONSE_TIMEOUT_S = 180.0
+_CLOSE_TIMEOUT_S = 180.0
 
 
 class ProcessSupervisor:
