@@ -39,7 +39,7 @@ from typing import Literal, TypeAlias
 from rackassign.solver.assignment_network import TopicBounds
 from rackassign.solver.balance import BalanceConstraints, compute_balance
 from rackassign.solver.greedy import greedy, greedy_per_topic
-from rackassign.solver.lexicographic import LoadBounds, break_ties, solve_lexicographic
+from rackassign.solver.lexicographic import TOO_LARGE_FOR_TIES, LoadBounds, break_ties, solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, TieCosts
 from rackassign.solver.skew import solve_with_skew
@@ -152,7 +152,12 @@ def _solve_flow(
 ) -> Solution:
     result = solve_lexicographic(grouped, bounds, work)
     if result.note:
-        return Solution(result.assignment(), order[: order.index("moves")], result.note)
+        found = result.assignment()
+        if not result.is_calmest(found):
+            return Solution(found, order[: order.index("moves")], result.note)
+        # If all partitions stay where they are, there is no choice.
+        settled = grouped.problem.ties is None or bool((found == grouped.problem.owner).all())
+        return Solution(found, order) if settled else Solution(found, order[:-1], TOO_LARGE_FOR_TIES)
     try:
         return Solution(break_ties(result, work).assignment(), order)
     except SolverError as error:

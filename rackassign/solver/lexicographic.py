@@ -45,6 +45,8 @@ _PASSES_FOR_MOVES = 22
 
 _TOO_LARGE = "the group is too large for the fewest moves"
 
+TOO_LARGE_FOR_TIES = "the group is too large for the last objective"
+
 _ARCS_OF_A_BUILT_ONE = 6
 """How many arcs can be looked at in the time that one is built."""
 
@@ -135,7 +137,8 @@ class LexicographicResult:
         flow: Flow of each arc.
         optima: Objectives in their order.
         note: Reason why moves are few, but not proven to be fewest, as text for users; empty if they are.
-        by_kind: Whether the flow knows only the kinds of owners. Members are then chosen with the assignment.
+        most_kept: If the flow knows only the kinds of owners, and members are chosen with the assignment: how many
+            partitions owners can keep at most. None otherwise.
     """
 
     grouped: CompressedProblem
@@ -144,13 +147,19 @@ class LexicographicResult:
     flow: Ints
     optima: tuple[_Optimum, ...]
     note: str = ""
-    by_kind: bool = False
+    most_kept: int | None = None
 
     def assignment(self) -> Ints:
         """Return the member of each partition."""
-        if self.by_kind:
+        if self.most_kept is not None:
             return expand_shares(self.grouped, self.layout, self.flow)
         return expand_flow(self.grouped, self.layout, self.flow)
+
+    def is_calmest(self, assignment: Ints) -> bool:
+        """Return whether this assignment is proven to move the fewest partitions."""
+        current = self.grouped.current
+        kept = int((assignment[current] == self.grouped.problem.owner[current]).sum())
+        return not self.note or kept == self.most_kept
 
 
 def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: SolveBudget) -> LexicographicResult:
@@ -189,7 +198,9 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
     _check(optima, layout, last.flow)
     if too_large:
-        return LexicographicResult(grouped, bounds, layout, last.flow, optima, _TOO_LARGE, by_kind=True)
+        # A flow of fewest moves between kinds is a bound of the moves between members.
+        most = len(grouped.current) if isinstance(last, UnprovenFlow) else int(layout.kept(last.flow).sum())
+        return LexicographicResult(grouped, bounds, layout, last.flow, optima, _TOO_LARGE, most)
     if isinstance(last, UnprovenFlow):
         return LexicographicResult(grouped, bounds, layout, last.flow, optima, last.reason)
     fewest = _Optimum(NetworkLayout.moves, int(layout.moves() @ last.flow), grouped, layout, last.dual)
@@ -219,7 +230,7 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
     if np.array_equal(cost, tie_cost) or (tie_cost == tie_cost[:, :1]).all():
         return result
     if len(result.layout.network.tail) * _PASSES > TIE_STEPS * ARCS_PER_STEP:
-        raise BudgetExhaustedError("the group is too large for the last objective")
+        raise BudgetExhaustedError(TOO_LARGE_FOR_TIES)
     parts = result.grouped.with_rows(row, cost)
     layout = result.bounds.network(parts, work)
     # In a smaller network the flow is found before partitions have become the one to begin with.
