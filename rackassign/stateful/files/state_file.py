@@ -40,8 +40,7 @@ _CLAIM = ("claim_term", "claim_generation", "claim_member")
 LARGEST_BYTES = 1_000_000
 """Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
 
-_LONG_S = 5.0
-_CONFIRM_MS = 3_600_000
+_LONG_S, _CONFIRM_MS = 5.0, 3_600_000
 
 
 class StateFile:
@@ -319,11 +318,12 @@ class StateFile:
 
         Args:
             time_ms: Stream time, in milliseconds.
-            most: How many at most.
+            most: How many at most; from the first one, beside those that such changes may have deleted.
             after: The last one that is not to be returned again.
         """
         self._check()
-        return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most))]
+        changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
+        return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]
 
     def clear(self) -> None:
         """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.

@@ -96,8 +96,7 @@ class TaskRun:
         self._punctuated = dict(progress.punctuated)
         self._state = State(store, work.stores, lambda: self._time_ms)
         self._expiring = any(each.ttl_s is not None for each in work.stores.values())
-        # All values in the file up to this one are deleted or renewed, though maybe not yet in the file. What is set
-        # from now on expires later.
+        # All values that the file has up to this one are deleted or renewed, though maybe not yet in the file.
         self._swept = FIRST_EXPIRY
         self._changes_at_sweep = 0
         self._swept_at = store.position
@@ -260,23 +259,27 @@ class TaskRun:
             return None
         now_ms, store = self._time_ms, self._store
         most = max(_EXPIRED_AT_ONCE, _EXPIRED_PER_CHANGE * (store.changes - self._changes_at_sweep))
-        expired: list[tuple[int, bytes]] = []
-        if store.position != self._swept_at:
-            # Values that were set at the same time as those before them may have come into the file.
-            self._swept, self._swept_at = (self._swept[0], b""), store.position
         after = self._swept
+        if store.position != self._swept_at:
+            # Values that expire before others, of a store with a shorter time, may have come into the file after them.
+            after = FIRST_EXPIRY
+        swept_at, last = store.position, after
 
         def delete(*_: object) -> None:
-            expired.extend(store.expired_keys(now_ms, most, after))
-            for __, key in expired:
-                value = store.get(key)
+            nonlocal last
+            left = most
+            for last in store.expired_keys(now_ms, most, after):
+                value = store.get(last[1])
                 if value is not None and expiry_of(value) <= now_ms:
-                    store.change(key, None)
+                    store.change(last[1], None)
                     self.changed = True
+                    left -= 1
+                if not left:
+                    break
 
         failure = self._attempt(delete, None)
-        if failure is None and expired:
-            self._swept = expired[-1]
+        if failure is None:
+            self._swept, self._swept_at = last, swept_at
         self._changes_at_sweep = store.changes
         return failure
 

@@ -58,3 +58,29 @@ def test_the_latest_time_can_be_stored_with_the_longest_time_to_live(kafka: Kafk
         drain(one)
         with one.state(FIRST) as state:
             assert (state.time_ms, state[longest].get("k")) == (LATEST_MS, 1)
+
+
+def test_values_that_were_not_in_the_file_when_later_ones_expired_are_deleted(kafka: Kafka, tmp_path: Path) -> None:
+    short, long = Store("short", STR, INT, ttl_s=10), Store("long", STR, INT, ttl_s=3600)
+
+    def process(record: Record, state: State) -> None:
+        if record.value:
+            state[short if record.value == b"short" else long].put(record.value.decode(), 1)
+
+    with member(tmp_path, process=process, stores=[short, long], commit_interval_ms=60_000) as one:
+        give(one, 0)
+        kafka.append("t", 0, b"", b"long", timestamp=BEGIN_MS)
+        drain(one)
+        one.commit()
+        # The short one is set just before the long one expires, and is not in the file when that is deleted.
+        kafka.append("t", 0, b"", b"short", timestamp=BEGIN_MS + HOUR_MS - 60_000)
+        kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + HOUR_MS + 60_000)
+        drain(one)
+        kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + HOUR_MS + 60_000)
+        drain(one)
+        one.commit()
+        for _ in range(3):
+            kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + 2 * HOUR_MS)
+            drain(one)
+            one.commit()
+        assert one._shelf.open(FIRST).expired_keys(1 << 62, 9) == []
