@@ -111,7 +111,9 @@ class BatchExecutor:
         self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
         self._copied_before = CopyProgress(0, 0)
         """By batches that are over."""
-        self._awaited: tuple[CopyProgress, Mapping[TopicPartition, PartitionStatus | None]] = self._copied, {}
+        self._arriving, self._arriving_at = self._copied, float("-inf")
+        """On the replicas that are awaited."""
+        self._awaited: tuple[int, Mapping[TopicPartition, PartitionStatus | None]] = 0, {}
         self._awaited_since = float("-inf")
 
     @property
@@ -233,13 +235,20 @@ class BatchExecutor:
     def _conclude_stalled(self, waiting: Mapping[TopicPartition, PartitionStatus | None]) -> None:
         """Give partitions up if nothing has happened to any of them for too long.
 
-        Copies of one batch share the bandwidth, so that a single one may be waiting for the others.
+        Copies of one batch share the bandwidth, so that a single one may be waiting for the others. What counts is on
+        the awaited replicas: old ones may be awaited as well, and producers write to all others meanwhile.
 
         Args:
             waiting: Partitions whose replicas are awaited, as they were described last.
         """
-        now, awaited = self._cluster.now(), (self._copied, waiting)
-        if not waiting or awaited != self._awaited or not self._copied.complete:
+        now = self._cluster.now()
+        if waiting and now - self._arriving_at > _COUNTED_EVERY_S:
+            in_sync = {tp: frozenset() if status is None else status.in_sync for tp, status in waiting.items()}
+            lagging = {tp: set(self._executions[tp].goal) - in_sync[tp] for tp in waiting}
+            self._arriving = self._cluster.copy_progress({tp: brokers for tp, brokers in lagging.items() if brokers})
+            self._arriving_at = now
+        awaited = self._arriving.done, waiting
+        if not waiting or awaited != self._awaited or not self._arriving.complete:
             self._awaited, self._awaited_since = awaited, now
         limit_s = max(self._limits.stall_timeout_s, _NOTHING_COPIED_S)
         if now - self._awaited_since < limit_s:

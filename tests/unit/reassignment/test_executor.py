@@ -6,7 +6,7 @@ import io
 import json
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -286,6 +286,35 @@ def test_a_long_copy_is_awaited_while_it_proceeds_and_where_that_is_not_known(
     stage.copy_progress = copy_progress  # type: ignore[method-assign]
     assert desk.run(stage).done == (place(0),)
     assert stage.lists() == {place(0): (1, 3)}
+
+
+def test_what_producers_write_meanwhile_is_no_progress_of_a_replica_that_copies_nothing() -> None:
+    moves = {**ONE, place(1): ReplicaMove((1, 2), (1, 4))}
+    stage = FakeReassignmentCluster({where: move.before for where, move in moves.items()}, BROKERS)
+    stage.never_in_sync = {3}
+
+    def copy_progress(adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
+        copies = [broker for brokers in adding.values() for broker in brokers]
+        return CopyProgress(int(stage.clock) * len(set(copies) - {3}), int(stage.clock) * len(copies))
+
+    stage.copy_progress = copy_progress  # type: ignore[method-assign]
+    outcome = PlanRunner(Journal("c", moves=moves)).run(stage)
+    assert outcome.failed == {place(0): "nothing was copied for 30 s: waits for broker 3"}
+    assert outcome.done == (place(1),)
+
+
+def test_an_old_replica_that_catches_up_for_long_is_awaited() -> None:
+    move = {place(0): ReplicaMove((1, 2, 3), (2, 1))}
+    stage, desk = FakeReassignmentCluster({place(0): (1, 2, 3)}, BROKERS), PlanRunner(Journal("c", moves=move))
+    stage.partitions[place(0)].in_sync, stage.never_in_sync = {1, 3}, {2}
+    stage._show(1.0)
+    stage.events.append((500.0, stage.never_in_sync.clear))
+
+    def copy_progress(adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
+        return CopyProgress(int(stage.clock) if any(2 in brokers for brokers in adding.values()) else 0, 500)
+
+    stage.copy_progress = copy_progress  # type: ignore[method-assign]
+    assert desk.run(stage).done == (place(0),)
 
 
 def test_a_replica_that_falls_behind_at_the_end_does_not_undo_what_is_done() -> None:
