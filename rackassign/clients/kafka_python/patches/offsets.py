@@ -78,8 +78,11 @@ class _CommittedOffsets:
         return await self._fetch(partitions, timeout_ms=timeout_ms)
 
     def handle_commit(self, offsets: Any, send_time: float, response: Any) -> Any:
-        # Answers from before it.
-        self._coordinator._offset_fetch_futures.clear()
+        # Answers from before it. Others are kept: with `poll(timeout_ms=0)`, and a commit after each, those for new
+        # partitions would never be taken.
+        kept = self._coordinator._offset_fetch_futures
+        for key in [key for key in kept if not key.isdisjoint(offsets)]:
+            del kept[key]
         return self._handle_commit(offsets, send_time, response)
 
 
