@@ -38,6 +38,9 @@ _WHOLE = 100
 _WIDE = 10_000
 """Columns of a table that is not to be fitted into the terminal."""
 
+_ABSENT = frozenset({"UnknownTopicOrPartitionError", "InvalidTopicError"})
+"""Errors of topics that do not exist, which have no partitions to read."""
+
 
 def inspect(
     *,
@@ -92,7 +95,9 @@ def inspect(
         warn(_shortfall(inspected, fail_under or ""))
     if below:
         return ExitCode.NO
-    unseen = any(odd.unseen for odd in survey.skipped) or any(each.missing for each in survey.inspections)
+    unseen = any(odd.unseen for odd in survey.skipped) or any(
+        why not in _ABSENT for each in survey.inspections for why in each.missing.values()
+    )
     if least is not None and unseen:
         raise KafkaUnavailableError("not all groups and topics could be described, so --fail-under cannot be evaluated")
     return ExitCode.DONE

@@ -149,6 +149,13 @@ def test_topics_that_were_not_seen_may_not_be_local_enough(monkeypatch: pytest.M
     assert run(["inspect", "--all-groups", *NOWHERE]) == 0
 
 
+def test_a_topic_that_does_not_exist_has_nothing_that_is_not_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = replace(cluster({"t": [[1], [2]]}), missing={"u": "UnknownTopicOrPartitionError"})
+    seen = inspected(group(member("m", "a", {"t": [0]}, "t", "u")), there)
+    answer(monkeypatch, ClusterReport(there, (seen,), (), Throughput()))
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", "50%"]) == 0
+
+
 def test_groups_that_are_not_local_enough_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
