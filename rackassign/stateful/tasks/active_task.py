@@ -248,6 +248,9 @@ class ActiveTask:
             return None
         self._sent = None
         _, behind = sent.write.result()
+        if behind <= sent.first:
+            # The last record was sent behind the others, so the log was cut between them.
+            raise self._marked_lost()
         self._finish_commit(sent.records, sent.first, behind, marker=0)
         return sent.offsets
 
@@ -325,12 +328,7 @@ class ActiveTask:
 
     def _apply_written(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> None:
         if first < self.store.position:
-            # Records behind the missing ones are in their place now, and all readers must know that.
-            try:
-                self._log.send(self.tp, [ChangelogRecord("lost", self._epoch)]).result()
-            except KafkaUnavailableError as error:
-                raise self._lost() from error
-            raise self._lost()
+            raise self._marked_lost()
         if 0 <= first - self.store.position <= self._marker and behind - first == len(records):
             # One record between is the marker of the last transaction: others would be behind that.
             self.store.apply(records, behind)
@@ -347,6 +345,15 @@ class ActiveTask:
             raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self.store.replay.epoch} has begun")
         if self.store.replay.lost:
             raise self._lost()
+
+    def _marked_lost(self) -> StateLostError:
+        """Write for all readers that records behind the missing ones are in their place now; return the error."""
+        found = self._lost()
+        try:
+            self._log.send(self.tp, [ChangelogRecord("lost", self._epoch)]).result()
+        except KafkaUnavailableError as error:
+            found.__cause__ = error
+        return found
 
     def _lost(self) -> StateLostError:
         return StateLostError(
