@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.stateful.changelog.client import ChangelogClient
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.tasks.active_tasks import ActiveTasks
 from rackassign.util.log_once import WarnOnce
+
+_AGAIN_S = 1.0
+"""Seconds until the next look after one that has failed: each needs connections of its own."""
+
+_PAUSE_S = 0.1
 
 
 class ChangelogCheck:
@@ -25,14 +32,20 @@ class ChangelogCheck:
         self._logs = logs
         self._shelf = shelf
         self._once = once
+        self._again_at = float("-inf")
 
     def are_known(self, active: ActiveTasks) -> bool:
         """Return whether local files may be used; discard those of changelogs that are other topics by now."""
         if not active.was_absent:
             return True
+        if time.monotonic() < self._again_at:
+            # Tasks are assigned and not restored, so that polls do not wait for records.
+            time.sleep(_PAUSE_S)
+            return False
         try:
             self._logs.look_again()
         except (ConfigError, KafkaUnavailableError) as error:
+            self._again_at = time.monotonic() + _AGAIN_S
             self._once.warn("absent", "nothing is processed yet after an absence: %s", error, about=str(error))
             return False
         if self._logs.ids != self._shelf.ids:

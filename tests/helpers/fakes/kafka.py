@@ -20,7 +20,7 @@ from kafka.errors import (
 from rackassign.stateful import consumer
 from rackassign.stateful.changelog import client as changelog
 from rackassign.stateful.changelog import topics as changelog_topics
-from rackassign.stateful.tasks import membership_check
+from rackassign.stateful.tasks import changelog_check, membership_check
 from rackassign.stateful.transactions import output_topics
 
 Headers = Sequence[tuple[str, bytes]]
@@ -121,6 +121,7 @@ class Kafka:
         patch.setattr(membership_check, "membership_of", Membership)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
         patch.setattr(changelog, "_GROW_S", 0.0)
+        patch.setattr(changelog_check, "_AGAIN_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self

@@ -11,7 +11,8 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError
 
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful import StatefulConsumer, StateLostError, StateStore
+from rackassign.stateful.tasks import changelog_check
 from tests.helpers.fakes.kafka import Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member
 
@@ -167,3 +168,51 @@ def test_a_member_that_missed_a_generation_keeps_its_state(kafka: Kafka, tmp_pat
         assert one._shelf.find(FIRST) is store
         assert counted(one) == 3
         assert one.active_partitions() == {FIRST, TopicPartition("t", 1)}
+
+
+def test_a_look_at_changelogs_that_fails_is_not_repeated_with_each_poll(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelog_check, "_AGAIN_S", 60.0)
+    monkeypatch.setattr(changelog_check, "_PAUSE_S", 0.0)
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        drain(one)
+        kafka.generation += 4
+        give(one, 0)
+        kafka.refuse[:] = ["describe_topics"] * 9
+        drain(one)
+        assert len(kafka.refuse) == 8
+        kafka.refuse.clear()
+        one._changelogs._again_at = 0.0
+        one.poll(0)
+        assert not one._active.was_absent
+
+
+def test_a_changelog_that_is_made_again_between_the_writes_of_a_commit_has_lost_the_state(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    with member(tmp_path / "1", process=by_key) as one:
+        give(one, 0)
+        feed(kafka, b"a", b"b")
+        drain(one)
+        feed(kafka, b"c")
+        left = [1]
+
+        def before_send(name: str, *_: object) -> None:
+            if name == LOG and not left:
+                left.append(0)
+                kafka.topics[LOG].logs[0].clear()
+            elif name == LOG and left == [1]:
+                # The changes of the commit; its last record is the next one.
+                left.clear()
+
+        kafka.before_send = before_send
+        with pytest.raises(StateLostError):
+            drain(one)
+        assert left == [0]
+        with member(tmp_path / "2", process=by_key) as heir:
+            give(heir, 0)
+            with pytest.raises(StateLostError):
+                drain(heir)
