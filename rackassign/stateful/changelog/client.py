@@ -36,7 +36,9 @@ _ANSWER_S = 60.0
 _GROW_S = 10.0
 _KNOWN_S = 20.0
 _READ_MS = 200
-_POSITION_MS = 100
+_POSITIONS_S = 0.1
+"""How long to wait for positions, of all partitions: the client waits with each for any that it has put back."""
+
 _OFFSETS_MS = 5000
 """How long to wait for offsets: meanwhile no task of the member goes on."""
 
@@ -332,9 +334,10 @@ class ChangelogClient:
     ) -> tuple[dict[TopicPartition, ChangelogBatch], dict[Any, int]]:
         """Return what was read since these positions, and the new positions."""
         found: dict[TopicPartition, ChangelogBatch] = {}
-        then = dict(positions)
+        then, until = dict(positions), time.monotonic() + _POSITIONS_S
         for log_tp, start in positions.items():
-            records, end = polled.get(log_tp, ()), self._reader.position(log_tp, timeout_ms=_POSITION_MS)
+            left_ms = max(0.0, until - time.monotonic()) * 1000
+            records, end = polled.get(log_tp, ()), self._reader.position(log_tp, timeout_ms=left_ms)
             if end is None:
                 # The client puts it back, and its leader has not responded yet.
                 end = records[-1].offset + 1 if records else start

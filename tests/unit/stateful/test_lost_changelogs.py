@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,26 @@ def test_a_standby_waits_for_a_position_that_is_not_known(kafka: Kafka, tmp_path
         drain(copy)
         assert not left
         assert items(copy) == items(one)
+
+
+def test_positions_of_many_partitions_are_waited_for_together(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.make("many", 50)
+    with member(tmp_path, "many") as copy:
+        tasks = frozenset(TopicPartition("many", number) for number in range(50))
+        copy._assignor._copies.kept = tasks
+        give(copy)
+        copy.poll(0)
+        reader, waited = copy._logs._reader, [0.0]
+
+        def position(host: HostPartition, timeout_ms: float) -> int:
+            """Wait for a partition that was put back, whichever is asked for, as kafka-python does."""
+            time.sleep(timeout_ms / 1000)
+            waited[0] += timeout_ms
+            return int(reader.at[host])
+
+        reader.position = position
+        copy.poll(0)
+        assert 0 < waited[0] <= 150
 
 
 @pytest.mark.parametrize("begins_again", [False, True], ids=["generations go on", "generations begin again"])
