@@ -60,7 +60,7 @@ def client_settings(config: Mapping[str, Any]) -> ClientSettings:
     shared = (of_admin & of_producer & known) | {name for name in known if name.startswith(("ssl_", "sasl_"))}
     connection = {name: value for name, value in config.items() if name in shared - _OWN}
     producing = {name: value for name, value in connection.items() if name in of_producer}
-    if type(request_ms := producing.get("request_timeout_ms")) is int:
+    if isinstance(request_ms := producing.get("request_timeout_ms"), (int, float)):
         # kafka-python demands that a record has the time for one request, and the user cannot set this for a consumer.
         least_ms = request_ms + _LINGER_MS
         producing["delivery_timeout_ms"] = max(KafkaProducer.DEFAULT_CONFIG["delivery_timeout_ms"], least_ms)

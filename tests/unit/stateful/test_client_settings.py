@@ -53,6 +53,14 @@ def test_each_client_of_kafka_python_knows_the_settings_it_gets() -> None:
     assert "max_in_flight_requests_per_connection" not in found.producer
 
 
+@pytest.mark.parametrize("request_ms", [1000, 1000.0, 200_000, 200_000.0])
+def test_a_producer_has_the_time_for_a_request_however_long(request_ms: float) -> None:
+    found = client_settings({"request_timeout_ms": request_ms}).producer
+    # kafka-python refuses less.
+    assert found["delivery_timeout_ms"] > found["request_timeout_ms"] + 2
+    assert found["delivery_timeout_ms"] >= KafkaProducer.DEFAULT_CONFIG["delivery_timeout_ms"]
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
