@@ -200,7 +200,9 @@ class RackAwareConsumer:
         self._check_polls()
         end = _end(timeout)
         while True:
-            message = self._reader.consumer.poll(self._serve(end))
+            # It can replace the reader's consumer, so it comes before that one is looked up.
+            wait_s = self._serve(end)
+            message = self._reader.consumer.poll(wait_s)
             if message is not None and self._standing([message]):
                 return message
             if monotonic() >= end:

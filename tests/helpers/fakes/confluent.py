@@ -36,7 +36,7 @@ def message(place: TopicPartition, offset: int, error: KafkaError | None = None)
 
 @dataclass
 class Source:
-    """librdkafka's consumer, as far as the reader needs it."""
+    """librdkafka's consumer, as far as the reader needs it; like it, it refuses every call once it is closed."""
 
     reading: dict[TopicPartition, int] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
@@ -45,10 +45,13 @@ class Source:
     closed: bool = False
 
     def _maybe_fail(self, call: str) -> None:
+        if self.closed:
+            raise RuntimeError("Consumer closed")
         if call in self.failing:
             raise KafkaException(KafkaError(self.failing.pop(call), call))
 
     def incremental_assign(self, partitions: Sequence[Offset]) -> None:
+        self._maybe_fail("incremental_assign")
         for each in partitions:
             place = TopicPartition(each.topic, each.partition)
             assert place not in self.reading
@@ -61,10 +64,12 @@ class Source:
             self.delivered.pop(TopicPartition(each.topic, each.partition), None)
 
     def unassign(self) -> None:
+        self._maybe_fail("unassign")
         self.reading.clear()
         self.delivered.clear()
 
     def position(self, partitions: Sequence[Offset]) -> list[Offset]:
+        self._maybe_fail("position")
         return [
             Offset(each.topic, each.partition, self.delivered.get(TopicPartition(each.topic, each.partition), -1001))
             for each in partitions
@@ -78,9 +83,11 @@ class Source:
         self.reading[TopicPartition(partition.topic, partition.partition)] = partition.offset
 
     def pause(self, partitions: Sequence[Offset]) -> None:
+        self._maybe_fail("pause")
         self.paused |= {TopicPartition(each.topic, each.partition) for each in partitions}
 
     def resume(self, partitions: Sequence[Offset]) -> None:
+        self._maybe_fail("resume")
         self.paused -= {TopicPartition(each.topic, each.partition) for each in partitions}
 
 

@@ -19,9 +19,10 @@ from kafka import KafkaConsumer
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.confluent.async_commits import offsets_of
 from rackassign.clients.confluent.internals import serialize_group_metadata
+from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from rackassign.errors import ConfigError
-from rackassign.model import Broker
+from rackassign.model import Broker, TopicPartition
 from rackassign.racks import BrokerRackCache
 from tests.helpers.fakes.confluent import GROUP, ONE, TWO, Member, Source, message
 from tests.helpers.librdkafka_statistics import partition, statistics_json
@@ -36,6 +37,7 @@ class Scripted(Source):
         self.asked: list[int] = []
 
     def consume(self, most: int, timeout: float) -> list[Any]:
+        self._maybe_fail("consume")
         self.asked.append(most)
         batch = self.coming.pop(0) if self.coming else []
         if not batch:
@@ -60,6 +62,8 @@ class Play:
 
         def make(config: dict[str, Any], **_: Any) -> Scripted:
             self.config = config
+            if self.source.reading and "stats_cb" in config:
+                self.source = Scripted()
             return self.source
 
         def seat(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
@@ -110,6 +114,21 @@ def test_what_is_in_hand_when_the_membership_goes_is_not_delivered_either(play: 
     play.source.coming = [[message(ONE, 1)], [play.lose]]
     assert play.consumer.consume(10, 0.3) == []
     assert play.told[1:] == [("lost", {0, 1})]
+
+
+@pytest.mark.parametrize("by", ["poll", "consume"])
+def test_one_whose_reader_is_replaced_meanwhile_reads_with_the_new_one(
+    play: Play, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    strays = deque([[TopicPartition("t", 9)]])
+    monkeypatch.setattr(StallDetector, "strays", lambda *_: strays.popleft() if strays else [])
+    old = play.source
+    # The next look is due by then.
+    until = time.monotonic() + 60
+    while strays and time.monotonic() < until:
+        getattr(play.consumer, by)(**({"timeout": 0.2} if by == "poll" else {"num_messages": 1, "timeout": 0.2}))
+    assert (old.closed, play.source.closed) == (True, False)
+    assert play.source.reading.keys() == {ONE, TWO}
 
 
 def test_a_batch_is_filled_until_it_is_full_or_time_is_up(play: Play) -> None:
