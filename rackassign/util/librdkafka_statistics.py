@@ -49,6 +49,8 @@ class PartitionStatistics:
         next_offset: Offset of the next record to fetch; negative before the first fetch.
         delivered_offset: Offset after the last record returned to the application; negative before the first one.
         fetch_state: State of fetching, in librdkafka's terms.
+        queued_records: Records in the queue that it is delivered from; consumers have one for all partitions.
+        queued_bytes: Size of that queue.
     """
 
     topic: str
@@ -59,6 +61,8 @@ class PartitionStatistics:
     next_offset: int
     delivered_offset: int
     fetch_state: str
+    queued_records: int
+    queued_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,8 @@ def _partition(topic: str, counts: Mapping[str, Any]) -> PartitionStatistics:
         _typed(counts, "next_offset", int),
         _typed(counts, "app_offset", int),
         _typed(counts, "fetch_state", str),
+        _typed(counts, "fetchq_cnt", int),
+        _typed(counts, "fetchq_size", int),
     )
 
 

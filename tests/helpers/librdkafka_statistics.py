@@ -15,7 +15,8 @@ def broker(broker_id: int, received: int, *, fetches: int = 0, in_flight: int = 
 def partition(number: int, **counts: Any) -> dict[str, Any]:
     """Return the counts of a partition; those that are not passed are of one without records."""
     empty = {"broker": -1, "rxbytes": 0, "rxmsgs": 0, "next_offset": 0, "app_offset": -1001, "fetch_state": "none"}
-    return {"partition": number, **empty, **counts}
+    queue = {"fetchq_cnt": 0, "fetchq_size": 0}
+    return {"partition": number, **empty, **queue, **counts}
 
 
 def statistics_json(

@@ -152,10 +152,37 @@ _OURS = (
     *("partition.assignment.strategy", "group.protocol", "on_commit", "stats_cb", "ssl.ca.pem"),
 )
 _CA = "ssl.ca.pem"
+_QUEUE_RECORDS, _QUEUE_KILOBYTES = "queued.min.messages", "queued.max.messages.kbytes"
 _CLIENT_ID = "rdkafka"
 """librdkafka's default."""
 _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl.")
 """Prefixes of properties that affect the membership and do not exist in kafka-python."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The size of the queue of fetched records at which librdkafka stops to fetch.
+
+    Args:
+        records: Number of records.
+        size: Their bytes.
+    """
+
+    records: int = 100_000
+    size: int = 65_536 * 1024
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> QueueLimits:
+        """Return the limits that properties of librdkafka set, or its defaults."""
+        limits, records, kilobytes = cls(), given.get(_QUEUE_RECORDS), given.get(_QUEUE_KILOBYTES)
+        return cls(
+            limits.records if records is None else _number(_QUEUE_RECORDS, records),
+            limits.size if kilobytes is None else 1024 * _number(_QUEUE_KILOBYTES, kilobytes),
+        )
+
+    def near(self, records: int, size: int) -> bool:
+        """Return whether a queue is at least half full."""
+        return 2 * records >= self.records or 2 * size >= self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +197,7 @@ class ConsumerConfig:
         auto_store: Whether all delivered offsets are to be committed, rather than those that the user stores.
         on_commit: Called with the results of asynchronous commits.
         stats_cb: Called with librdkafka's statistics.
+        queue: Limits of the fetcher's queue.
     """
 
     member: Mapping[str, Any]
@@ -179,6 +207,7 @@ class ConsumerConfig:
     auto_store: bool
     on_commit: Callable[[Any, list[Any]], object] | None
     stats_cb: Callable[[str], object] | None = field(default=None)
+    queue: QueueLimits = field(default_factory=QueueLimits)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> ConsumerConfig:
@@ -234,6 +263,7 @@ class ConsumerConfig:
             auto_store=_switch("enable.auto.offset.store", given.get("enable.auto.offset.store", True)),
             on_commit=_callback(given, "on_commit"),
             stats_cb=_callback(given, "stats_cb"),
+            queue=QueueLimits.of(given),
         )
 
     def with_client_id(self, change: Callable[[str], str]) -> ConsumerConfig:

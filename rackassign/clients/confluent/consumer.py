@@ -124,7 +124,7 @@ class RackAwareConsumer:
             properties = properties.with_client_id(partial(client_id_with_zone, zone_hint, zone=rack))
         racks = BrokerRackCache()
         self._meter = StatsMeter(rack, racks.rack_of)
-        self._stalls = StallDetector()
+        self._stalls = StallDetector(properties.queue)
         reader_properties = dict(properties.reader)
         if rack is not None:
             reader_properties["client.rack"] = rack

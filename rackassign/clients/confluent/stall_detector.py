@@ -9,6 +9,11 @@ Two conditions together identify such a partition: by the statistics nothing mor
 records are delivered, and by the member's request the end offset is further. Both must hold twice in a row, since
 neither is of the current moment. Without statistics nothing is detected.
 
+librdkafka reports to a queue that is emptied when the application polls. So one that works for long between two polls
+gets reports that are older than the last request; only those that come after one more poll are a sign. And while the
+queue of fetched records, which all partitions share, is more than half full, librdkafka may fetch nothing on purpose:
+then no partition is taken for stalled.
+
 **Stray.** A partition that is unassigned while librdkafka asks for its first offset is fetched all the same once that
 response comes (seen with 2.16: "outdated offset response: (re)starting offset query timer", in the state "stopped").
 No record of it is delivered, but its bytes cross the network and fill memory, up to `queued.max.messages.kbytes`. The
@@ -23,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from rackassign.clients.confluent.config import QueueLimits
 from rackassign.clients.confluent.fetcher import Place
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 from rackassign.util.log_once import WarnOnce
@@ -34,6 +40,9 @@ _ACTIVE = "active"
 QUIET_S = 5.0
 """Seconds without fetched records after which the end offset is requested, and again after the same time."""
 
+_SURE_REPORTS = 2
+"""Records can be on their way when the first report is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -44,30 +53,35 @@ class _Seen:
         state: State of fetching, in librdkafka's terms.
         since: Time at which the offset was first seen.
         at: Time at which it was last seen.
-        behind: Time since which the end offset is known to be further; None if it is not.
+        behind: Number of the look at which the end offset was further; None if it was not.
+        confirmed: Number of later reports that were certainly made after that look.
     """
 
     offset: int
     state: str
     since: float
     at: float
-    behind: float | None = None
+    behind: int | None = None
+    confirmed: int = 0
 
 
 class StallDetector:
     """Detects such partitions; for the polling thread.
 
     Args:
+        limits: When librdkafka stops to fetch.
         clock: Monotonic clock, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, limits: QueueLimits, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
         self._clock = clock
         self._once = WarnOnce(log)
         self._seen: dict[Place, _Seen] = {}
         self._tried: dict[Place, int] = {}
         self._active: dict[Place, tuple[float, float]] = {}
         """First and last time at which a partition was reported as being fetched."""
+        self._looks = 0
         self._next_look = 0.0
 
     def __call__(self, statistics: str) -> None:
@@ -85,13 +99,16 @@ class StallDetector:
         else:
             self._active.pop(tp, None)
         last = self._seen.get(tp)
-        if 0 <= reported.delivered_offset < offset:
-            # There are records left to deliver.
+        if 0 <= reported.delivered_offset < offset or self._limits.near(reported.queued_records, reported.queued_bytes):
+            # There are records left to deliver, of this partition or of others.
             self._seen.pop(tp, None)
         elif last is None or last.offset != offset:
             self._seen[tp] = _Seen(offset, reported.fetch_state, now, now)
         else:
-            self._seen[tp] = replace(last, state=reported.fetch_state, at=now)
+            # What was reported before that look came with the poll after it.
+            late = last.behind is None or last.behind == self._looks
+            confirmed = last.confirmed if late else last.confirmed + 1
+            self._seen[tp] = replace(last, state=reported.fetch_state, at=now, confirmed=confirmed)
 
     def forget(self, tps: Iterable[Place]) -> None:
         """Restart detection for partitions that were taken, dropped or sought."""
@@ -120,7 +137,8 @@ class StallDetector:
         return found
 
     def suspects(self, among: Iterable[Place]) -> list[Place]:
-        """Return the partitions whose end offsets should be requested now."""
+        """Return the partitions whose end offsets should be requested now; to be called at each look at the group."""
+        self._looks += 1
         now = self._clock()
         if now < self._next_look:
             return []
@@ -135,15 +153,14 @@ class StallDetector:
         Args:
             ends: Requested end offsets.
         """
-        now = self._clock()
         found: list[Place] = []
         for tp, end in ends.items():
             seen = self._seen.get(tp)
             if seen is None or end <= max(seen.offset, 0) or self._tried.get(tp) == seen.offset:
                 continue
             if seen.behind is None:
-                self._seen[tp] = replace(seen, behind=now)
-            elif seen.at > seen.behind:
+                self._seen[tp] = replace(seen, behind=self._looks)
+            elif seen.confirmed >= _SURE_REPORTS:
                 log.warning(
                     "librdkafka reads nothing of %s-%d from offset %d on, though its end offset is %d (its state: %s);"
                     " its consumer is replaced",

@@ -177,7 +177,7 @@ class ConsumerHarness:
         properties = ConsumerConfig.of({**GROUP, **dotted})
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
         self.now = 0.0
-        self.stalls = StallDetector(lambda: self.now)
+        self.stalls = StallDetector(properties.queue, lambda: self.now)
         self.rebalances = RebalanceHandler(self, self.member, self.reader, self.commits, self.stalls)  # type: ignore[arg-type]
         self.rebalances.callbacks = Callbacks(self.recorder("assign"), self.recorder("revoke"), self.recorder("lost"))
 

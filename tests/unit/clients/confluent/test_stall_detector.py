@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
+from rackassign.clients.confluent.config import QueueLimits
 from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
@@ -18,22 +19,28 @@ from tests.helpers.librdkafka_statistics import partition, statistics_json
 class Quiet(ConsumerHarness):
     """Two partitions that are read, and statistics of the first."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
         self.give(ONE, TWO)
         self.member.end = 20
 
-    def see(self, offset: int, delivered: int | None = None, *, after_s: float = QUIET_S) -> list[Any]:
-        """Let time pass, then look at statistics; return what was asked."""
+    def see(self, offset: int, delivered: int | None = None, *, after_s: float = QUIET_S, **counts: int) -> list[Any]:
+        """Look, let time pass, then look at statistics; return what was asked."""
+        asked = self.play()
         self.now += after_s
-        counts = partition(
+        self.report(offset, delivered, **counts)
+        return asked + self.play()
+
+    def report(self, offset: int, delivered: int | None = None, **counts: int) -> None:
+        """Have statistics arrive, as with a poll after a look."""
+        reported = partition(
             ONE.partition,
             next_offset=offset,
             app_offset=offset if delivered is None else delivered,
             fetch_state="active",
+            **counts,
         )
-        self.stalls(statistics_json([counts]))
-        return self.play()
+        self.stalls(statistics_json([reported]))
 
     @property
     def begun(self) -> int:
@@ -47,6 +54,8 @@ def test_what_is_behind_its_end_twice_goes_on_with_another_client(caplog: pytest
     stage = Quiet()
     stage.source.delivered = {ONE: 10}
     assert stage.see(10) == []
+    assert stage.see(10) == ASKED
+    assert stage.begun == OFFSET_BEGINNING
     assert stage.see(10) == ASKED
     assert stage.begun == OFFSET_BEGINNING
     with caplog.at_level(logging.WARNING):
@@ -101,7 +110,7 @@ def test_what_was_in_vain_is_not_done_again() -> None:
 def test_another_client_has_the_same_partitions_paused() -> None:
     stage = Quiet()
     stage.reader.pause([Offset(*TWO)])
-    for _ in range(3):
+    for _ in range(4):
         stage.see(10)
     assert len(stage.sources) == 2
     assert stage.source.paused == {TWO}
@@ -111,7 +120,7 @@ def test_what_was_never_delivered_begins_where_it_began() -> None:
     stage = Quiet()
     stage.reader.seek(Offset(*ONE, 7))
     stage.stalls.forget([ONE])
-    for _ in range(3):
+    for _ in range(4):
         stage.see(7, -1001)
     assert stage.begun == 7
 
@@ -148,6 +157,44 @@ def test_old_statistics_are_no_second_sign() -> None:
     assert stage.begun == OFFSET_BEGINNING
 
 
+def test_reports_from_before_a_look_are_no_second_sign() -> None:
+    # Of one that works for long between two polls, which are a look and the reports since the last one.
+    stage = Quiet()
+    stage.member.end = 10
+    for _ in range(3):
+        stage.now += 2 * QUIET_S
+        stage.play()
+        stage.report(10)
+    # Records come at the end of that time, and all reports that were waiting are from before.
+    stage.member.end = 12
+    for offset in (10, 12):
+        stage.now += 2 * QUIET_S
+        assert stage.play() == ASKED
+        for _ in range(3):
+            stage.now += 0.001
+            stage.report(offset)
+    assert len(stage.sources) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "queue"),
+    [
+        pytest.param({}, {"fetchq_cnt": 60_000}, id="records by default"),
+        pytest.param({}, {"fetchq_size": 40_000_000}, id="bytes by default"),
+        pytest.param({"queued_min_messages": 1}, {"fetchq_cnt": 1}, id="records"),
+        pytest.param({"queued_max_messages_kbytes": "100"}, {"fetchq_size": 60_000}, id="bytes"),
+    ],
+)
+def test_what_others_fill_the_queue_of_is_left_alone(given: dict[str, Any], queue: dict[str, int]) -> None:
+    # All partitions have one queue. While it is full librdkafka fetches none of them, and what is in it may be others'.
+    stage = Quiet(**given)
+    for _ in range(5):
+        assert stage.see(1, -1001, **queue) == []
+    for _ in range(4):
+        stage.see(1, -1001, fetchq_cnt=0)
+    assert len(stage.sources) == 2
+
+
 def test_what_is_paused_is_left_alone() -> None:
     stage = Quiet()
     stage.reader.pause([Offset(*ONE)])
@@ -167,7 +214,7 @@ def test_what_comes_back_is_looked_at_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("odd", ["", "[]", '{"topics": {"t": {"partitions": {"0": {}}}}}', None])
 def test_odd_statistics_do_not_raise(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
-    stalls = StallDetector()
+    stalls = StallDetector(QueueLimits())
     stalls(odd)
     stalls(odd)
     assert len([record for record in caplog.records if "stall_detector" in record.name]) == 1
