@@ -118,19 +118,29 @@ class PartitionFetcher:
         with closing(self._make_other()) as client:
             return list(client.committed(list(partitions), timeout=wait_s))
 
-    def begin(self, committed: Mapping[Place, CommittedOffset] | None) -> None:
+    def begin(
+        self,
+        committed: Mapping[Place, CommittedOffset] | None,
+        ends: Callable[[Places], Mapping[Place, int]] = lambda _: {},
+    ) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets.
 
         Args:
             committed: Committed offsets of the partitions that need them; None if still unknown, and then they keep
                 waiting.
+            ends: Returns the end offsets of partitions to begin there, as far as they are known. "The end" would be
+                another one when they are begun once more with another consumer of librdkafka.
         """
         tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
+        known = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
+        at_end = frozenset(tp for tp, begin in known.items() if begin.offset == confluent_kafka.OFFSET_END)
+        if at_end:
+            known |= {tp: TopicPartition(*tp, end) for tp, end in ends(at_end).items() if tp in at_end and end >= 0}
         self.waiting -= tps
-        known = {tp: _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
-        begins = [self._begins.pop(tp, begin) for tp, begin in known.items()]
-        if begins:
-            self._read(begins)
+        for tp in tps:
+            self._begins.pop(tp, None)
+        if known:
+            self._read(list(known.values()))
 
     def _read(self, begins: list[TopicPartition]) -> None:
         self.consumer.incremental_assign(begins)

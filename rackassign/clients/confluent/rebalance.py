@@ -16,7 +16,7 @@ from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
 
 _ENDS_S = 0.3
-"""Time limit of a request for end offsets; it is repeated later."""
+"""Time limit of a request for end offsets; it is repeated later, or librdkafka asks itself."""
 
 Callback = Callable[[Any, list[TopicPartition]], object]
 """Called with the user's consumer and partitions, as confluent-kafka's."""
@@ -134,7 +134,8 @@ class RebalanceHandler:
         if not self._reader.waiting:
             return
         unknown = self._reader.unknown()
-        self._reader.begin(self._member.committed(unknown, wait_s) if unknown else {})
+        committed = self._member.committed(unknown, wait_s) if unknown else {}
+        self._reader.begin(committed, lambda tps: self._member.end_offsets(tps, _ENDS_S))
 
     def _wake(self) -> None:
         quiet = self._stalls.suspects(self._reader.reading())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest.mock import create_autospec
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.commits import Commits
@@ -172,9 +172,9 @@ class ConsumerHarness:
     def __init__(self, **given: Any) -> None:
         self.sources: list[Source] = []
         self.member = Member()
-        self.reader = PartitionFetcher(self.make, OFFSET_BEGINNING, Source)  # type: ignore[arg-type]
         dotted = {name if name == "on_commit" else name.replace("_", "."): value for name, value in given.items()}
-        properties = ConsumerConfig.of({**GROUP, **dotted})
+        properties = ConsumerConfig.of({**GROUP, "auto.offset.reset": "earliest", **dotted})
+        self.reader = PartitionFetcher(self.make, properties.start, Source)  # type: ignore[arg-type]
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
         self.now = 0.0
         self.stalls = StallDetector(properties.queue, lambda: self.now)

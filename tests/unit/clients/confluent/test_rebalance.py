@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.commits import Commits
@@ -33,6 +33,26 @@ def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
     stage.play()
     assert stage.source.reading == {ONE: 5}
     assert not stage.rebalances.rebalance_pending()
+
+
+def test_what_begins_at_its_end_begins_there_with_another_client_too() -> None:
+    # With OFFSET_END librdkafka asks again, and all that was written and not delivered meanwhile is skipped.
+    group = ConsumerHarness(auto_offset_reset="latest")
+    group.member.known = {TWO: CommittedOffset(7, -1)}
+    group.member.end = 20
+    assert ("ends", {ONE}) in group.give(ONE, TWO)
+    assert group.source.reading == {ONE: 20, TWO: 7}
+    group.member.end = 30
+    group.reader.recreate()
+    group.play()
+    assert group.source.reading == {ONE: 20, TWO: 7}
+
+
+def test_what_has_no_known_end_is_left_to_librdkafka() -> None:
+    group = ConsumerHarness(auto_offset_reset="latest")
+    group.member.end_offsets = lambda *_: {}  # type: ignore[method-assign]
+    group.give(ONE)
+    assert group.source.reading == {ONE: OFFSET_END}
 
 
 def test_what_waits_can_be_given_up_paused_and_sought() -> None:
