@@ -260,21 +260,27 @@ def _committed(
     membership: Any,  # noqa: ANN401
     limit_s: float,
 ) -> list[int]:
+    until = time.monotonic() + limit_s
     producer.begin_transaction()
-    answers = [
-        producer.send(
-            record.topic,
-            value=record.value,
-            key=record.key,
-            headers=list(record.headers),
-            partition=record.partition,
-            timestamp_ms=record.timestamp_ms,
-        )
-        for record in records
-    ]
-    producer.flush(limit_s)
-    # kafka-python would commit a transaction of which a record was not written in time.
-    written = [answer.get(0).offset for answer in answers]
+    try:
+        answers = [
+            producer.send(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in records
+        ]
+    except KafkaError as error:
+        # Once a record was refused, kafka-python takes no further one. Why is only an argument of the error.
+        cause = error.args[-1] if error.args else None
+        raise cause if isinstance(cause, KafkaError) else error from None
+    # Not `flush`, which raises "Future not done" if a batch was too large and its records are sent again in smaller
+    # ones. And kafka-python would commit a transaction of which a record was not written in time.
+    written = [answer.get(max(0.0, until - time.monotonic())).offset for answer in answers]
     producer.send_offsets_to_transaction(offsets, membership)
     producer.commit_transaction()
     return written

@@ -14,6 +14,7 @@ from kafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
     ProducerFencedError,
+    UnknownError,
 )
 
 from rackassign.stateful.transactions import producer
@@ -63,6 +64,17 @@ class Coordinator:
             self.kafka.committed.update(transaction.offsets)
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer to a record that brokers refuse."""
+
+    error: KafkaError
+
+    def get(self, timeout_s: float) -> Sent:
+        assert timeout_s >= 0
+        raise self.error
+
+
 class TransactionalProducer(Client):
     """A producer of one transactional ID."""
 
@@ -72,6 +84,7 @@ class TransactionalProducer(Client):
         self._id: str = config["transactional_id"]
         self._timeout_ms: int = config["transaction_timeout_ms"]
         self._epoch = -1
+        self._failed: KafkaError | None = None
 
     def init_transactions(self) -> None:
         self.answers("init")
@@ -101,12 +114,17 @@ class TransactionalProducer(Client):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
-    ) -> Sent:
+    ) -> Sent | Refused:
         self._check()
-        if len(value or b"") > self._coordinator.largest:
-            raise MessageSizeTooLargeError
-        if key is None and self._coordinator.refused is not None:
-            raise self._coordinator.refused
+        if self._failed is not None:
+            # As kafka-python 3.0.12 raises it.
+            reason = "Cannot perform send because at least one previous transactional request has failed with errors."
+            raise KafkaError(reason, self._failed)
+        refusal = self._refusal(key, value)
+        if refusal is not None:
+            # Brokers answer later than this returns.
+            self._failed = refusal
+            return Refused(refusal)
         host = HostPartition(name, 0 if partition is None else partition)
         offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)
         transaction = self._coordinator.open[self._id]
@@ -114,8 +132,15 @@ class TransactionalProducer(Client):
         self.kafka.topics[name].logs[host.partition][-1].transaction = transaction
         return Sent(self.kafka, offset)
 
+    def _refusal(self, key: bytes | None, value: bytes | None) -> KafkaError | None:
+        if len(value or b"") > self._coordinator.largest:
+            return MessageSizeTooLargeError()
+        return self._coordinator.refused if key is None else None
+
     def flush(self, timeout_s: float) -> None:
+        """Raise what kafka-python 3.0.12 raises if it splits a batch that is too large for its topic."""
         assert timeout_s > 0
+        raise UnknownError("Future not done")
 
     def send_offsets_to_transaction(self, offsets: Mapping[HostPartition, Any], membership: Any) -> None:
         self._check()

@@ -253,6 +253,7 @@ def test_a_record_that_brokers_do_not_take_is_an_error_of_each_poll(
     assert coordinator.open == {}
 
 
+@pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize(
     ("refusal", "raised"),
     [
@@ -263,10 +264,14 @@ def test_a_record_that_brokers_do_not_take_is_an_error_of_each_poll(
     ],
 )
 def test_a_record_that_brokers_refuse_for_good_is_an_error_and_no_endless_repetition(
-    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, refusal: KafkaError, raised: type[Exception]
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, refusal: KafkaError, raised: type[Exception], records: int
 ) -> None:
+    def process(_: object, __: object, output: Output) -> None:
+        for _ in range(records):
+            output.send(b"x")
+
     coordinator.refused = refusal
-    with writer(tmp_path, "one", lambda _, __, output: output.send(b"x")) as one:
+    with writer(tmp_path, "one", process) as one:
         give(one, 0)
         drain(one)
         kafka.feed(0, 1)
@@ -274,7 +279,7 @@ def test_a_record_that_brokers_refuse_for_good_is_an_error_and_no_endless_repeti
             drain(one)
         coordinator.refused = None
         drain(one)
-        assert committed_values(kafka, "out") == [b"x"]
+        assert committed_values(kafka, "out") == records * [b"x"]
     assert coordinator.open == {}
 
 
