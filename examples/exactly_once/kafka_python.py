@@ -75,10 +75,10 @@ def process(
             for batch in batches.values()
             for record in batch
         ]
-        producer.flush()
         for result in written:
-            # kafka-python would commit a transaction of which a record was not written in time.
-            result.get(0)
+            # kafka-python would commit a transaction of which a record was not written in time. Its `flush` raises
+            # "Future not done" if records are sent again in smaller batches, since the topic takes no larger ones.
+            result.get(HANG_S)
         producer.send_offsets_to_transaction(offsets, membership)
         producer.commit_transaction()
 

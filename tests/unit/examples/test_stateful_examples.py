@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaError, MessageSizeTooLargeError, UnknownError
 
 from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful import Punctuate
@@ -160,7 +160,7 @@ def test_the_code_in_the_documentation_is_that_of_the_examples() -> None:
 
 
 class Producer:
-    """One as kafka-python's: `flush` raises nothing, and futures have the errors."""
+    """One as kafka-python's: futures have the errors, and `flush` raises others for a batch that is split."""
 
     def __init__(self, **_: object) -> None:
         self.refuses = b""
@@ -172,7 +172,7 @@ class Producer:
         return Producer.Sent(error)
 
     def flush(self) -> None:
-        pass
+        raise UnknownError("Future not done")
 
     @dataclass
     class Sent:
