@@ -345,8 +345,13 @@ class StatefulConsumer:
             self._commits.finish(self._active.take_offsets())
 
     def close(self) -> None:
-        """Commit, leave the group and close everything; the files remain, so the next start need not restore them."""
-        self._begun.close()
+        """Commit, leave the group and close everything; the files remain, so the next start need not restore them.
+
+        Raises:
+            RackassignError: It is called by `process`, or in another thread while `poll` is running.
+        """
+        with self._one_call("close"):
+            self._begun.close()
 
     def _finish(self) -> None:
         """Commit what was processed; what cannot be committed is processed again by the next owner."""

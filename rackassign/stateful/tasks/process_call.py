@@ -27,7 +27,8 @@ class OneCall:
     """Refusal of a second call while one is running.
 
     A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
-    processed on top of a state that no longer has the ones before them.
+    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
+    would be in a commit that has no other effects of its record, and be written again with them.
     """
 
     def __init__(self) -> None:

@@ -116,7 +116,7 @@ def test_a_function_that_runs_a_coroutine_or_returns_a_value_is_no_such_thing(ka
         assert counted(one) == 2
 
 
-@pytest.mark.parametrize("call", ["commit", "poll"])
+@pytest.mark.parametrize("call", ["close", "commit", "poll"])
 def test_calls_within_a_poll_are_refused(kafka: Kafka, tmp_path: Path, call: str) -> None:
     """Such a commit, if it failed, would discard the state below the records that follow."""
     members: list[StatefulConsumer] = []

@@ -471,3 +471,26 @@ def test_a_start_without_a_response_is_an_error_within_a_limit(
     with pytest.raises(KafkaUnavailableError, match=r"transactions of one cannot be begun: .*init is refused"):
         writer(tmp_path, "one")
     assert coordinator.open == {}
+
+
+def test_a_close_within_process_writes_nothing_twice(kafka: Kafka, coordinator: Coordinator, tmp_path: Path) -> None:
+    """What a record has written so far would be committed without its effects on the state."""
+    members: list[StatefulConsumer] = []
+
+    def stops(record: Record, state: State, output: Output) -> None:
+        number(record, state, output)
+        if record.offset == 2 and members:
+            members.pop().close()
+
+    kafka.feed(0, 4)
+    with writer(tmp_path, "one", stops, commit_interval_ms=60_000) as one:
+        members.append(one)
+        give(one, 0)
+        (error,) = drain(one, RackassignError)
+        assert str(error).startswith("close() was called while poll() is running")
+    with writer(tmp_path, "other") as other:
+        give(other, 0)
+        drain(other)
+        assert counted(other) == 4
+    assert has_all_once(kafka, 4)
+    assert coordinator.open == {}
