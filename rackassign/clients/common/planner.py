@@ -185,14 +185,18 @@ class OptimalPlanner:
         """Let a weigher measure only while this member leads."""
         try:
             self._weights.on_assigned(leads=leads)
-        except Exception:  # noqa: BLE001 - a weigher of the user, whatever it raises
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a weigher of the user, whatever it raises
             self._member.once.warn("weigher", "%s: the weigher failed", self._member.name, exc_info=True)
 
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""
         try:
             return self._with(group, self._weights.of_group(group))
-        except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - the user's own function, which may be cancelled or exit
             self._member.once.warn(
                 "weights",
                 "%s: weights are not available; partitions are counted instead",

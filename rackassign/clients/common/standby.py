@@ -155,7 +155,9 @@ class StandbyCopies:
         if self._config.on_standbys is not None and kept != before:
             try:
                 self._config.on_standbys(kept - before, before - kept)
-            except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
                 self._warn("on_standbys", "%s: on_standbys raised", exc_info=True)
         awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
         if awaited != self._awaited:
@@ -185,7 +187,9 @@ class StandbyCopies:
         try:
             positions = {_task(tp): position for tp, position in self.positions().items()}
             lags = _lags({"self": positions}, self._config.ends())["self"]
-        except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
             lags = {}
         if all(lags.get(tp, _FAR) <= self._config.standbys.acceptable_recovery_lag for tp in awaited):
             self._retry_interval_s = min(_MAX_INTERVAL_S, max(_CHECK_INTERVAL_S, 2 * self._retry_interval_s))
@@ -221,7 +225,9 @@ class StandbyCodec(CooperativeCodec):
             for tp, position in self._copies.positions().items():
                 sums.setdefault(_task(tp), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._config.client_tags))
-        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
             self._member.once.warn(
                 "positions", "%s: the positions of copies are not available", self._member.name, exc_info=True
             )
@@ -281,7 +287,9 @@ class StandbyPlanner(OptimalPlanner):
         """Return the lags of the members' copies."""
         try:
             return _lags(sums, self._config.ends())
-        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises or returns
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - the owner's function, whatever it raises or returns
             self._member.once.warn(
                 "ends", "%s: the ends of changelogs are not available", self._member.name, exc_info=True
             )
@@ -328,7 +336,9 @@ class StandbyPlanner(OptimalPlanner):
         """Return user data of each member's assignment; empty if it cannot be encoded."""
         try:
             return {member: self._encoded(found, member, given) for member, given in found.plan.assignment.items()}
-        except Exception:  # noqa: BLE001 - without this no member would get an assignment
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - without this no member would get an assignment
             self._member.once.warn(
                 "user data", "%s: the copies to keep cannot be sent to members", self._member.name, exc_info=True
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from itertools import repeat
 from typing import Any
@@ -108,6 +109,40 @@ def test_a_weigher_that_cannot_pause_costs_one_warning(caplog: pytest.LogCapture
     for generation in (1, 2):
         assignor.on_assignment(given, generation)
     assert [each for each in caplog.messages if "weigher" in each] == ["cooperative-sticky: the weigher failed"]
+
+
+@pytest.mark.parametrize("error", [CancelledError(), SystemExit(1), GeneratorExit(), StopIteration(), RecursionError()])
+def test_whatever_the_function_and_a_weigher_raise_the_group_is_assigned(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    """What is no `Exception` would end the IO thread of kafka-python, or the coordinator's task of aiokafka."""
+
+    class Broken(Weigher):
+        def weigh(self, partition_counts: Mapping[str, int]) -> Mapping[str, list[float]] | None:
+            self.asked.append(dict(partition_counts))
+            raise error
+
+        def pause(self) -> None:
+            raise error
+
+    for weights in (Broken().pause, Broken()):
+        assignor = RackAwareCooperativeStickyAssignor(rack="a", weights=weights)
+        given = assignor.assign(CLUSTER, [member("m1", ["t"]), member("m2", ["t"])])
+        assert sorted(map(len, given_out(given).values())) == [6, 7]
+        for generation in (1, 2):
+            assignor.on_assignment(given["m1"], generation)
+    said = [each.partition(": ")[2] for each in caplog.messages]
+    assert said.count("weights are not available; partitions are counted instead") == 2
+    assert said.count("the weigher failed") == 1
+
+
+def test_an_interrupt_of_the_user_is_none_of_the_function(caplog: pytest.LogCaptureFixture) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RackAwareStickyAssignor(rack="a", weights=interrupted).assign(CLUSTER, [member("m1", ["t"])])
+    assert not caplog.messages
 
 
 def test_a_class_is_no_weigher() -> None:

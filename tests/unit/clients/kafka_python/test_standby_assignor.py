@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
@@ -340,11 +341,14 @@ def test_a_member_that_says_nothing_sensible_gets_its_part_all_the_same(
     assert len(said) == 1
 
 
-def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("the owner's"), CancelledError(), SystemExit(1)])
+def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
 
     def fails(*_: object) -> Any:
-        raise RuntimeError("the owner's")
+        raise error
 
     shared = cluster()
     broken = StandbyAwareAssignor(
