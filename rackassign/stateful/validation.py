@@ -9,6 +9,7 @@ from typing import Any
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.tasks.process_call import Process, check_process
+from rackassign.util.functions import check_function
 from rackassign.util.text import short_repr, truncate
 
 OnRestore = Callable[[TopicPartition, int, int], None]
@@ -74,10 +75,10 @@ def check_on_restore(on_restore: object) -> None:
     """Refuse what cannot be called.
 
     Raises:
-        ConfigError: It is no function, and not None.
+        ConfigError: It is not None, and no function that can be called with a progress.
     """
-    if on_restore is not None and not callable(on_restore):
-        raise ConfigError(f"on_restore must be a function, got {short_repr(on_restore)}")
+    if on_restore is not None:
+        check_function(on_restore, "on_restore", "partition", "read", "all")
 
 
 def check_commit_interval(commit_interval_ms: object) -> None:

@@ -29,6 +29,7 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies.loading import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
+from rackassign.util.functions import check_function
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
 from rackassign.wire.streams_assignment import (
@@ -106,12 +107,12 @@ class StandbyConfig:
         standbys: object = self.standbys
         if not isinstance(standbys, StandbyOptions):
             raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
-        functions: dict[str, object] = {"ends": self.ends, "changelog": self.changelog}
-        optional = {"positions": self.positions, "on_standbys": self.on_standbys}
-        functions.update({option: value for option, value in optional.items() if value is not None})
-        for option, value in functions.items():
-            if not callable(value):
-                raise ConfigError(f"{option} must be a function, got {short_repr(value)}")
+        check_function(self.ends, "ends")
+        check_function(self.changelog, "changelog", "topic")
+        if self.positions is not None:
+            check_function(self.positions, "positions")
+        if self.on_standbys is not None:
+            check_function(self.on_standbys, "on_standbys", "added", "removed")
         tags = validate_client_tags(self.client_tags, standbys.rack_aware_assignment_tags)
         object.__setattr__(self, "client_tags", tags)
 

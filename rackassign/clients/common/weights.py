@@ -21,6 +21,7 @@ from rackassign.clients.common.member_context import MemberContext
 from rackassign.errors import InputError
 from rackassign.model import Group, TopicPartition, weight_misfits
 from rackassign.strategies.loading import valid_owners
+from rackassign.util.functions import check_function
 from rackassign.util.text import join_first, short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]
@@ -67,11 +68,21 @@ class WeightSource:
 
         Raises:
             InputError: They are no weights.
+            ConfigError: The function, or a method of the weigher, cannot be called as it will be.
         """
         option = self._option
         if isinstance(option, type):
             raise InputError("weights", f"{option.__name__} is a class, pass an instance of it")
-        return {} if option is None or callable(option) or isinstance(option, Weigher) else _rows(option)
+        if option is None:
+            return {}
+        if isinstance(option, Weigher):
+            check_function(option.weigh, "weights: weigh() of the weigher", "partition_counts")
+            check_function(option.pause, "weights: pause() of the weigher")
+            return {}
+        if callable(option):
+            check_function(option, "weights")
+            return {}
+        return _rows(option)
 
     def of_group(self, group: Group) -> dict[str, tuple[float, ...]]:
         """Return the weights of a group's topics; topics without weights are missing.

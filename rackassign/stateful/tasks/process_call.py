@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.transactions.output import Output
+from rackassign.util.functions import deferred_function, takes
 from rackassign.util.text import short_repr
 
 Process = Callable[[Any, State], None] | Callable[[Any, State, Output], None]
@@ -68,13 +68,9 @@ def check_process(process: object, name: str = "process") -> None:
     """
     if not callable(process):
         raise ConfigError(f"{name} must be a function of a record and a state, got {short_repr(process)}")
-    called: Any = process
-    while isinstance(called, partial):
-        called = called.func
-    for each in (called, type(called).__call__):
-        kind = _deferred_function(each)
-        if kind is not None:
-            raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
+    kind = deferred_function(process)
+    if kind is not None:
+        raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
 
 
 def check_arguments(process: Callable[..., None], name: str, first: str, *, output: bool) -> None:
@@ -89,17 +85,10 @@ def check_arguments(process: Callable[..., None], name: str, first: str, *, outp
     Raises:
         ConfigError: It takes another number of arguments.
     """
-    try:
-        signature = inspect.signature(process)
-    except (TypeError, ValueError):
-        # Of some functions that are written in C it is not known.
-        return
     given = (first, "state", "output") if output else (first, "state")
-    try:
-        signature.bind(*given)
-    except TypeError:
+    if not takes(process, *given):
         why = "with output=..," if output else "without output=..,"
-        raise ConfigError(f"{why} {name} is called with {len(given)} arguments ({', '.join(given)})") from None
+        raise ConfigError(f"{why} {name} is called with {len(given)} arguments ({', '.join(given)})")
 
 
 def check_returned(returned: object) -> None:
@@ -115,14 +104,6 @@ def check_returned(returned: object) -> None:
             # Otherwise Python warns that it was never awaited.
             close()
         raise ConfigError(f"process returned {kind}: {_INSTEAD}")
-
-
-def _deferred_function(called: object) -> str | None:
-    if inspect.iscoroutinefunction(called):
-        return "a coroutine function (async def)"
-    if inspect.isasyncgenfunction(called):
-        return "an asynchronous generator function (async def with yield)"
-    return "a generator function (yield)" if inspect.isgeneratorfunction(called) else None
 
 
 def _deferred_object(returned: object) -> str | None:

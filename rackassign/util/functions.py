@@ -1,0 +1,61 @@
+"""Functions of users: what cannot be called as it will be, or would not do its work then, is refused in advance."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rackassign.errors import ConfigError
+from rackassign.util.text import short_repr
+
+
+def deferred_function(function: object) -> str | None:
+    """Return what a function is whose body does not run when it is called; None for any other."""
+    called: Any = function
+    while isinstance(called, partial):
+        called = called.func
+    for each in (called, type(called).__call__ if callable(called) else None):
+        if inspect.iscoroutinefunction(each):
+            return "a coroutine function (async def)"
+        if inspect.isasyncgenfunction(each):
+            return "an asynchronous generator function (async def with yield)"
+        if inspect.isgeneratorfunction(each):
+            return "a generator function (yield)"
+    return None
+
+
+def takes(function: Callable[..., object], *arguments: str) -> bool:
+    """Return whether a function can be called with so many arguments; True if that is not known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Of some functions that are written in C it is not known.
+        return True
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def check_function(function: object, option: str, *arguments: str) -> None:
+    """Refuse what is no function, or cannot be called as it will be.
+
+    Args:
+        function: The user's function.
+        option: Name of the option.
+        *arguments: What it is called with.
+
+    Raises:
+        ConfigError: It cannot be called with so many arguments, or its body would not run when it is called.
+    """
+    if not callable(function):
+        raise ConfigError(f"{option} must be a function, got {short_repr(function)}")
+    kind = deferred_function(function)
+    if kind is not None:
+        raise ConfigError(f"{option} is {kind}, whose body would never run: use a plain function")
+    if not takes(function, *arguments):
+        given = f"({', '.join(arguments)})" if arguments else "no arguments"
+        raise ConfigError(f"{option} is called with {given}, and takes others: {short_repr(function)}")
