@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +33,7 @@ from rackassign.cli.epilog import examples, exit_codes
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import warn
 from rackassign.cli.streams import guarded_streams
-from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
+from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.util.text import strip_control_chars
 
 app = typer.Typer(
@@ -151,8 +153,33 @@ def run(arguments: list[str] | None = None) -> int:
         return code if stdout is None or stdout.failure is None else _unwritten(stdout.failure)
 
 
+_MAY_BE_EMPTY = frozenset({"--throttle"})
+"""Options for which an empty value is documented."""
+
+
+def _refuse_empty_values(words: Sequence[str]) -> None:
+    """Refuse an option with an empty value, with which the command would be as if the option were not given.
+
+    Raises:
+        ConfigError: There is one, most often of a variable of a script that is not set.
+    """
+    given = [*pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
+    empty = {option for option, value in given if option.startswith("--") and not value} - _MAY_BE_EMPTY
+    if not empty:
+        return
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    for each in command.params:
+        # Without its folder `state clean` would clean the directory in which it is started.
+        ignored = each.default == "" or each.name == "state_dir"
+        if ignored and (found := empty.intersection(each.opts)):
+            raise ConfigError(f"{found.pop()}: expected a value, got an empty one: is a variable not set?")
+
+
 def _run(words: list[str]) -> int:
     try:
+        _refuse_empty_values(words)
         result = app(words or ["--help"], standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED

@@ -321,6 +321,30 @@ def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], g
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--near-group", ("reassign", "plan", "--bootstrap-server", "k:1", "--near-group", "")),
+        ("--constraints", ("reassign", "plan", "--bootstrap-server", "k:1", "--constraints=")),
+        ("--placer-config-file", ("create-topic", "t", "--placer-config-file", "", "--bootstrap-server", "k:1")),
+        ("--html", ("inspect", "--all-groups", "--bootstrap-server", "k:1", "--html", "")),
+        ("--command-config", ("snapshot", "--all-groups", "--bootstrap-server", "k:1", "--command-config=")),
+        ("--state-dir", ("state", "clean", "--execute", "--state-dir", "")),
+        ("--state-dir", ("state", "describe", "--bootstrap-server", "k:1", "--group", "g", "--state-dir", "")),
+    ],
+)
+def test_an_option_with_an_empty_value_is_not_ignored(cli: Cli, option: str, words: tuple[str, ...]) -> None:
+    message = f"rackassign: {option}: expected a value, got an empty one: is a variable not set?\n"
+    assert cli(*words) == (2, "", message)
+
+
+def test_an_empty_throttle_is_none(cli: Cli, tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan")
+    code, _, err = cli("reassign", "apply", "--bootstrap-server", "k:1", "--throttle", "", "--plan-file", plan)
+    assert code == 2
+    assert "does not exist; create it with `reassign plan`" in err
+
+
 def test_a_hundred_megabytes_of_nonsense_are_one_line(cli: Cli) -> None:
     code, out, err = cli("plan", given=b"x" * 100_000_000)
     assert (code, out, err) == (2, "", "rackassign: not JSON: Expecting value at line 1 column 1\n")
