@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rackassign import scenario
 from rackassign.cli.inputs import read_json
+from rackassign.cli.output import warn
 from rackassign.errors import ConfigError, InputError
 from rackassign.util.text import short_repr
+
+if TYPE_CHECKING:
+    from rackassign.placement.validated_placer import ValidatedPlacer
 
 MOST_REPLICAS = 1000
 """A limit against typing errors."""
@@ -45,6 +50,20 @@ STATE = "rackassign-state.json"
 
 _LISTS = {"exclude", "forced_racks", "known", "leader_racks"}
 """Settings of placers that are ours and are lists: on a command line as Kafka writes lists, with commas."""
+
+
+@contextmanager
+def closed_afterwards(placer: ValidatedPlacer) -> Iterator[ValidatedPlacer]:
+    """Yield a placer and close it; an error of its own method is a warning, since the block has its result by then."""
+    from rackassign.placement.placer import PlacerError  # noqa: PLC0415 - takes the solver along
+
+    try:
+        yield placer
+    finally:
+        try:
+            placer.close()
+        except PlacerError as error:
+            warn(str(error))
 
 
 def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:

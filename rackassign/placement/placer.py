@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rackassign.errors import ConfigError, RackassignError
+from rackassign.util.functions import deferred_function
 from rackassign.util.text import short_repr, strip_control_chars, truncate
 
 ENTRY_POINTS = "rackassign.placers"
@@ -85,13 +86,14 @@ class PlacerError(RackassignError):
 
 
 @contextmanager
-def named(name: str, what: str, *, own: bool) -> Iterator[None]:
+def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was done") -> Iterator[None]:
     """Add the name of a custom placer to errors in the block, in one line.
 
     Args:
         name: Name of the placer.
         what: The part that is executed.
         own: Whether the placer is a custom one; errors of built-in ones are not changed.
+        consequence: End of the message.
     """
     try:
         yield
@@ -106,7 +108,7 @@ def named(name: str, what: str, *, own: bool) -> Iterator[None]:
         problem = (
             strip_control_chars(words) if isinstance(error, RackassignError) else f"{what} failed with {description}"
         )
-        raise PlacerError(f"placer {short_repr(name)}: {problem}; nothing was done") from error
+        raise PlacerError(f"placer {short_repr(name)}: {problem}{consequence}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,12 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
         raise
     with named(name, "the constructor", own=own):
         placer = made() if callable(made) else made
-    missing = [method for method in _METHODS if not callable(getattr(placer, method, None))]
-    if missing:
-        raise ConfigError(f"placer {short_repr(name)} has no method {missing[0]}()")
+    for method in _METHODS:
+        function = getattr(placer, method, None)
+        if not callable(function):
+            raise ConfigError(f"placer {short_repr(name)} has no method {method}()")
+        if (kind := deferred_function(function)) is not None:
+            raise ConfigError(f"placer {short_repr(name)}: {method}() is {kind}, whose body would never run")
     with named(name, "configure()", own=own):
         placer.configure(dict(configs or {}))
     return cast("ReplicaPlacer", placer)

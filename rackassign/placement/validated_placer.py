@@ -88,8 +88,12 @@ class ValidatedPlacer:
             return self._checked(answer, num_partitions, num_replicas, [broker.id for broker in offered])
 
     def close(self) -> None:
-        """Release the placer's resources."""
-        with self._named("close"):
+        """Release the placer's resources.
+
+        Raises:
+            PlacerError: The placer fails. What was done with its results is not affected.
+        """
+        with named(self._name, "close()", own=self.own, consequence=""):
             self._placer.close()
 
     @contextmanager

@@ -23,6 +23,7 @@ from rackassign.cli.placement_options import (
     PlacerConfig,
     PlacerConfigFile,
     StateFile,
+    closed_afterwards,
     pairs_of,
     settings_of,
 )
@@ -99,16 +100,14 @@ def create_topic(
         ignore_racks,
         allow_placeholders,
     )
-    chosen = load_validated_placer(placer, settings_of(placer, placer_config, placer_config_file))
+    named = load_validated_placer(placer, settings_of(placer, placer_config, placer_config_file))
     make = making.add_partitions if add_partitions else making.create
     try:
-        with admin_client(bootstrap, client_config) as admin:
+        with closed_afterwards(named) as chosen, admin_client(bootstrap, client_config) as admin:
             new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
     except NotEnoughBrokersError as error:
         warn(str(error))
         return ExitCode.NO
-    finally:
-        chosen.close()
     for note in new.notes:
         warn(f"not proven optimal: {note}")
     if output == "json":

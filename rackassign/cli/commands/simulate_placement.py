@@ -18,6 +18,7 @@ from rackassign.cli.placement_options import (
     PlacerConfig,
     PlacerConfigFile,
     ReplicationFactor,
+    closed_afterwards,
     settings_of,
 )
 from rackassign.cli.render.layout import figures, picture
@@ -81,10 +82,9 @@ def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tupl
     if name == "optimal":
         found = rebalance(layout, PlacementConstraints.of(configs), replication_factor=rf or None)
         return layout.with_topics(found.topics), found.notes
-    placer = load_validated_placer(name, configs)
     made: dict[str, list[list[int]]] = {}
     notes: dict[str, None] = {}
-    try:
+    with closed_afterwards(load_validated_placer(name, configs)) as placer:
         for topic, lists in sorted(layout.topics.items()):
             factors = {rf or len(replicas) for replicas in lists}
             if len(factors) > 1:
@@ -96,8 +96,6 @@ def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tupl
                 placer.observe(replace(layout, topics={name: tuple(map(tuple, rows)) for name, rows in made.items()}))
                 made[topic] = placer.place(0, len(lists), factors.pop(), layout.brokers)
                 notes.update(dict.fromkeys(placer.notes))
-    finally:
-        placer.close()
     return layout.with_topics(made), tuple(notes)
 
 

@@ -178,6 +178,41 @@ class Unmade(Answers):
         raise OSError("no\nplace")
 
 
+class Unclosed(Answers):
+    def close(self) -> None:
+        raise OSError("no route")
+
+
+def test_a_placer_that_cannot_be_closed_does_not_hide_what_was_done(
+    made: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    closing = f'rackassign: placer "{__name__}:Unclosed": close() failed with OSError: no route'
+    Answers.answer = staticmethod(fair)
+    assert create("--placer", f"{__name__}:Unclosed") == 0
+    assert made == {"t": [[1, 2, 3], [1, 2, 3]]}
+    said = capsys.readouterr()
+    assert said.err == f"{closing}\n"
+    assert said.out
+    # Neither does it hide why nothing was done.
+    Answers.answer = staticmethod(fails)
+    assert create("--placer", f"{__name__}:Unclosed") == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == closing
+    assert second.endswith("place() failed with ValueError: \\x1b[31mno room; nothing was done")
+
+
+class Deferred(Answers):
+    async def configure(self, _: dict[str, Any]) -> None:  # type: ignore[override]
+        raise AssertionError("never called")
+
+
+def test_a_placer_whose_settings_would_be_ignored_is_none() -> None:
+    with pytest.raises(
+        ConfigError, match=r"Deferred\": configure\(\) is a coroutine function \(async def\), whose body"
+    ):
+        load_validated_placer(f"{__name__}:Deferred", {"disk": 1})
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
