@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from numbers import Real
 from threading import Event, Thread
 from typing import Any
 from weakref import ref
@@ -28,7 +29,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import describe_error, join_first
+from rackassign.util.text import describe_error, join_first, short_repr
 
 _FIRST_PAUSE_S = 5.0
 """Time between the first two samples, doubled up to the interval: a new leader should not take long to know rates."""
@@ -139,9 +140,9 @@ class ByteRates:
     ) -> None:
         for name, value in (("interval_s", interval_s), ("half_life_s", half_life_s)):
             if not 0 < _number(name, value) < math.inf:
-                raise ConfigError(f"{name} must be more than 0 seconds, got {value!r}")
+                raise ConfigError(f"{name} must be more than 0 seconds, got {short_repr(value)}")
         if not 0 <= _number("min_change", min_change) < math.inf:
-            raise ConfigError(f"min_change must be 0 or more, got {min_change!r}")
+            raise ConfigError(f"min_change must be 0 or more, got {short_repr(min_change)}")
         unknown = sorted(client_config.keys() - KafkaAdminClient.DEFAULT_CONFIG.keys())
         if unknown:
             raise ConfigError(f"KafkaAdminClient has no argument {join_first(unknown, _NAMED)}")
@@ -293,6 +294,9 @@ def _measure_repeatedly(
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} must be a number, got {short_repr(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

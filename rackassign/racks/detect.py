@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
+
+from rackassign.errors import ConfigError
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from rackassign.racks.sources import RackDetection
@@ -28,7 +31,12 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
             `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2, Google
             Cloud and Azure, for a few seconds at most.
         zone: On EC2, whether a zone is named by its ID or its name.
+
+    Raises:
+        ConfigError: `zone` is neither of the two.
     """
+    if zone not in get_args(ZoneForm):
+        raise ConfigError(f"zone must be one of {', '.join(get_args(ZoneForm))}, got {short_repr(zone)}")
     if not network:
         return rack_from_environment()
     found: list[RackDetection] = import_module("rackassign.racks.sources").detect_all(zone=zone)

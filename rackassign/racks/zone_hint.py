@@ -47,8 +47,13 @@ def client_id_with_zone(zone_hint: ZoneHint, client_id: str, zone: str | None) -
     if zone_hint not in get_args(ZoneHint):
         raise ConfigError(f"zone_hint: expected one of {', '.join(get_args(ZoneHint))}, got {short_repr(zone_hint)}")
     key = _KEYS[zone_hint]
+    for name, value in (("client ID", client_id), ("zone", zone or "")):
+        if not isinstance(value, str):
+            raise ConfigError(f"zone_hint: the {name} must be a string, got {short_repr(value)}")
     if not zone:
         raise ConfigError(f"zone_hint: {zone_hint} needs the rack of this client: set client_rack or RACKASSIGN_RACK")
+    # Of an enumeration of strings, text would have the name of the member.
+    zone = str.__str__(zone)
     if _DELIMITERS.search(zone):
         raise ConfigError(f"zone_hint: a zone must have no delimiter such as ',' or '=', got {short_repr(zone)}")
     written = quote(zone, safe="") if zone_hint == "automq" else zone

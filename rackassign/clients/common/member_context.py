@@ -105,14 +105,16 @@ class MemberContext:
             self.membership.request_rejoin()
 
 
-def check_rack(rack: object) -> str | None:
-    """Return the rack, None for ""; `ConfigError` if it could not be sent."""
-    if rack is None or rack == "":
+def check_rack(rack: object, option: str = "rack") -> str | None:
+    """Return the rack, None for ""; `ConfigError` names the option if it could not be sent."""
+    if rack is None:
         return None
     if not isinstance(rack, str):
-        raise ConfigError(f"rack must be a string or None, got {rack!r}")
+        raise ConfigError(f"{option} must be a string or None, got {short_repr(rack)}")
+    # Of an enumeration of strings: in text it would be the name of the member, as in a client ID with a zone.
+    plain = str.__str__(rack)
     try:
-        encode_subscription(Subscription((), rack=rack))
+        encode_subscription(Subscription((), rack=plain))
     except WireError as error:
-        raise ConfigError(f"rack cannot be sent: {error.problem}") from None
-    return rack
+        raise ConfigError(f"{option} cannot be sent: {error.problem}") from None
+    return plain or None

@@ -25,24 +25,30 @@ def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
     Raises:
         ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
     """
-    rack = check_rack(detect_rack(network=wanted == AUTO) if wanted is None or wanted == AUTO else wanted)
+    rack = check_rack(detect_rack(network=wanted == AUTO) if wanted is None or wanted == AUTO else wanted, option)
     if rack is None and wanted == AUTO:
         raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or check `rackassign detect-rack`')
     return rack
 
 
-def check_assignors(assignors: object) -> list[Any]:
+def check_assignors(assignors: object, option: str = "partition_assignment_strategy") -> list[Any]:
     """Return the assignors that a consumer is configured with.
 
+    Args:
+        assignors: The configured value.
+        option: Name of the option, for the error message.
+
     Raises:
-        ConfigError: They are no list.
+        ConfigError: They are no list, or have names in place of assignors.
     """
     if not isinstance(assignors, Iterable) or isinstance(assignors, str | bytes):
-        raise ConfigError(
-            f"partition_assignment_strategy: expected a list of assignors, got {short_repr(assignors)}: write [..]"
-            " around it"
-        )
-    return list(assignors)
+        raise ConfigError(f"{option}: expected a list of assignors, got {short_repr(assignors)}: write [..] around it")
+    found = list(assignors)
+    for each in found:
+        # aiokafka would fail with its first join, on a task of its own.
+        if not callable(each) and not callable(getattr(each, "assign", None)):
+            raise ConfigError(f"{option}: expected assignors, as classes or instances, got {short_repr(each)} in it")
+    return found
 
 
 def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:

@@ -65,8 +65,12 @@ class RackChangePolicy:
 
     def __post_init__(self) -> None:
         for name in ("min_change_duration_s", "min_interval_s"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not float(value) >= 0:
+            value: object = getattr(self, name)
+            try:
+                valid = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+            except OverflowError:
+                valid = False
+            if not valid:
                 raise ConfigError(f"{name} must be 0 or more, got {short_repr(value)}")
 
 

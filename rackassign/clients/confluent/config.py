@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
+from rackassign.clients.common.rack_config import check_assignors
 from rackassign.clients.kafka_python import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
@@ -304,7 +305,10 @@ def _plain_names(config: Mapping[Any, Any]) -> dict[str, Any]:
         raise ConfigError(f"expected a dict of properties, got {type(config).__name__}")
     if strange := [name for name in config if not isinstance(name, str)]:
         raise ConfigError(f"expected names of properties, got {short_repr(strange[0])}")
-    flat = {**(config.get("default.topic.config") or {}), **config}
+    of_topics = config.get("default.topic.config") or {}
+    if not isinstance(of_topics, Mapping):
+        raise ConfigError(f"default.topic.config: expected a dict of properties, got {short_repr(of_topics)}")
+    flat = {**of_topics, **config}
     flat.pop("default.topic.config", None)
     return {_ALIASES.get(name, name): value for name, value in flat.items()}
 
@@ -342,7 +346,7 @@ def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
 def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> list[Any] | None:
     name = "partition.assignment.strategy"
     if given.get(name) is None:
-        return None if assignors is None else list(assignors)
+        return None if assignors is None else check_assignors(assignors, "assignors")
     if assignors is not None:
         raise ConfigError(f"{name}: cannot be combined with assignors")
     named = [strategy.strip() for strategy in _text(name, given[name]).split(",")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +26,7 @@ from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.util.text import short_repr, with_version
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,14 @@ def attach(
         The consumer.
 
     Raises:
-        ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, or one of its assignors
-            belongs to another consumer.
+        ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, `meter` is no `FetchMeter`, or
+            one of its assignors belongs to another consumer.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
-    known = [patch.name for patch in PATCHES]
-    for name in disable_patches:
-        if name not in known:
-            raise ConfigError(f"there is no patch {name!r}; there are {', '.join(known)}")
+    disabled = _patch_names(disable_patches)
+    if meter is not None and not isinstance(meter, FetchMeter):
+        raise ConfigError(f"meter must be a FetchMeter, got {short_repr(meter)}")
     attached = _attached(consumer)
     membership = internals.membership_of(consumer)
     own_assignors = [each for each in internals.assignors(consumer) if isinstance(each, RackAwareAssignor)]
@@ -87,7 +86,7 @@ def attach(
         attached.once.warn(
             "responses", "%s differs: classes of responses are created late: %s", with_version("kafka-python"), misfit
         )
-    install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
+    install(consumer, [patch for patch in PATCHES if patch.name not in disabled], attached.once)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if meter is not None and meter is not attached.meter:
         internals.observe_fetches(consumer, meter, attached.once, key=meter)
@@ -104,6 +103,21 @@ def attach(
             selectors = import_module("rackassign.admin.replica_selector")
             selectors.warn_of_selectors(selectors.replica_selectors(admin), attached.once)
     return consumer
+
+
+def _patch_names(given: object) -> frozenset[str]:
+    """Return the names of patches to leave out.
+
+    Raises:
+        ConfigError: They are no list of names, or one is unknown.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ConfigError(f"disable_patches must be a list of names, got {short_repr(given)}")
+    known, names = [patch.name for patch in PATCHES], list(given)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no patch {name!r}; there are {', '.join(known)}")
+    return frozenset(names)
 
 
 class _Attached(NamedTuple):

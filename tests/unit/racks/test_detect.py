@@ -15,6 +15,7 @@ import pytest
 
 from rackassign import detect_rack
 from rackassign.cli.app import run
+from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, sources
 from rackassign.racks.sources import RackDetection, detect_all
 from tests.helpers.machine_speed import scaled_s
@@ -110,6 +111,12 @@ def settings(address: str, tmp_path: Path) -> dict[str, str]:
 
 def by_source(findings: list[RackDetection]) -> dict[str, str | None]:
     return {finding.source: finding.rack for finding in findings}
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_another_form_of_a_zone_is_refused(network: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    with pytest.raises(ConfigError, match='zone must be one of id, name, got "ID"'):
+        detect_rack(network=network, zone="ID")  # type: ignore[arg-type] # that is the mistake
 
 
 def test_every_source_is_asked_in_its_own_way(stand_in: Any, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 
 from rackassign import client_id_with_zone
+from rackassign.clients.common.rack_config import resolve_rack
 from rackassign.errors import ConfigError
 
 
@@ -50,6 +52,24 @@ def test_without_a_rack_there_is_nothing_to_tell(zone: str | None) -> None:
 def test_a_zone_that_would_be_read_otherwise_is_refused(zone: str) -> None:
     with pytest.raises(ConfigError, match="must have no delimiter"):
         client_id_with_zone("inkless", "app", zone)
+
+
+class Zone(str, Enum):
+    """Names of zones as applications list them."""
+
+    FIRST = "use1-az1"
+
+
+def test_a_zone_of_an_enumeration_is_written_as_its_value() -> None:
+    assert client_id_with_zone("warpstream", "app", Zone.FIRST) == "app,warpstream_az=use1-az1"
+    assert client_id_with_zone("automq", "app", Zone.FIRST) == "automq_az=use1-az1&automq_client_id=app"
+    assert f"{resolve_rack(Zone.FIRST)}" == "use1-az1"
+
+
+@pytest.mark.parametrize(("client_id", "zone"), [(None, "a"), (5, "a"), (b"app", "a"), ("app", 5), ("app", b"a")])
+def test_what_is_no_text_is_refused(client_id: Any, zone: Any) -> None:
+    with pytest.raises(ConfigError, match=r"zone_hint: the (client ID|zone) must be a string, got "):
+        client_id_with_zone("warpstream", client_id, zone)
 
 
 @pytest.mark.parametrize("vendor", ["kafka", "", None, 3, "WarpStream", ["automq"]])

@@ -341,8 +341,17 @@ def test_a_view_without_gain_is_planned_again_after_another_assignment() -> None
     assert led.watched(seen, 5) == 1
 
 
-@pytest.mark.parametrize("times", [{"min_change_duration_s": -1}, {"min_interval_s": float("nan")}])
-def test_times_are_checked(times: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"min_change_duration_s": -1},
+        {"min_interval_s": float("nan")},
+        {"min_interval_s": True},
+        {"min_interval_s": 10**400},
+        {"min_change_duration_s": "3"},
+    ],
+)
+def test_times_are_checked(times: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be 0 or more"):
         RackChangePolicy(**times)
 

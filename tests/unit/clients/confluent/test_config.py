@@ -211,6 +211,11 @@ def test_assignors_are_given_once() -> None:
     assert ConsumerConfig.of(GROUP, [assignor]).member["partition_assignment_strategy"] == [assignor]
     with pytest.raises(ConfigError, match="cannot be combined with assignors"):
         ConsumerConfig.of({**GROUP, "partition.assignment.strategy": "range"}, [assignor])
+    for given in (RackAwareRangeAssignor, "range", 5):
+        with pytest.raises(ConfigError, match="assignors: expected a list of assignors, got"):
+            ConsumerConfig.of(GROUP, given)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"default\.topic\.config: expected a dict of properties, got 5"):
+        ConsumerConfig.of({**GROUP, "default.topic.config": 5})
     with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
         ConsumerConfig.of([])  # type: ignore[arg-type]
 

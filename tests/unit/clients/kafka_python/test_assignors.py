@@ -31,7 +31,7 @@ from rackassign.clients.common.follower_check import ENOUGH, FollowerFetchCheck
 from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.subscriptions import decode_join
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python.consumer import _with_rack
+from rackassign.clients.kafka_python.consumer import _patch_names, _with_rack
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
@@ -77,6 +77,7 @@ def test_the_rack_comes_from_the_environment_if_none_is_given(monkeypatch: pytes
     ("options", "message"),
     [
         ({"rack": 7}, "rack must be a string or None, got 7"),
+        ({"rack": b"a"}, "rack must be a string or None, got b'a'"),
         ({"rack": "\ud800"}, "rack cannot be sent: .* cannot be written as UTF-8"),
         ({"rack": "x" * 40_000}, "rack cannot be sent: a string of 40000 bytes"),
         ({"rack": "a", "locality": "near"}, "locality must be one of any-replica, leader, got 'near'"),
@@ -231,6 +232,13 @@ def test_attach_takes_a_consumer_and_known_names_only() -> None:
         ConfigError, match="there is no patch 'keep'; there are tolerate_malformed_metadata, keep_completed_join"
     ):
         attach(KafkaConsumer.__new__(KafkaConsumer), disable_patches=["keep"])
+    for names in ("resume_paused_fetches", 5):
+        with pytest.raises(ConfigError, match="disable_patches must be a list of names, got"):
+            attach(KafkaConsumer.__new__(KafkaConsumer), disable_patches=names)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="meter must be a FetchMeter, got <class"):
+        attach(KafkaConsumer.__new__(KafkaConsumer), meter=FetchMeter)  # type: ignore[arg-type]
+    # What can be read only once is read once.
+    assert _patch_names(name for name in ["resume_paused_fetches"]) == {"resume_paused_fetches"}
 
 
 class Changed:

@@ -127,3 +127,9 @@ def test_a_consumer_that_cannot_be_constructed_leaves_no_client_open() -> None:
 def test_assignors_that_are_no_list_are_named(assignors: Any) -> None:
     with pytest.raises(ConfigError, match="partition_assignment_strategy: expected a list of assignors, got"):
         RackAwareConsumer("t", group_id="g", partition_assignment_strategy=assignors)
+
+
+@pytest.mark.parametrize("assignors", [["sticky"], [RackAwareRangeAssignor, 5]])
+def test_names_in_place_of_assignors_are_refused(assignors: Any) -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy: expected assignors, as classes or instances"):
+        RackAwareConsumer(bootstrap_servers="b:1", partition_assignment_strategy=assignors)
