@@ -1,8 +1,12 @@
-"""Functions of users: what cannot be called as it will be, or would not do its work then, is refused in advance."""
+"""Functions of users: what cannot be called as it will be, or would not do its work then, is refused in advance.
+
+What they raise later is reported, and the consumer goes on: `is_failure`.
+"""
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -59,3 +63,14 @@ def check_function(function: object, option: str, *arguments: str) -> None:
     if not takes(function, *arguments):
         given = f"({', '.join(arguments)})" if arguments else "no arguments"
         raise ConfigError(f"{option} is called with {given}, and takes others: {short_repr(function)}")
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether what a user's function has raised is a failure of it, rather than a request to end the program.
+
+    `asyncio.CancelledError` or `sys.exit()` in it would end a client's task or thread, and the consumer would wait for
+    ever. In the main thread `SystemExit` may come from the handler of a signal, which must not be ignored.
+    """
+    if isinstance(error, SystemExit):
+        return threading.current_thread() is not threading.main_thread()
+    return not isinstance(error, KeyboardInterrupt)

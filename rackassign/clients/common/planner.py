@@ -21,6 +21,7 @@ from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
 from rackassign.strategies.loading import copartition_exceptions, load, load_on_thread
 from rackassign.strategies.options import validate_balance_mode
+from rackassign.util.functions import is_failure
 from rackassign.util.text import short_repr
 
 Planning: TypeAlias = Callable[[float], LeaderAssignment]
@@ -185,18 +186,18 @@ class OptimalPlanner:
         """Let a weigher measure only while this member leads."""
         try:
             self._weights.on_assigned(leads=leads)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - a weigher of the user, whatever it raises
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._member.once.warn("weigher", "%s: the weigher failed", self._member.name, exc_info=True)
 
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""
         try:
             return self._with(group, self._weights.of_group(group))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - the user's own function, which may be cancelled or exit
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._member.once.warn(
                 "weights",
                 "%s: weights are not available; partitions are counted instead",

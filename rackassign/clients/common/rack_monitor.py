@@ -67,7 +67,7 @@ class RackChangePolicy:
         for name in ("min_change_duration_s", "min_interval_s"):
             value: object = getattr(self, name)
             try:
-                valid = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+                valid = not isinstance(value, bool) and isinstance(value, Real) and float(value) >= 0
             except OverflowError:
                 valid = False
             if not valid:

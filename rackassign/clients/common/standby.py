@@ -29,7 +29,7 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies.loading import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
-from rackassign.util.functions import check_function
+from rackassign.util.functions import check_function, is_failure
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
 from rackassign.wire.streams_assignment import (
@@ -156,9 +156,9 @@ class StandbyCopies:
         if self._config.on_standbys is not None and kept != before:
             try:
                 self._config.on_standbys(kept - before, before - kept)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 self._warn("on_standbys", "%s: on_standbys raised", exc_info=True)
         awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
         if awaited != self._awaited:
@@ -188,9 +188,9 @@ class StandbyCopies:
         try:
             positions = {_task(tp): position for tp, position in self.positions().items()}
             lags = _lags({"self": positions}, self._config.ends())["self"]
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             lags = {}
         if all(lags.get(tp, _FAR) <= self._config.standbys.acceptable_recovery_lag for tp in awaited):
             self._retry_interval_s = min(_MAX_INTERVAL_S, max(_CHECK_INTERVAL_S, 2 * self._retry_interval_s))
@@ -226,9 +226,9 @@ class StandbyCodec(CooperativeCodec):
             for tp, position in self._copies.positions().items():
                 sums.setdefault(_task(tp), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._config.client_tags))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._member.once.warn(
                 "positions", "%s: the positions of copies are not available", self._member.name, exc_info=True
             )
@@ -288,9 +288,9 @@ class StandbyPlanner(OptimalPlanner):
         """Return the lags of the members' copies."""
         try:
             return _lags(sums, self._config.ends())
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - the owner's function, whatever it raises or returns
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._member.once.warn(
                 "ends", "%s: the ends of changelogs are not available", self._member.name, exc_info=True
             )
@@ -337,9 +337,9 @@ class StandbyPlanner(OptimalPlanner):
         """Return user data of each member's assignment; empty if it cannot be encoded."""
         try:
             return {member: self._encoded(found, member, given) for member, given in found.plan.assignment.items()}
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - without this no member would get an assignment
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._member.once.warn(
                 "user data", "%s: the copies to keep cannot be sent to members", self._member.name, exc_info=True
             )

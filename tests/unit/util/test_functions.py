@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -11,7 +13,7 @@ import pytest
 from rackassign import RackAwareStickyAssignor, StandbyAwareAssignor
 from rackassign.errors import ConfigError
 from rackassign.stateful.validation import check_on_restore
-from rackassign.util.functions import check_function
+from rackassign.util.functions import check_function, is_failure
 
 
 async def coroutine(*_: object) -> None: ...
@@ -79,3 +81,12 @@ def test_what_can_be_called_is_accepted(function: object) -> None:
 def test_options_with_such_functions_are_refused(make: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"^{problem}"):
         make()
+
+
+def test_only_what_ends_the_program_is_no_failure_of_a_function() -> None:
+    assert all(map(is_failure, [ValueError(), asyncio.CancelledError(), GeneratorExit()]))
+    assert not is_failure(KeyboardInterrupt())
+    # A handler of SIGTERM raises it wherever the main thread is.
+    assert not is_failure(SystemExit(0))
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(is_failure, SystemExit(0)).result()

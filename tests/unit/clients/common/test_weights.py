@@ -111,7 +111,7 @@ def test_a_weigher_that_cannot_pause_costs_one_warning(caplog: pytest.LogCapture
     assert [each for each in caplog.messages if "weigher" in each] == ["cooperative-sticky: the weigher failed"]
 
 
-@pytest.mark.parametrize("error", [CancelledError(), SystemExit(1), GeneratorExit(), StopIteration(), RecursionError()])
+@pytest.mark.parametrize("error", [CancelledError(), GeneratorExit(), StopIteration(), RecursionError()])
 def test_whatever_the_function_and_a_weigher_raise_the_group_is_assigned(
     caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
