@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rackassign.clients.common.user_functions import check_function
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.tasks.process_call import Process, check_process
-from rackassign.util.functions import check_function
 from rackassign.util.text import short_repr, truncate
 
 OnRestore = Callable[[TopicPartition, int, int], None]

@@ -15,13 +15,13 @@ from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.fallback import fallback_balanced, fallback_range
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.clients.common.user_functions import is_failure
 from rackassign.clients.common.weights import WeightsOption, WeightSource
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options, Strategy, strategy
 from rackassign.strategies.loading import copartition_exceptions, load, load_on_thread
 from rackassign.strategies.options import validate_balance_mode
-from rackassign.util.functions import is_failure
 from rackassign.util.text import short_repr
 
 Planning: TypeAlias = Callable[[float], LeaderAssignment]

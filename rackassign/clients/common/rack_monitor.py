@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rackassign.clients.common.adapter import AnyCluster, GroupMembership, time_limit_s
 from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
@@ -65,7 +65,7 @@ class RackChangePolicy:
 
     def __post_init__(self) -> None:
         for name in ("min_change_duration_s", "min_interval_s"):
-            value: object = getattr(self, name)
+            value: Any = getattr(self, name)
             try:
                 valid = not isinstance(value, bool) and isinstance(value, Real) and float(value) >= 0
             except OverflowError:

@@ -25,11 +25,11 @@ from rackassign.clients.common.codec import CooperativeCodec
 from rackassign.clients.common.member_context import MemberContext
 from rackassign.clients.common.planner import OptimalPlanner, Planning
 from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.clients.common.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies.loading import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
-from rackassign.util.functions import check_function, is_failure
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
 from rackassign.wire.streams_assignment import (

@@ -18,10 +18,10 @@ from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from rackassign.clients.common.member_context import MemberContext
+from rackassign.clients.common.user_functions import check_function
 from rackassign.errors import InputError
 from rackassign.model import Group, TopicPartition, weight_misfits
 from rackassign.strategies.loading import valid_owners
-from rackassign.util.functions import check_function
 from rackassign.util.text import join_first, short_repr
 
 Weights: TypeAlias = Mapping[str, Sequence[float]]

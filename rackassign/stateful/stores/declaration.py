@@ -66,7 +66,10 @@ class Store(Generic[K, V]):
         if ttl_s is not None and (
             isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or not 0 < ttl_s <= _LONGEST_S
         ):
-            raise ConfigError(f"ttl_s of store {self.name} must be a number of seconds, got {short_repr(ttl_s)}")
+            raise ConfigError(
+                f"ttl_s of store {self.name} must be a number of seconds, more than 0 and up to {_LONGEST_S},"
+                f" got {short_repr(ttl_s)}"
+            )
 
     def prefix(self) -> bytes:
         """Return the first bytes of its keys."""

@@ -116,7 +116,13 @@ def pair(first: Serde[A], second: Serde[B]) -> Serde[tuple[A, B]]:
     Args:
         first: Serde of the first part.
         second: Serde of the second part.
+
+    Raises:
+        ConfigError: One of them is no serde.
     """
+    for each in (first, second):
+        if not isinstance(each, Serde):
+            raise ConfigError(f"pair takes two of Serde, got {short_repr(each)}")
 
     def serialize(given: tuple[A, B]) -> bytes:
         one, other = given

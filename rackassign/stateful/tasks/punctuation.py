@@ -50,7 +50,8 @@ class Punctuate:
         number = isinstance(interval_s, (int, float)) and not isinstance(interval_s, bool)
         if not number or not _LEAST_S <= self.interval_s <= _LONGEST_S:
             raise ConfigError(
-                f"interval_s of punctuate must be a number of seconds from {_LEAST_S}, got {short_repr(interval_s)}"
+                f"interval_s of punctuate must be a number of seconds from {_LEAST_S} to {_LONGEST_S},"
+                f" got {short_repr(interval_s)}"
             )
         if self.time not in CLOCKS:
             raise ConfigError(f"time of punctuate must be {' or '.join(CLOCKS)}, got {short_repr(self.time)}")

@@ -104,7 +104,12 @@ def test_a_store_that_is_not_declared_is_named(kafka: Kafka, tmp_path: Path, ask
         (lambda: Store(5), "the name of a store has"),  # type: ignore[arg-type]
         (lambda: Store("x", key=str), "key of store x must be a Serde, got .*; call it"),  # type: ignore[arg-type]
         (lambda: Store("x", value=None), "value of store x must be a Serde"),  # type: ignore[arg-type]
-        (lambda: Store("x", ttl_s=0), "ttl_s of store x must be a number of seconds, got 0"),
+        (
+            lambda: Store("x", ttl_s=0),
+            "ttl_s of store x must be a number of seconds, more than 0 and up to 3162240000, got 0",
+        ),
+        (lambda: Store("x", ttl_s=10**400), "ttl_s of store x must be a number of seconds, more than 0 and up to"),
+        (lambda: pair(STR, int), "pair takes two of Serde, got <class 'int'>"),  # type: ignore[arg-type]
         (lambda: Store("x", ttl_s=-1), "ttl_s of store x"),
         (lambda: Store("x", ttl_s=math.nan), "ttl_s of store x"),
         (lambda: Store("x", ttl_s=math.inf), "ttl_s of store x"),
