@@ -10,6 +10,7 @@ once for each zone, and read the results with `isolation.level=read_committed`, 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from rackassign.clients.confluent import RackAwareConsumer
 
 BATCH = 500
 TRANSACTION_MS = 15_000
+HANG_S = 2 * TRANSACTION_MS / 1000
 WAIT_S = 0.5
 
 
@@ -53,7 +55,9 @@ def process(consumer: RackAwareConsumer, producer: Producer, target: str, messag
         )
         producer.commit_transaction()
     except KafkaException as error:
-        if error.args[0].fatal():
+        # "Retriable" is a call that was not answered in time. Only the same call could follow, so the program ends, and
+        # is started again.
+        if error.args[0].fatal() or error.args[0].retriable():
             raise
         producer.abort_transaction()
         rewind(consumer)
@@ -106,7 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         while not ended.is_set():
             messages = without_errors(consumer.consume(BATCH, WAIT_S))
             if messages:
+                # librdkafka was seen to stay in one call for minutes after a broker was killed, and the group waits for
+                # a member that does not poll. So the program shows where it is and ends, to be started again.
+                faulthandler.dump_traceback_later(HANG_S, exit=True)
                 process(consumer, producer, given.target, messages)
+                faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class SlowProducer(confluent_kafka.Producer):
 
 
 class SlowKafkaPython(kafka.KafkaProducer):  # type: ignore[misc] # kafka-python is untyped
-    """The same for kafka-python; its example flushes before."""
+    """The same for kafka-python; its example awaits results before."""
 
     def send_offsets_to_transaction(self, *arguments: Any) -> None:
         _pause()
