@@ -270,10 +270,10 @@ def play(
         "--group",
         name,
     ]
-    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or finds that
-    # the broker has ended the transaction. Both are fatal to a producer of librdkafka, and to the program with it. A call
-    # that is not answered in time, or does not return, ends it too. The programs for the other clients begin again by
-    # themselves.
+    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or finds
+    # that the broker has ended the transaction. Both are fatal to a producer of librdkafka, and to the program with
+    # it. It also ends if a call is not answered in time, or does not return. The programs for the other clients begin
+    # again by themselves.
     fatal = ("_FENCED", "FATAL,code=INVALID_TXN_STATE", "_TIMED_OUT", "Timeout (") if client == "confluent" else ()
     members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal=fatal)
     with closing(members), closing(Progress(cluster.bootstrap, source, name, members.stacks)) as progress:
