@@ -174,7 +174,7 @@ def _refuse_empty_values(words: Sequence[str]) -> None:
         # Without its folder `state clean` would clean the directory in which it is started.
         ignored = each.default == "" or each.name == "state_dir"
         if ignored and (found := empty.intersection(each.opts)):
-            raise ConfigError(f"{found.pop()}: expected a value, got an empty one: is a variable not set?")
+            raise ConfigError(f"{min(found)}: expected a value, got an empty one: is a variable not set?")
 
 
 def _run(words: list[str]) -> int:
