@@ -2,7 +2,9 @@
 
 Cost and balance do not depend on ownership, so they are optimized with all members of a kind as one node. The resulting
 prices are also valid in the full network, where the price of a node is that of its kind. There they determine which
-arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed.
+arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed. With
+bounds for each topic class it may be too large for the budget. Then owners are counted by kind, and members are chosen
+when the flow becomes an assignment (`shares`).
 
 Tie costs need smaller classes than these objectives, and with them smaller nodes. Again the prices are valid there: a
 class has the price of the class that it is a part of, and a node that of its node. `break_ties` is separate, because
@@ -35,7 +37,6 @@ from rackassign.solver.types import Ints
 
 TIE_STEPS = 20_000
 """Limit of the steps for ties. It is a part of the budget, because a plan without them is hardly worse."""
-
 
 _PASSES = 15
 """How many times each arc is looked at for ties, in large networks."""

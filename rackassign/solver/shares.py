@@ -178,8 +178,9 @@ def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
         given[row, best] = True
         left[best] -= 1
         for _ in range(amount - len(best)):
-            _exchange(given, over, row, int(np.argmax(left > 0)))
-            left[np.argmax(left > 0)] -= 1
+            short = int(np.argmax(left > 0))
+            _exchange(given, over, row, short)
+            left[short] -= 1
     return given
 
 
