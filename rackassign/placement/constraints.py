@@ -112,10 +112,7 @@ class PlacementConstraints:
         Raises:
             ConfigError: A setting is unknown or invalid.
         """
-        known = [rule.name for rule in fields(cls)]
-        for name in configs:
-            if name not in known:
-                raise ConfigError(f"unknown setting {short_repr(name)}; known are {', '.join(sorted(known))}")
+        check_settings(configs, [rule.name for rule in fields(cls)])
         found = dict(configs)
         for name, kind in (("forced_racks", str), ("leader_racks", str), ("exclude", int)):
             if name in found:
@@ -123,6 +120,18 @@ class PlacementConstraints:
         if "weights" in found:
             found["weights"] = _by_broker(found["weights"])
         return cls(**found)
+
+
+def check_settings(configs: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a setting that a placer does not know; ignored, it would seem to have had an effect.
+
+    Raises:
+        ConfigError: A setting is unknown.
+    """
+    names = sorted(known)
+    for name in configs:
+        if name not in names:
+            raise ConfigError(f"unknown setting {short_repr(name)}; known are {', '.join(names)}")
 
 
 def _check_count(name: str, value: object, least: int) -> None:

@@ -167,7 +167,8 @@ class PartitionExecution:
             seconds: For how long.
         """
         lagging = set(self.goal) - (frozenset() if status is None else status.in_sync)
-        reason = f"nothing was copied for {seconds:g} s: waits for {named_brokers(lagging)}"
+        waits_for = named_brokers(lagging) if lagging else "the controller to end it, all replicas being in sync"
+        reason = f"nothing was copied for {seconds:g} s: waits for {waits_for}"
         if self.reason is None and status is not None and status.target is not None:
             self.give_up(reason)
         else:

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError
+from rackassign.placement.constraints import check_settings
 from rackassign.placement.java_random import JavaRandom, SeededJavaRandom, random_from_config
 from rackassign.placement.placer import (
     InvalidPartitionsError,
@@ -138,8 +139,9 @@ class KafkaPlacer:
         """Set the settings.
 
         Raises:
-            ConfigError: The mode is unknown, or a number is invalid.
+            ConfigError: A setting or the mode is unknown, or a number is invalid.
         """
+        check_settings(configs, ("rack_aware_mode", "fixed_start_index", "seed"))
         mode, start = configs.get("rack_aware_mode", "Enforced"), configs.get("fixed_start_index", _NO_START)
         if mode not in RACK_AWARE_MODES:
             raise ConfigError(f"rack_aware_mode: expected {', '.join(RACK_AWARE_MODES)}, got {short_repr(mode)}")

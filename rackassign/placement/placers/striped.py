@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rackassign.placement.constraints import check_settings
 from rackassign.placement.java_random import JavaRandom, SeededJavaRandom, random_from_config
 from rackassign.placement.placer import InvalidReplicationFactorError, UsableBroker
 
@@ -129,8 +130,9 @@ class StripedPlacer:
         """Set the seed.
 
         Raises:
-            ConfigError: The seed is not an integer.
+            ConfigError: A setting is unknown, or the seed is not an integer.
         """
+        check_settings(configs, ("seed",))
         if "seed" in configs:
             self._chance = random_from_config(configs)
 

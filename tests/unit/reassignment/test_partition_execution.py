@@ -57,3 +57,15 @@ def test_a_list_that_a_lagging_broker_reports_is_sent_once_more() -> None:
     found.begin()
     found.accept()
     assert (found.next_action(()).do, found.changed) == ("done", False)
+
+
+def test_a_reassignment_that_the_controller_does_not_end_names_no_broker() -> None:
+    found = execution(1, 2)
+    found.begin()
+    found.accept()
+    copied = status(3, 2, 1, target=MOVE.after)
+    found.observe(copied)
+    found.stall(copied, 30)
+    assert found.reason == (
+        "nothing was copied for 30 s: waits for the controller to end it, all replicas being in sync"
+    )

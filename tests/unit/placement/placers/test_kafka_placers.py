@@ -251,6 +251,8 @@ def test_what_is_no_placer_is_refused() -> None:
         ("kafka", {"fixed_start_index": "1"}, "fixed_start_index"),
         ("kafka", {"seed": 1.5}, "seed"),
         ("striped", {"seed": None}, "seed"),
+        ("striped", {"fixed_start_index": 1}, '"fixed_start_index"; known are seed'),
+        ("kafka", {"Seed": 1}, '"Seed"; known are fixed_start_index, rack_aware_mode, seed'),
     ],
 )
 def test_settings_that_cannot_work_are_refused(name: str, configs: dict[str, Any], words: str) -> None:
