@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -54,11 +55,13 @@ class Cluster(ABC):
         listeners: Protocols of additional listeners by name.
 
     Raises:
-        ConfigError: The name or the protocol of a listener is invalid.
+        ConfigError: The name or the protocol of a listener is invalid, or the timeout is no number above 0.
     """
 
     def __init__(self, start_timeout_s: float, listeners: Mapping[str, str]) -> None:
         check_listeners(listeners)
+        if type(start_timeout_s) not in {int, float} or not 0 < start_timeout_s < math.inf:
+            raise ConfigError(f"start_timeout_s: expected a number of seconds above 0, got {start_timeout_s!r}")
         self._start_timeout_s = start_timeout_s
         self._listeners = dict(listeners)
         self._security: ClusterCertificates | None = None

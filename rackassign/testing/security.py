@@ -36,8 +36,12 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
     Raises:
         ConfigError: A name or protocol is invalid; the message names it and what is expected.
     """
+    # Callers need not check types.
+    unchecked: object = listeners
+    if not isinstance(unchecked, Mapping):
+        raise ConfigError(f"listeners: expected protocols by name, got {unchecked!r}")
     for name, protocol in listeners.items():
-        if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
             reserved = ", ".join(sorted(_RESERVED_NAMES))
             raise ConfigError(
                 f"listeners: expected a name of capital letters and digits other than {reserved}, got {name!r}"

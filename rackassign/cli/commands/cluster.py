@@ -22,7 +22,7 @@ from rackassign.cli.progress import progress_display
 from rackassign.cli.signals import terminate_as_exit
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME
-from rackassign.util.text import join_ids, short_repr
+from rackassign.util.text import join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
@@ -33,6 +33,9 @@ PORT = 9092
 
 _PORTS = 65_536
 _RF = 3
+_MOST_PARTITIONS = 10_000
+"""A controller refuses to create more at once."""
+
 _DEMO_RF = 2
 _DEMO_PARTITIONS = 3
 """Partitions of the demo's topic for each broker."""
@@ -87,7 +90,7 @@ def up(
 
     check_output(output, "table", "json")
     wanted = [rack.strip() or None for rack in racks.split(",")]
-    topics = [_topic(text, len(wanted)) for text in create_topic or ()]
+    topics = _topics(create_topic or (), len(wanted))
     if port + len(wanted) > _PORTS:
         raise ConfigError(f"port: {port} leaves too few ports for {len(wanted)} brokers")
     if with_demo_group:
@@ -189,6 +192,21 @@ class _Topic(NamedTuple):
     replicas: int
 
 
+def _topics(texts: Sequence[str], brokers: int) -> list[_Topic]:
+    """Return the topics to create.
+
+    Raises:
+        ConfigError: One is not a topic that can be created, or is given twice.
+    """
+    topics: dict[str, _Topic] = {}
+    for text in texts:
+        topic = _topic(text, brokers)
+        if topic.name in topics:
+            raise ConfigError(f"create-topic: the topic {topic.name} is given twice")
+        topics[topic.name] = topic
+    return list(topics.values())
+
+
 def _topic(text: str, brokers: int) -> _Topic:
     """Return the topic of NAME:PARTITIONS:REPLICAS, of which the numbers may be missing.
 
@@ -196,7 +214,7 @@ def _topic(text: str, brokers: int) -> _Topic:
         ConfigError: It has another form, or more replicas than there are brokers.
     """
     name, *counts = text.split(":")
-    numbers = [int(count) for count in counts if count.isascii() and count.isdigit() and int(count)]
+    numbers = [number for count in counts if (number := parse_digits(count))]
     if not name or len(counts) > 2 or len(numbers) < len(counts):  # noqa: PLR2004 - two numbers
         raise ConfigError(f"create-topic: expected NAME:PARTITIONS:REPLICAS, got {short_repr(text)}")
     if not TOPIC_NAME.fullmatch(name):
@@ -204,6 +222,8 @@ def _topic(text: str, brokers: int) -> _Topic:
     partitions, replicas = (*numbers, *(1, min(_RF, brokers))[len(numbers) :])
     if replicas > brokers:
         raise ConfigError(f"create-topic: {text} has more replicas than the cluster has brokers ({brokers})")
+    if partitions > _MOST_PARTITIONS:
+        raise ConfigError(f"create-topic: {text} has more than {_MOST_PARTITIONS} partitions")
     return _Topic(name, partitions, replicas)
 
 

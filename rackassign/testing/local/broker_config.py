@@ -144,17 +144,20 @@ def check_config(config: Mapping[str, str | None]) -> None:
     """Validate that properties are not among those that the cluster itself has to set.
 
     Raises:
-        ConfigError: The cluster itself sets one of the properties, a value is no string, or a name or value contains a
-            line break.
+        ConfigError: The cluster itself sets one of the properties, a name or value is no string, or contains a line
+            break.
     """
+    # Callers need not check types.
+    unchecked: object = config
+    if not isinstance(unchecked, Mapping) or not all(isinstance(name, str) for name in unchecked):
+        raise ConfigError(f"config: expected properties by name, got {unchecked!r}")
     reserved = sorted(_RESERVED & set(config))
     if reserved:
         raise ConfigError(f"config: {', '.join(reserved)} cannot be set: the cluster sets it for each broker")
     for name, value in config.items():
-        # Callers need not check types.
-        unchecked: object = value
-        if unchecked is not None and not isinstance(unchecked, str):
-            raise ConfigError(f"config: {name!r}: expected a string, or None to leave it out, got {unchecked!r}")
+        found: object = value
+        if found is not None and not isinstance(found, str):
+            raise ConfigError(f"config: {name!r}: expected a string, or None to leave it out, got {found!r}")
     broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
         raise ConfigError(f"config: {broken[0]!r} contains a line break")

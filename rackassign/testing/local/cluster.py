@@ -89,8 +89,10 @@ class LocalCluster(Cluster):
         if not _are_racks(racks):
             raise ConfigError(f"racks: expected a list with a name or None for each broker, got {racks!r}")
         check_config(config or {})
-        if first_port is not None and not 1 <= first_port <= _LARGEST_PORT + 1 - len(racks):
-            raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port}")
+        if first_port is not None and (
+            type(first_port) is not int or not 1 <= first_port <= _LARGEST_PORT + 1 - len(racks)
+        ):
+            raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port!r}")
         self._racks = tuple(racks)
         self._versions = dict(enumerate(broker_versions(kafka_version, len(racks)), 1))
         self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))

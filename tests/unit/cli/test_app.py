@@ -301,6 +301,13 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         (("cluster", "up", "--port", "0"), "", "Invalid value for '--port'"),
         (("cluster", "up", "--create-topic", ":1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
         (("cluster", "up", "--create-topic", "t:0"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", f"t:{'9' * 5000}"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS"),
+        (("cluster", "up", "--create-topic", "t:10001"), "", "create-topic: t:10001 has more than 10000 partitions"),
+        (
+            ("cluster", "up", "--create-topic", "t", "--create-topic", "t:2"),
+            "",
+            "create-topic: the topic t is given twice",
+        ),
         (("cluster", "up", "--create-topic", "t:x"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
         (("cluster", "up", "--create-topic", "t:1:1:1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
         (("cluster", "up", "--create-topic", "t:1:4"), "", "create-topic: t:1:4 has more replicas than the cluster"),

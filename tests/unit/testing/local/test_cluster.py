@@ -71,3 +71,22 @@ def test_a_port_that_stays_taken_ends_the_wait_and_is_named(
         cluster.wait_ready()
     assert len(started) == len(caplog.records) == 3
     assert caplog.messages[0].endswith("process 7 (nc 9092); it is started again")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"first_port": "9092"}, "first_port: expected 1 to 65533, got '9092'"),
+        ({"first_port": True}, "first_port: expected 1 to 65533, got True"),
+        ({"start_timeout_s": -1}, "start_timeout_s: expected a number of seconds above 0, got -1"),
+        ({"start_timeout_s": float("nan")}, "start_timeout_s: expected a number"),
+        ({"start_timeout_s": "60"}, "start_timeout_s: expected a number"),
+        ({"config": ["a"]}, r"config: expected properties by name, got \['a'\]"),
+        ({"config": {1: "a"}}, "config: expected properties by name"),
+        ({"listeners": ["SECURE"]}, r"listeners: expected protocols by name, got \['SECURE'\]"),
+        ({"listeners": {1: "SASL_SSL"}}, "listeners: expected a name of capital letters"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_before_anything_is_started(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LocalCluster(**options)
