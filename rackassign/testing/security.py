@@ -41,7 +41,7 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
     if not isinstance(unchecked, Mapping):
         raise ConfigError(f"listeners: expected protocols by name, got {unchecked!r}")
     for name, protocol in listeners.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+        if not _NAME.fullmatch(str(name)) or name in _RESERVED_NAMES:
             reserved = ", ".join(sorted(_RESERVED_NAMES))
             raise ConfigError(
                 f"listeners: expected a name of capital letters and digits other than {reserved}, got {name!r}"
