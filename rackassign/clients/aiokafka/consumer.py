@@ -13,12 +13,12 @@ from aiokafka import __version__ as aiokafka_version
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
+from rackassign.clients.common.configured_assignors import check_assignors, warn_on_rack_mismatch
 from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
-from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
-from rackassign.clients.common.rack_config import check_assignors, resolve_rack, warn_on_rack_mismatch
+from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault, resolve_rack
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition

@@ -33,9 +33,10 @@ from rackassign.clients.common.assignment_history import (
 from rackassign.clients.common.assignment_log import format_assignment, format_group, warn_of_ineffective_racks
 from rackassign.clients.common.codec import SubscriptionCodec
 from rackassign.clients.common.fallback import exclude_claimed
-from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
+from rackassign.clients.common.member_context import MemberContext
 from rackassign.clients.common.planner import Planner
 from rackassign.clients.common.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.subscriptions import JoinMember, build_group, to_member
 from rackassign.errors import ConfigError
 from rackassign.model import Group, Partitions
@@ -98,7 +99,8 @@ class Assignor:
 
         Args:
             rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
-                omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read.
+                omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read. "auto" tries
+                more sources (`detect_rack`).
             locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
                 replica selector and the members a `client_rack`), `leader` if all read from leaders.
             name: Name in the protocol. All members of a group must share one; the default is the standard name, so

@@ -11,24 +11,13 @@ from dataclasses import replace
 from typing import Final
 
 from rackassign.clients.common.adapter import AnyCluster, ClientAdapter, GroupMembership, time_limit_s
-from rackassign.errors import ConfigError, WireError
+from rackassign.clients.common.rack_option import EnvRackDefault, resolve_assignor_rack
+from rackassign.errors import ConfigError
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Partition, Partitions, Topology
-from rackassign.racks import RACK_VARIABLE, BrokerRackCache, rack_from_environment
+from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import short_repr
-from rackassign.wire import Subscription, encode_subscription
-
-
-class EnvRackDefault:
-    """The default of `rack`. In contrast, None means no rack."""
-
-    def __repr__(self) -> str:
-        return f"<{RACK_VARIABLE}>"
-
-
-FROM_ENVIRONMENT: Final = EnvRackDefault()
-
 
 _UNREAD: Final = Partition(())
 
@@ -42,7 +31,7 @@ class MemberContext:
     Args:
         adapter: The private side of the client.
         package: Package of the client's assignors, for the names of their loggers.
-        rack: Rack of the member; None or "" for none.
+        rack: Rack of the member; None or "" for none, "auto" to detect it.
         locality: `any-replica` or `leader`.
         name: Name of the assignor in the protocol.
 
@@ -60,7 +49,7 @@ class MemberContext:
         self, adapter: ClientAdapter, package: str, *, rack: str | EnvRackDefault | None, locality: str, name: object
     ) -> None:
         self.adapter = adapter
-        self.rack = check_rack(rack_from_environment() if isinstance(rack, EnvRackDefault) else rack)
+        self.rack = resolve_assignor_rack(rack)
         self.locality = validate_locality_mode(locality)
         if not isinstance(name, str):
             raise ConfigError(f"name must be a string, got {short_repr(name)}")
@@ -103,18 +92,3 @@ class MemberContext:
         """Make this member rejoin with its next poll, if its consumer is known."""
         if self.membership is not None:
             self.membership.request_rejoin()
-
-
-def check_rack(rack: object, option: str = "rack") -> str | None:
-    """Return the rack, None for ""; `ConfigError` names the option if it could not be sent."""
-    if rack is None:
-        return None
-    if not isinstance(rack, str):
-        raise ConfigError(f"{option} must be a string or None, got {short_repr(rack)}")
-    # Of an enumeration of strings: in text it would be the name of the member, as in a client ID with a zone.
-    plain = str.__str__(rack)
-    try:
-        encode_subscription(Subscription((), rack=plain))
-    except WireError as error:
-        raise ConfigError(f"{option} cannot be sent: {error.problem}") from None
-    return plain or None

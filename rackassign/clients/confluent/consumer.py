@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
 from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.clients.common.rack_option import resolve_rack
 from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig

@@ -16,10 +16,10 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from rackassign.clients.common.adapter import ClientAdapter
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
-from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
 from rackassign.clients.common.planner import OptimalPlanner, RangePlanner
-from rackassign.clients.common.rack_config import warn_on_rack_mismatch
 from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.subscriptions import accepts_join_context
 from rackassign.clients.common.weights import WeightsOption
 from rackassign.clients.kafka_python import internals
@@ -81,7 +81,8 @@ class RackAwareRangeAssignor(RackAwareAssignor):
 
     Args:
         rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
-            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read.
+            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read. "auto" tries
+            more sources (`detect_rack`).
         locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
             replica selector and the members a `client_rack`), `leader` if all read from leaders.
         name: Name in the protocol. All members of a group must share one; the default is the standard name, so that

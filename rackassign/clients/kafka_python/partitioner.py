@@ -16,7 +16,7 @@ from typing import Protocol
 from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.structs import TopicPartition
 
-from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.clients.common.rack_option import resolve_rack
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)

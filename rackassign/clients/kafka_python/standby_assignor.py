@@ -8,8 +8,8 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR
-from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.standby import (
     NAME,
     OnStandbys,

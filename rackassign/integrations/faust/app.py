@@ -8,7 +8,7 @@ from typing import Any
 from rackassign.clients.aiokafka import attach
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.clients.common.rack_option import resolve_rack
 from rackassign.integrations import warn_of_version
 from rackassign.integrations.faust import internals
 from rackassign.integrations.faust.assignor import RackAwarePartitionAssignor

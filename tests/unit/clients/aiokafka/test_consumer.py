@@ -141,7 +141,7 @@ def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptu
 
 def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "rackassign.clients.common.rack_config.detect_rack", lambda *, network: None if network else "x"
+        "rackassign.clients.common.rack_option.detect_rack", lambda *, network: None if network else "x"
     )
 
     async def play() -> None:

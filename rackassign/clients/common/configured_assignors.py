@@ -1,4 +1,4 @@
-"""The rack of a consumer: configured, read from the environment or detected, and equal to its assignor's rack."""
+"""The assignors that a consumer is configured with, and whether their rack is that of its fetches."""
 
 from __future__ import annotations
 
@@ -6,29 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from rackassign.clients.common.assignor import Assignor
-from rackassign.clients.common.member_context import check_rack
 from rackassign.errors import ConfigError
-from rackassign.racks import RACK_VARIABLE, detect_rack
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import short_repr
-
-AUTO = "auto"
-
-
-def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
-    """Return the configured rack of a consumer; None: that of the environment, "auto": that of any source.
-
-    Args:
-        wanted: The configured value.
-        option: Name of the option, for the error message.
-
-    Raises:
-        ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
-    """
-    rack = check_rack(detect_rack(network=wanted == AUTO) if wanted is None or wanted == AUTO else wanted, option)
-    if rack is None and wanted == AUTO:
-        raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or check `rackassign detect-rack`')
-    return rack
 
 
 def check_assignors(assignors: object, option: str = "partition_assignment_strategy") -> list[Any]:
