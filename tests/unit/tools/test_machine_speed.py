@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -92,6 +93,22 @@ def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
     assert machine_factor({}, workers=workers) == expected
     # One that was chosen stays.
     assert machine_factor({FACTOR: "1"}, workers=workers) == 1
+
+
+@pytest.mark.parametrize("thorough", ["", "1"])
+def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(thorough: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != FACTOR and "PYTEST" not in name}
+    command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), "tests/unit/test_locality.py"]
+    run = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**environment, "RACKASSIGN_THOROUGH": thorough},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [factor] = re.findall(r"timeouts are multiplied by ([\d.]+)", run.stdout)
+    assert float(factor) >= OWN_LOAD
 
 
 @pytest.mark.parametrize("wrong", ["", "fast", "0.5", "-1", "nan", "inf"])
