@@ -18,6 +18,7 @@ from rackassign.clients.common.rack_option import resolve_rack
 from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.delivery import Delivery
 from rackassign.clients.confluent.errors import STATE, kafka_exception
 from rackassign.clients.confluent.fetcher import ConsumerFactory, PartitionFetcher, to_topic_partition
 from rackassign.clients.confluent.group_member import GroupMember
@@ -141,6 +142,7 @@ class RackAwareConsumer:
             raise
         self._commits = Commits(self._member, self._reader, properties)
         self._rebalances = RebalanceHandler(self, self._member, self._reader, self._commits, self._stalls)
+        self._delivery = Delivery(self._reader, self._stalls)
         group_id, instance_id = properties.member["group_id"], properties.member.get("group_instance_id") or None
         self._transaction_metadata = TransactionMetadata(group_id, instance_id, self._member, self._rebalances)
         # Waiting for a batch must not cost the membership.
@@ -200,9 +202,8 @@ class RackAwareConsumer:
         self._check_polls()
         end = _end(timeout)
         while True:
-            # It can replace the reader's consumer, so it comes before that one is looked up.
             wait_s = self._serve(end)
-            message = self._reader.consumer.poll(wait_s)
+            message = self._delivery.poll(wait_s)
             if message is not None and self._standing([message]):
                 return message
             if monotonic() >= end:
@@ -219,7 +220,7 @@ class RackAwareConsumer:
         while True:
             # Messages taken count as delivered, so they must be returned before anything can be revoked.
             wait_s = min(_LOOK_S, max(0.0, end - monotonic())) if messages else self._serve(end)
-            messages = self._standing(messages + self._reader.consumer.consume(num_messages - len(messages), wait_s))
+            messages = self._standing(self._delivery.consume(messages, num_messages, wait_s))
             now = monotonic()
             if len(messages) >= num_messages or now >= end or (messages and self._must_serve(now)):
                 return messages
@@ -277,7 +278,7 @@ class RackAwareConsumer:
     def seek(self, partition: TopicPartition) -> None:
         """Continue reading a partition at an offset."""
         self._check_open()
-        self._reader.seek(partition)
+        self._reader.seek(partition, self._rebalances.end_offsets)
         self._commits.forget([to_topic_partition(partition)])
         self._stalls.forget([to_topic_partition(partition)])
 

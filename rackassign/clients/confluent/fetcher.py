@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 Place = model.TopicPartition
 Places = frozenset[model.TopicPartition]
 
+EndOffsets = Callable[[Places], Mapping[Place, int]]
+"""Returns the end offsets of partitions, as far as they are known."""
+
 _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -65,7 +68,11 @@ class PartitionFetcher:
         """Those of them that are not being read yet."""
         self._begins: dict[Place, TopicPartition] = {}
         self._begun: dict[Place, TopicPartition] = {}
+        self._resumed: dict[Place, TopicPartition] = {}
+        """Positions of partitions that were begun again, for as long as librdkafka knows none of them."""
         self._paused: set[Place] = set()
+        self.revision = 0
+        """Changes whenever partitions are begun, sought or dropped."""
 
     def take(self, tps: Places) -> None:
         """Take partitions; they wait until `begin`."""
@@ -121,21 +128,18 @@ class PartitionFetcher:
     def begin(
         self,
         committed: Mapping[Place, CommittedOffset] | None,
-        ends: Callable[[Places], Mapping[Place, int]] = lambda _: {},
+        ends: EndOffsets = lambda _: {},
     ) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets.
 
         Args:
             committed: Committed offsets of the partitions that need them; None if still unknown, and then they keep
                 waiting.
-            ends: Returns the end offsets of partitions to begin there, as far as they are known. "The end" would be
-                another one when they are begun once more with another consumer of librdkafka.
+            ends: Returns the end offsets of partitions to begin there.
         """
         tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
-        known = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
-        at_end = frozenset(tp for tp, begin in known.items() if begin.offset == confluent_kafka.OFFSET_END)
-        if at_end:
-            known |= {tp: TopicPartition(*tp, end) for tp, end in ends(at_end).items() if tp in at_end and end >= 0}
+        begins = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
+        known = _with_ends(begins, ends)
         self.waiting -= tps
         for tp in tps:
             self._begins.pop(tp, None)
@@ -143,6 +147,7 @@ class PartitionFetcher:
             self._read(list(known.values()))
 
     def _read(self, begins: list[TopicPartition]) -> None:
+        self.revision += 1
         self.consumer.incremental_assign(begins)
         self._begun.update((to_topic_partition(begin), begin) for begin in begins)
         paused = [begin for begin in begins if to_topic_partition(begin) in self._paused]
@@ -158,12 +163,13 @@ class PartitionFetcher:
     def recreate(self) -> None:
         """Replace the consumer of librdkafka; all partitions wait, to be continued at their positions."""
         fresh = self._make()
-        self._stay(self.held - self.waiting)
+        self._stay()
         old, self.consumer = self.consumer, fresh
         old.close()
 
     def drop(self, tps: Iterable[Place]) -> None:
         """Stop reading partitions."""
+        self.revision += 1
         dropped = self.held.intersection(tps)
         read = dropped - self.waiting
         self.held -= dropped
@@ -172,14 +178,16 @@ class PartitionFetcher:
         for tp in dropped:
             self._begins.pop(tp, None)
             self._begun.pop(tp, None)
+            self._resumed.pop(tp, None)
         if read:
             self._let_go(read)
 
-    def _stay(self, tps: Places) -> None:
+    def _stay(self) -> None:
         """Make partitions wait that are being read, to begin at their position or initial offset."""
-        known = {to_topic_partition(position): position for position in self.positions(tps)}
-        self._begins.update((tp, known.get(tp, self._begun[tp])) for tp in tps)
-        self.waiting |= tps
+        self._resume_at(self.positions(self.held - self.waiting))
+        known = self.next_offsets()
+        self._begins |= known
+        self.waiting |= frozenset(known)
 
     def _let_go(self, tps: Places) -> None:
         try:
@@ -187,21 +195,55 @@ class PartitionFetcher:
         except KafkaException as error:
             # Whatever the error is, only owned partitions may be read. Those are restarted at their positions.
             log.warning("librdkafka cannot unassign some partitions, and is assigned all others again: %s", error)
-            self._stay(self.held - self.waiting)
+            self._stay()
             self.consumer.unassign()
 
     def positions(self, tps: Iterable[Place]) -> list[TopicPartition]:
         """Return the next offset of each partition with delivered records since it was taken or sought."""
-        asked = [TopicPartition(*tp) for tp in sorted(self.held.intersection(tps) - self.waiting)]
-        return [position for position in self.consumer.position(asked) if position.offset >= 0] if asked else []
+        held = self.held.intersection(tps)
+        asked = [TopicPartition(*tp) for tp in sorted(held - self.waiting)]
+        known = {tp: self._resumed[tp] for tp in held.intersection(self._resumed)}
+        for position in self.consumer.position(asked) if asked else ():
+            if position.offset >= 0:
+                known[to_topic_partition(position)] = position
+        return [known[tp] for tp in sorted(known)]
+
+    def _resume_at(self, positions: Iterable[TopicPartition]) -> None:
+        self._resumed |= {to_topic_partition(each): each for each in positions if each.offset >= 0}
+
+    def next_offsets(self) -> dict[Place, TopicPartition]:
+        """Return where each partition that is being read continues: at its position or initial offset."""
+        read = self.held - self.waiting
+        known = {to_topic_partition(position): position for position in self.positions(read)}
+        return {tp: known.get(tp, self._begun[tp]) for tp in read}
+
+    def put_back(self, offsets: Mapping[Place, TopicPartition]) -> Places:
+        """Begin partitions again that have moved beyond these offsets, and return them.
+
+        Raises:
+            KafkaException: librdkafka refuses it.
+        """
+        now = {to_topic_partition(position): position.offset for position in self.positions(offsets)}
+        moved = frozenset(tp for tp, offset in now.items() if offset != offsets[tp].offset)
+        if moved:
+            again = [offsets[tp] for tp in sorted(moved)]
+            self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(moved)])
+            self._resume_at(again)
+            self._read(again)
+        return moved
 
     def begin_at(self, partition: TopicPartition) -> None:
         """Set the initial offset of a waiting partition; it may be a logical offset of librdkafka."""
         if to_topic_partition(partition) in self.waiting and partition.offset != confluent_kafka.OFFSET_INVALID:
             self._begins[to_topic_partition(partition)] = partition
+            self._resumed.pop(to_topic_partition(partition), None)
 
-    def seek(self, partition: TopicPartition) -> None:
+    def seek(self, partition: TopicPartition, ends: EndOffsets = lambda _: {}) -> None:
         """Continue at an offset.
+
+        Args:
+            partition: The partition, and an offset, which may be a logical one.
+            ends: Returns its end offset if it is to continue there.
 
         Raises:
             KafkaException: The partition is not owned.
@@ -210,6 +252,9 @@ class PartitionFetcher:
         if tp in self.waiting:
             self.begin_at(partition)
             return
+        [partition] = _with_ends({tp: partition}, ends).values()
+        self._resumed.pop(tp, None)
+        self.revision += 1
         try:
             self.consumer.seek(partition)
             self._begun[tp] = partition
@@ -280,6 +325,13 @@ def make_offset(tp: Place, offset: int, leader_epoch: int | None, metadata: str 
 def _begin(tp: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:
     known = committed.get(tp)
     return TopicPartition(*tp, start) if known is None else make_offset(tp, known.offset, known.leader_epoch)
+
+
+def _with_ends(begins: Mapping[Place, TopicPartition], ends: EndOffsets) -> dict[Place, TopicPartition]:
+    """Return initial offsets with numbers for ends: with another consumer of librdkafka "the end" is another one."""
+    at_end = frozenset(tp for tp, begin in begins.items() if begin.offset == confluent_kafka.OFFSET_END)
+    found = ends(at_end) if at_end else {}
+    return {**begins, **{tp: TopicPartition(*tp, end) for tp, end in found.items() if tp in at_end and end >= 0}}
 
 
 class ConsumerFactory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -10,7 +10,7 @@ from weakref import ref
 from confluent_kafka import TopicPartition
 
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.fetcher import PartitionFetcher, Places
+from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, Places
 from rackassign.clients.confluent.group_member import GroupMember
 from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
@@ -111,6 +111,10 @@ class RebalanceHandler:
             finally:
                 self._drop(tps)
 
+    def end_offsets(self, tps: Iterable[Place]) -> Mapping[Place, int]:
+        """Return the end offsets of partitions, as far as they are known soon."""
+        return self._member.end_offsets(tps, _ENDS_S)
+
     def rebalance_pending(self) -> bool:
         """Return whether it has to be served again soon."""
         return bool(self._reader.waiting) or self._member.rebalance_pending()
@@ -135,12 +139,12 @@ class RebalanceHandler:
             return
         unknown = self._reader.unknown()
         committed = self._member.committed(unknown, wait_s) if unknown else {}
-        self._reader.begin(committed, lambda tps: self._member.end_offsets(tps, _ENDS_S))
+        self._reader.begin(committed, self.end_offsets)
 
     def _wake(self) -> None:
         quiet = self._stalls.suspects(self._reader.reading())
         stray = self._stalls.strays(self._reader.held)
-        if stray or (quiet and self._stalls.stalled(self._member.end_offsets(quiet, _ENDS_S))):
+        if stray or (quiet and self._stalls.stalled(self.end_offsets(quiet))):
             self._reader.recreate()
             self._stalls.restart()
 

@@ -48,6 +48,18 @@ def test_what_begins_at_its_end_begins_there_with_another_client_too() -> None:
     assert group.source.reading == {ONE: 20, TWO: 7}
 
 
+def test_a_seek_to_the_end_is_one_to_the_end_of_that_moment() -> None:
+    group = ConsumerHarness()
+    group.give(ONE, TWO)
+    group.member.end = 20
+    group.reader.seek(Offset(*ONE, OFFSET_END), group.rebalances.end_offsets)
+    assert group.source.reading == {ONE: 20, TWO: OFFSET_BEGINNING}
+    group.member.end = 30
+    group.reader.recreate()
+    group.play()
+    assert group.source.reading == {ONE: 20, TWO: OFFSET_BEGINNING}
+
+
 def test_what_has_no_known_end_is_left_to_librdkafka() -> None:
     group = ConsumerHarness(auto_offset_reset="latest")
     group.member.end_offsets = lambda *_: {}  # type: ignore[method-assign]
@@ -87,6 +99,20 @@ def test_what_comes_back_is_not_paused_any_more() -> None:
     assert stage.source.paused == {ONE, TWO}
     stage.give(ONE, TWO)
     assert stage.source.paused == {TWO}
+
+
+def test_what_was_delivered_is_committed_also_before_another_client_of_librdkafka_delivers_more() -> None:
+    stage = ConsumerHarness()
+    stage.give(ONE, TWO, THREE)
+    stage.source.delivered = {ONE: 10, TWO: 20, THREE: 30}
+    stage.reader.recreate()
+    stage.reader.seek(Offset(*TWO, 5))
+    assert [each.offset for each in stage.reader.positions([ONE, TWO, THREE])] == [10, 30]
+    stage.play()
+    stage.reader.seek(Offset(*THREE, 40))
+    assert ("commit", {ONE: 10}) in stage.give(TWO, THREE)
+    stage.source.delivered = {TWO: 6}
+    assert ("commit", {TWO: 6}) in stage.give()
 
 
 def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
