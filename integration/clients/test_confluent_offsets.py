@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +108,79 @@ def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, to
     assert {place.partition: place.offset for _, offsets in told for place in offsets} == dict.fromkeys(
         range(PARTITIONS), 70
     )
+
+
+class _CallbackError(Exception):
+    """What a callback of the application raises."""
+
+
+def test_an_exception_that_ends_a_wait_costs_no_record(rack_cluster: Cluster, topic: str, group: str) -> None:
+    """confluent-kafka loses what a call has taken if a callback raises meanwhile, and does not close after that."""
+    each, raised = 60, 0
+
+    def fail(_: str) -> None:
+        raise _CallbackError
+
+    def write() -> None:
+        # A few at a time, so that a wait takes some of them and is then ended.
+        for _ in range(each):
+            fill(rack_cluster, topic, 1)
+            time.sleep(0.05)
+
+    def read(wanted: int) -> None:
+        before = sum(committed(rack_cluster, group, topic))
+        recording = RecordingConsumer(rack_cluster, group, [topic], enable_auto_commit=True, stats_cb=fail)
+
+        def enough() -> bool:
+            nonlocal raised
+            try:
+                recording.consume(0.4)
+            except _CallbackError:
+                raised += 1
+            return before + len(recording.recorded("record")) >= wanted
+
+        with services(lambda: recording):
+            wait_until(enough, "records")
+            recording.check()
+        assert sum(committed(rack_cluster, group, topic)) == before + len(recording.recorded("record"))
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        read(each * PARTITIONS // 2)
+        read(each * PARTITIONS)
+        writing.result()
+    assert raised > 5
+
+
+def test_a_signal_in_the_middle_of_a_wait_costs_no_record(rack_cluster: Cluster, topic: str, group: str) -> None:
+    """confluent-kafka looks for signals when the wait is over, and frees the record that has ended it."""
+    interrupted, rounds = 0, 30
+
+    def interrupt(*_: object) -> None:
+        raise _CallbackError
+
+    former = signal.signal(signal.SIGALRM, interrupt)
+    producer = confluent_kafka.Producer({"bootstrap.servers": rack_cluster.bootstrap, "linger.ms": 0})
+    try:
+        with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_commit=True)) as [one]:
+            wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "an assignment")
+            for _ in range(rounds):
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                producer.produce(topic, b"x", partition=0)
+                producer.poll(0)
+                try:
+                    one.poll(0.2)
+                except _CallbackError:
+                    interrupted += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            assert producer.flush(TIMEOUT_S) == 0
+            wait_until(lambda: one.consume() >= rounds, "all records")
+            one.check()
+        assert committed(rack_cluster, group, topic)[0] == rounds
+        assert interrupted > 0
+    finally:
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:

@@ -26,6 +26,7 @@ from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalanc
 from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.confluent.transaction_metadata import TransactionMetadata
+from rackassign.clients.confluent.user_callbacks import UserCallbacks
 from rackassign.locality import Locality
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 
@@ -92,6 +93,8 @@ class RackAwareConsumer:
       on a thread and without rebalance callbacks; one that exists at interpreter exit does not.
     * `consumer_group_metadata()` raises `UNKNOWN_MEMBER_ID` without an assignment. librdkafka returns metadata without
       a generation then, with which the broker does not reject the offsets of a former owner.
+    * What `error_cb` or `stats_cb` raises is raised by the next `poll()` or `consume()` without records. Records that a
+      call has taken when a signal's handler raises (Ctrl-C) are read again; confluent-kafka loses them.
     * There is no `set_sasl_credentials()`.
 
     Only commits, `position()`, `committed()` and the meters may be used on other threads than the polling one.
@@ -133,7 +136,8 @@ class RackAwareConsumer:
         if properties.stats_cb is not None:
             listeners.append(properties.stats_cb)
         # It validates its properties without a connection, so it is created first.
-        make = ConsumerFactory(reader_properties, logger, self._meter, listeners)
+        self._callbacks = UserCallbacks()
+        make = ConsumerFactory(reader_properties, logger, self._callbacks, self._meter, listeners)
         self._reader = PartitionFetcher(make, properties.start, make.without_statistics)
         try:
             self._member = GroupMember({**properties.member, **given_rack}, racks)
@@ -142,7 +146,7 @@ class RackAwareConsumer:
             raise
         self._commits = Commits(self._member, self._reader, properties)
         self._rebalances = RebalanceHandler(self, self._member, self._reader, self._commits, self._stalls)
-        self._delivery = Delivery(self._reader, self._stalls)
+        self._delivery = Delivery(self._reader, self._stalls, self._callbacks)
         group_id, instance_id = properties.member["group_id"], properties.member.get("group_instance_id") or None
         self._transaction_metadata = TransactionMetadata(group_id, instance_id, self._member, self._rebalances)
         # Waiting for a batch must not cost the membership.
@@ -222,7 +226,9 @@ class RackAwareConsumer:
             wait_s = min(_LOOK_S, max(0.0, end - monotonic())) if messages else self._serve(end)
             messages = self._standing(self._delivery.consume(messages, num_messages, wait_s))
             now = monotonic()
-            if len(messages) >= num_messages or now >= end or (messages and self._must_serve(now)):
+            if len(messages) >= num_messages or now >= end:
+                return messages
+            if messages and (self._callbacks.failed or self._must_serve(now)):
                 return messages
 
     def commit(
@@ -376,6 +382,7 @@ class RackAwareConsumer:
             close_consumer(self._member, self._reader, self._rebalances, self._commits)
         finally:
             self._closed = True
+            self._callbacks.log_error()
 
     def __del__(self) -> None:
         # Nothing to close if the constructor failed; and during interpreter exit no thread can be started.

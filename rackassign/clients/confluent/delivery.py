@@ -1,8 +1,8 @@
 """Taking records from librdkafka so that an exception loses none.
 
-confluent-kafka frees what a call has taken if the call ends with an exception: a signal's handler has raised one
-(Ctrl-C), or a callback such as `error_cb`. For librdkafka these records are delivered, so the next commit would skip
-them. Seen with 2.16.1: a signal during a wait is handled after it, and the record that ended the wait is gone.
+confluent-kafka frees what a call has taken if the handler of a signal has raised meanwhile (Ctrl-C). For librdkafka
+these records are delivered, so the next commit would skip them. Seen with 2.16.1: the handler runs when the wait is
+over, and the record that ended it is gone. Exceptions of callbacks do not get so far (`user_callbacks`).
 
 So records that are available are taken without waiting. Before a wait it is noted where every partition continues, and
 if the wait ends with an exception, the partitions that have moved are begun there again.
@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, make_offset
 from rackassign.clients.confluent.stall_detector import StallDetector
+from rackassign.clients.confluent.user_callbacks import UserCallbacks
 
 log = logging.getLogger(__name__)
 
@@ -28,33 +29,42 @@ class Delivery:
     Args:
         reader: Fetcher whose partitions are read.
         stalls: Is told of partitions that were begun again.
+        callbacks: What a callback has raised is raised here, if there are no records to return.
     """
 
-    def __init__(self, reader: PartitionFetcher, stalls: StallDetector) -> None:
+    def __init__(self, reader: PartitionFetcher, stalls: StallDetector, callbacks: UserCallbacks) -> None:
         self._reader = reader
         self._stalls = stalls
+        self._callbacks = callbacks
         self._noted: dict[Place, TopicPartition] | None = None
         """Where partitions continue; None after a record was taken. Of many partitions it takes a millisecond."""
         self._revision = 0
 
     def poll(self, wait_s: float) -> Message | None:
         """Return a message, or None after so many seconds."""
+        self._callbacks.raise_error()
         message = self._reader.consumer.poll(0.0)
         if message is None and wait_s > 0:
             with self._put_back_on_error(()):
                 message = self._reader.consumer.poll(wait_s)
-        if message is not None:
+        if message is None:
+            self._callbacks.raise_error()
+        else:
             self._noted = None
         return message
 
     def consume(self, taken: list[Message], most: int, wait_s: float) -> list[Message]:
         """Return the messages taken before and more of them: as many as requested, or those after so many seconds."""
+        if not taken:
+            self._callbacks.raise_error()
         messages = taken + self._reader.consumer.consume(most - len(taken), 0.0)
         if len(messages) < most and wait_s > 0:
             with self._put_back_on_error(messages):
                 messages = messages + self._reader.consumer.consume(most - len(messages), wait_s)
         if messages:
             self._noted = None
+        else:
+            self._callbacks.raise_error()
         return messages
 
     @contextmanager

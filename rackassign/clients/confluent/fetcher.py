@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from rackassign import model
 from rackassign.clients.confluent.errors import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
+from rackassign.clients.confluent.user_callbacks import UserCallbacks
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
 from rackassign.util.text import short_repr
 
@@ -340,6 +341,7 @@ class ConsumerFactory:
     Args:
         properties: Properties of librdkafka.
         logger: Logger for its messages.
+        callbacks: Guards the callbacks among the properties and the listeners.
         meter: Gets its statistics, and is reset for a new consumer.
         listeners: Get its statistics, too.
     """
@@ -348,10 +350,12 @@ class ConsumerFactory:
         self,
         properties: Mapping[str, Any],
         logger: Any,  # noqa: ANN401 - as confluent-kafka's
+        callbacks: UserCallbacks,
         meter: StatsMeter,
         listeners: Sequence[Callable[[str], object]],
     ) -> None:
-        self._properties = properties
+        self._properties = callbacks.guard_all(properties)
+        self._callbacks = callbacks
         self._more = {} if logger is None else {"logger": logger}
         self._meter = meter
         self._listeners: tuple[Callable[[str], object], ...] = (meter, *listeners)
@@ -367,7 +371,7 @@ class ConsumerFactory:
                 for listener in self._listeners:
                     listener(statistics)
 
-        made = confluent_kafka.Consumer({**self._properties, "stats_cb": see}, **self._more)
+        made = confluent_kafka.Consumer({**self._properties, "stats_cb": self._callbacks.guard(see)}, **self._more)
         self._made = number
         self._meter.reset()
         return made

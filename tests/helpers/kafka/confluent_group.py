@@ -38,7 +38,8 @@ class RecordingConsumer:
 
     def __init__(self, cluster: Cluster, group: str, topics: Sequence[str], rack: str = "a", **more: Any) -> None:
         assignors = more.pop("assignors", None)
-        dotted = {name if name == "on_commit" else name.replace("_", "."): value for name, value in more.items()}
+        callbacks = {"on_commit", "stats_cb"}
+        dotted = {name if name in callbacks else name.replace("_", "."): value for name, value in more.items()}
         self.consumer = RackAwareConsumer(
             {
                 "bootstrap.servers": cluster.bootstrap,

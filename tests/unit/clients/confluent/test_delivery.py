@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.delivery import Delivery
+from rackassign.clients.confluent.user_callbacks import UserCallbacks
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness, message
 
 
@@ -44,7 +45,7 @@ def group() -> ConsumerHarness:
 
 
 def delivery(group: ConsumerHarness) -> Delivery:
-    return Delivery(group.reader, group.stalls)
+    return Delivery(group.reader, group.stalls, UserCallbacks())
 
 
 def positions(group: ConsumerHarness) -> dict[Any, int]:
