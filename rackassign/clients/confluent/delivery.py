@@ -28,7 +28,7 @@ class Delivery:
 
     Args:
         reader: Fetcher whose partitions are read.
-        stalls: Is told of partitions that were begun again.
+        stalls: Restarts detection for partitions that were begun again.
         callbacks: What a callback has raised is raised here, if there are no records to return.
     """
 
