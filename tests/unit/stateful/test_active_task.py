@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +24,7 @@ from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
 from tests.helpers.changelog_input import KEYS, effect, recomputed
 from tests.helpers.examples import examples
+from tests.helpers.memory_directory import memory_directory
 
 PLACE = TopicPartition("t", 3)
 
@@ -118,7 +118,7 @@ moves = st.lists(
 def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], breaks: list[int | None]) -> None:
     log = Memory(breaks)
     stores: list[StateFile] = []
-    with TemporaryDirectory() as folder:
+    with memory_directory() as folder:
 
         def new_store() -> StateFile:
             stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))
@@ -316,7 +316,7 @@ def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[st
     """Each move begins a generation with another owner; former ones come back with the claims they had."""
     log = Memory()
     stores: list[StateFile] = []
-    with TemporaryDirectory() as folder:
+    with memory_directory() as folder:
 
         def taken(generation: int, number: int, *, current: bool) -> ActiveTask:
             stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))

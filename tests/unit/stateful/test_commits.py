@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from rackassign.stateful.tasks import active_tasks
 from rackassign.stateful.tasks.progress import decode_progress
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member
 
 MINUTE_MS = 60_000
@@ -271,7 +271,7 @@ def test_each_record_counts_once_whatever_becomes_of_commits(moves: list[str]) -
             lose = False
             raise KafkaTimeoutError("gone")
 
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka = Kafka().installed(patch)
         kafka.make("t")
         kafka.before_send = before_send

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from rackassign.stateful import STR, Output, State, StatefulConsumer, Store, Sto
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import count, drain, give, member
 
 TOPICS = ("payments", "orders")
@@ -258,7 +258,7 @@ def test_each_record_of_each_topic_counts_once(moves: list[str | tuple[str, str,
             lose = False
             raise KafkaTimeoutError("gone")
 
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka = Kafka().installed(patch)
         for topic in TOPICS:
             kafka.make(topic)

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.faulty_files import FULL, FaultyFiles
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import FIRST, count, counted, drain, give, member, pause, settle
 
 
@@ -75,7 +75,7 @@ moves = st.lists(
 @settings(max_examples=examples(150), deadline=None)
 def test_the_state_is_that_of_the_input(moves: list[str | tuple[str, dict[int, str]]]) -> None:
     fed = [0, 0]
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka, files = Kafka().installed(patch), FaultyFiles().installed(patch)
         kafka.make("t")
         files.before, files.after = before, after = Faults(), Faults()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from rackassign.stateful.changelog.records import ChangelogRecord
 from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import drain, give, member
 
 keys = st.binary(max_size=3) | st.sampled_from([b"\xff", b"\xff\xff", b"a\xff", b"a\xff\xff", b"b"])
@@ -39,7 +39,7 @@ def filled(file: StateFile, state: dict[bytes, bytes]) -> None:
 def test_iterations_are_those_of_a_sorted_map(
     stored: dict[bytes, bytes], records: list[dict[bytes, bytes | None]], start: bytes, end: bytes
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with memory_directory() as folder:
         file = StateFile(Path(folder) / "x.sqlite")
         filled(file, stored)
         store, model = State(file), dict(stored)

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -35,6 +34,7 @@ from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import FIRST, LOG, drain, give, member
 
 counts = Store("counts", STR, INT)
@@ -488,7 +488,7 @@ def test_what_has_not_expired_is_that_of_a_map_with_times(moves: list[Any]) -> N
         give(one, 0)
         return one
 
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka = Kafka().installed(patch)
         kafka.make("t")
         number = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from rackassign.stateful.transactions.output import LARGEST
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
 
 MINUTE_MS = 60_000
@@ -318,7 +318,7 @@ def test_a_timeout_that_brokers_do_not_allow_is_refused_at_once(
 )
 @settings(max_examples=examples(1000), deadline=None)
 def test_whatever_happens_each_record_is_visible_once(steps: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka = Kafka().installed(patch)
         kafka.make("t")
         kafka.make("out")
