@@ -304,12 +304,14 @@ class ChangelogClient:
         wanted = {
             KafkaPythonPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()
         }
-        if set(wanted) != set(self._positions):
+        # If this is interrupted, the next call sets everything.
+        before, self._positions = self._positions, {}
+        if set(wanted) != set(before):
             # It keeps the positions of those that it has.
             self._reader.assign(list(wanted))
         for log_tp, at in wanted.items():
             # Not compared with the client's position: if it has put that back, `read` has to find it there.
-            if self._positions.get(log_tp) != at:
+            if before.get(log_tp) != at:
                 self._reader.seek(log_tp, at)
         self._positions = wanted
 

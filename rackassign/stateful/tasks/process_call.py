@@ -49,11 +49,15 @@ class OneCall:
                 f"{name}() was called while {self._running}() is running: by process, another function of yours that"
                 " it calls, or another thread"
             )
-        self._running = name
         try:
+            self._running = name
             yield
         finally:
-            self._running = ""
+            try:
+                self._running = ""
+            finally:
+                # Once more: the handler of a signal may have raised before the first one was executed.
+                self._running = ""
 
 
 def check_process(process: object, name: str = "process") -> None:
