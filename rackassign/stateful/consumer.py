@@ -30,7 +30,8 @@ from rackassign.stateful.tasks.member_parts import MemberParts
 from rackassign.stateful.tasks.membership_check import MembershipCheck
 from rackassign.stateful.tasks.naming import Tasks, changelog_names
 from rackassign.stateful.tasks.offset_commits import OffsetCommits
-from rackassign.stateful.tasks.process_call import OneCall, Process
+from rackassign.stateful.tasks.one_call import OneCall, UserFunctionError
+from rackassign.stateful.tasks.process_call import Process
 from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
 from rackassign.stateful.tasks.run import Work, stored_state
 from rackassign.stateful.tasks.transaction_commits import TransactionCommits
@@ -146,7 +147,6 @@ class StatefulConsumer:
         self._unwanted: dict[TopicPartition, float] = {}
         self._parts: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
-        self._one_call = OneCall()
         self._since_poll = ElapsedTime()
         self._once = WarnOnce(log)
         named = changelog or changelog_names(self._group, self._tasks)
@@ -197,6 +197,7 @@ class StatefulConsumer:
                 new_output = partial(Output, written, producer.partitions)
                 parts = replace(parts, transactions=transactions, new_output=new_output)
             self._active = ActiveTasks(parts, self._work, commit_s=commit_interval_ms / 1000, on_restore=on_restore)
+            self._one_call = OneCall(self._active.release_all)
             publish(self._consumer, self.statistics, counts, self._once)
             begun.callback(self._finish)
             self._publish()
@@ -285,12 +286,10 @@ class StatefulConsumer:
         try:
             with self._one_call("poll"):
                 return self._polled(timeout_ms)
-        except Exception:
-            raise
-        except BaseException:
-            # If interrupted anywhere, in kafka-python too, records are read again with the state of the files.
-            self._active.release_all()
-            raise
+        except UserFunctionError as failed:
+            error = failed.error
+        # Not above, where `failed` would be its context.
+        raise error
 
     def _polled(self, timeout_ms: int) -> int:
         self._reset_after_long_pause()

@@ -19,6 +19,7 @@ from rackassign.stateful.statistics import Role, TaskStatistics
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
 from rackassign.stateful.tasks.inputs import in_order
 from rackassign.stateful.tasks.member_parts import MemberParts
+from rackassign.stateful.tasks.one_call import UserFunctionError
 from rackassign.stateful.tasks.run import Processed, TaskRun, Work
 from rackassign.stateful.validation import OnRestore
 
@@ -205,7 +206,10 @@ class ActiveTasks:
             if active.ready and not late:
                 late = not self._begin(task, active)
             if self._on_restore is not None and not restored:
-                self._on_restore(task, *active.progress())
+                try:
+                    self._on_restore(task, *active.progress())
+                except Exception as error:
+                    raise UserFunctionError(error) from error
 
     def _begin(self, task: TopicPartition, active: ActiveTask) -> bool:
         """Read the input of a task; return whether Kafka responded in time."""
@@ -234,7 +238,7 @@ class ActiveTasks:
             reading: Tasks that were being read when these records were received.
 
         Raises:
-            Exception: The error of `process` in one of the tasks; others are logged.
+            UserFunctionError: The error of `process` in one of the tasks; others are logged.
         """
         self._settle(wait=False)
         done = 0
@@ -268,7 +272,7 @@ class ActiveTasks:
         if failures:
             task, first = failures[0]
             self._raised[task] = max(self._raised.values(), default=0) + 1
-            raise first
+            raise UserFunctionError(first)
         return done
 
     def _processed(self, run: TaskRun, batches: Mapping[TopicPartition, Sequence[Any]]) -> Processed | StoreError:

@@ -1,13 +1,12 @@
-"""Calls of the user's `process`, which must have done its work when it returns, and calls that it must not make."""
+"""Calls of the user's `process`, which must have done its work when it returns."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from rackassign.errors import ConfigError, RackassignError
+from rackassign.errors import ConfigError
 from rackassign.stateful.stores.state import State
 from rackassign.stateful.transactions.output import Output
 from rackassign.util.functions import deferred_function, takes
@@ -21,43 +20,6 @@ _INSTEAD = (
     "its body would never run, and its records would be committed: use a plain function (def, without yield);"
     " asyncio.run(..) in it runs a coroutine, list(..) a generator"
 )
-
-
-class OneCall:
-    """Refusal of a second call while one is running.
-
-    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
-    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
-    would be in a commit that has no other effects of its record, and be written again with them.
-    """
-
-    def __init__(self) -> None:
-        self._running = ""
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Run a block as a call.
-
-        Args:
-            name: Name of the method.
-
-        Raises:
-            RackassignError: Another call is running.
-        """
-        if self._running:
-            raise RackassignError(
-                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
-                " it calls, or another thread"
-            )
-        try:
-            self._running = name
-            yield
-        finally:
-            try:
-                self._running = ""
-            finally:
-                # Once more: the handler of a signal may have raised before the first one was executed.
-                self._running = ""
 
 
 def check_process(process: object, name: str = "process") -> None:

@@ -185,16 +185,23 @@ class TaskRun:
             returned: Any = call(given, self._state, *self._extra)  # type: ignore[func-returns-value]
             if returned is not None:
                 check_returned(returned)
-            store.commit_record()
-            if output is not None:
-                output.keep()
         except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
-            store.rollback_record()
-            if output is not None:
-                output.drop()
-            return error
+            return self._undo(error)
+        try:
+            store.commit_record()
+        except StoreError as error:
+            return self._undo(error)
+        if output is not None:
+            output.keep()
         # A failure of the file that the function has ignored.
         return store.failure
+
+    def _undo(self, error: Exception) -> Exception:
+        """Discard what a function of the user has done, and return its error."""
+        self._store.rollback_record()
+        if self._output is not None:
+            self._output.drop()
+        return error
 
     def _skipped(self, record: Any) -> None:  # noqa: ANN401 - of kafka-python
         # The state already has the effects of this record, wherever it comes from.

@@ -1,4 +1,4 @@
-"""The handler of a signal may raise anywhere in `poll()`: each record still counts once, and is written once."""
+"""The handler of a signal may raise anywhere in a call: each record still counts once, and is written once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ from tests.helpers.stateful_consumers import counted, drain, give, member
 
 PACKAGE = Path(rackassign.stateful.__file__).parent
 FIRST, MORE = 5, 3
-MOST_LINES = 5000
-"""More than three polls execute."""
+LEAST_LINES, MOST_LINES = 200, 5000
+"""Bounds of what such calls execute."""
 
 Make = Callable[[Path], StatefulConsumer]
+
+
+class ExpiredError(Exception):
+    """What the handler of an alarm raises."""
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file that was interrupted while records were applied is tried again after this time.
+    monkeypatch.setattr("rackassign.stateful.files.directory._RETRY_S", 0.0)
 
 
 def counting(folder: Path) -> StatefulConsumer:
@@ -38,21 +48,32 @@ def writing(folder: Path) -> StatefulConsumer:
     return member(folder, max_poll_records=2, **more)
 
 
-def interrupted(make: Make, line: int, *, goes_on: bool) -> str | None:
+def polls(one: StatefulConsumer) -> None:
+    one.poll(0)
+    one.poll(0)
+
+
+def commits(one: StatefulConsumer) -> None:
+    one.poll(0)
+    one.commit()
+
+
+def interrupted(
+    make: Make, calls: Callable[[StatefulConsumer], None], kind: type[BaseException], line: int, *, goes_on: bool
+) -> str | None:
     """Interrupt a member, have it go on or close, and check it and its successor; return what was interrupted."""
     with pytest.MonkeyPatch.context() as patch, memory_directory() as folder:
         kafka = Kafka().installed(patch)
         kafka.make("t")
         kafka.make("out")
         coordinator = Coordinator(kafka).installed(patch)
-        stop = LineInterrupt(PACKAGE, line)
+        stop = LineInterrupt(PACKAGE, line, kind)
         one = make(Path(folder) / "one")
         give(one, 0)
         kafka.feed(0, FIRST)
         one.poll(0)
         with stop.within():
-            one.poll(0)
-            one.poll(0)
+            calls(one)
         fed = FIRST
         if goes_on:
             kafka.feed(0, MORE)
@@ -70,18 +91,27 @@ def interrupted(make: Make, line: int, *, goes_on: bool) -> str | None:
         return stop.place
 
 
-@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "closes"])
+KINDS = pytest.mark.parametrize("kind", [KeyboardInterrupt, ExpiredError])
+GOES_ON = pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "closes"])
+
+
+@GOES_ON
+@KINDS
+@pytest.mark.parametrize("calls", [polls, commits])
 @pytest.mark.parametrize("make", [counting, writing])
-@pytest.mark.parametrize("step", [31, pytest.param(4, marks=pytest.mark.long)])
-def test_a_poll_that_is_interrupted_anywhere_costs_nothing(make: Make, step: int, *, goes_on: bool) -> None:
-    lines = 1
-    while interrupted(make, lines, goes_on=goes_on) is not None:
-        lines += step
-        assert lines < MOST_LINES
-    assert lines > 10 * step
+@pytest.mark.parametrize("step", [97, pytest.param(5, marks=pytest.mark.long)])
+def test_a_call_that_is_interrupted_anywhere_costs_nothing(
+    make: Make, calls: Callable[[StatefulConsumer], None], kind: type[BaseException], step: int, *, goes_on: bool
+) -> None:
+    line = 1
+    while interrupted(make, calls, kind, line, goes_on=goes_on) is not None:
+        line += step
+        assert line < MOST_LINES
+    assert line > LEAST_LINES
 
 
-@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "closes"])
-def test_so_does_one_that_is_interrupted_as_it_begins_or_ends(*, goes_on: bool) -> None:
+@GOES_ON
+@KINDS
+def test_so_does_one_that_is_interrupted_as_it_begins(kind: type[BaseException], *, goes_on: bool) -> None:
     for line in range(1, 25):
-        assert interrupted(counting, line, goes_on=goes_on) is not None
+        assert interrupted(counting, polls, kind, line, goes_on=goes_on) is not None
