@@ -26,6 +26,7 @@ from rackassign.clients.kafka_python.patches.fetch import (
     WAIT_FOR_UNKNOWN_LEADER,
 )
 from rackassign.clients.kafka_python.patches.fetch_during_rebalance import FETCH_DURING_REBALANCE
+from rackassign.clients.kafka_python.patches.interrupts import KEEP_INTERRUPTED_RECORDS
 from rackassign.clients.kafka_python.patches.join import (
     CLAIM_CURRENT_ASSIGNMENT,
     HEARTBEAT_UNTIL_JOIN_READ,
@@ -44,6 +45,7 @@ FETCH_PATCHES: tuple[Patch, ...] = (
     WAIT_FOR_UNKNOWN_LEADER,
     RESUME_PAUSED_FETCHES,
     REFRESH_ON_STALE_LEADER,
+    KEEP_INTERRUPTED_RECORDS,
 )
 """Patches for consumers without a group as well."""
 

@@ -1,0 +1,134 @@
+"""The handler of a signal raises in the middle of a `poll()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.serializer import Deserializer
+
+from rackassign import RackAwareRangeAssignor, attach
+from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.consumers import CONSUMER
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RECORDS = 40
+PATCH = "keep_interrupted_records"
+
+
+class Interrupts:
+    """Raises `KeyboardInterrupt` once, when it is due; other calls pass."""
+
+    def __init__(self) -> None:
+        self.due = False
+
+    def __call__(self) -> None:
+        if self.due:
+            self.due = False
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def topic(rack_cluster: Cluster, make_topic: MakeTopic) -> str:
+    topic = make_topic(2)
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"%d" % number, partition=number % 2)
+    return topic
+
+
+def member(cluster: Cluster, topic: str, group: str, *disable: str, **more: Any) -> KafkaConsumer:
+    config = {**CONSUMER, "max_poll_records": 10, "enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        group_id=group,
+        client_rack="a",
+        partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")],
+        **{**config, **more},
+    )
+    return attach(consumer, disable_patches=disable)
+
+
+def read_some(consumer: KafkaConsumer, seen: list[int], least: int) -> None:
+    def enough() -> bool:
+        seen.extend(int(record.value) for batch in consumer.poll(timeout_ms=200).values() for record in batch)
+        return len(seen) >= least
+
+    wait_until(enough, "records")
+
+
+def interrupt(consumer: KafkaConsumer, interrupts: Interrupts, seen: list[int]) -> None:
+    """Poll until a poll is interrupted."""
+    interrupts.due = True
+
+    def interrupted() -> bool:
+        try:
+            seen.extend(int(record.value) for batch in consumer.poll(timeout_ms=200).values() for record in batch)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    wait_until(interrupted, "an interrupt")
+
+
+@pytest.mark.parametrize("disable", [(), (PATCH,)], ids=["mended", "without the patch it is lost"])
+def test_what_an_interrupted_poll_has_taken_is_read_again(
+    rack_cluster: Cluster, topic: str, unique_name: Callable[[], str], disable: tuple[str, ...]
+) -> None:
+    """The signal comes before the next fetches are sent, after the positions are advanced."""
+    group, interrupts, seen = unique_name(), Interrupts(), list[int]()
+    with closing(member(rack_cluster, topic, group, *disable)) as consumer:
+        read_some(consumer, seen, 10)
+        taken = consumer._fetcher.fetched_records
+
+        def fetched_records(*given: Any, **named: Any) -> Any:
+            found = taken(*given, **named)
+            if found[0]:
+                interrupts()
+            return found
+
+        consumer._fetcher.fetched_records = fetched_records
+        interrupt(consumer, interrupts, seen)
+        consumer._fetcher.fetched_records = taken
+    # It has committed what it takes for delivered.
+    with closing(member(rack_cluster, topic, group)) as successor:
+        places = [HostPartition(topic, number) for number in range(2)]
+
+        def at_the_end() -> bool:
+            seen.extend(int(record.value) for batch in successor.poll(timeout_ms=200).values() for record in batch)
+            return set(places) == successor.assignment() and all(
+                (successor.position(place, timeout_ms=200) or 0) == RECORDS // 2 for place in places
+            )
+
+        wait_until(at_the_end, "the end of the topic")
+    lost = set(range(RECORDS)) - set(seen)
+    assert len(seen) == len(set(seen))
+    assert bool(lost) == bool(disable)
+
+
+def test_a_consumer_whose_decoding_was_interrupted_goes_on(
+    rack_cluster: Cluster, topic: str, unique_name: Callable[[], str]
+) -> None:
+    """Without the patch the next poll never ends, so this is not tried without it."""
+    interrupts, seen = Interrupts(), list[int]()
+
+    class Decoder(Deserializer):  # type: ignore[misc] # kafka-python is untyped
+        def deserialize(self, topic: str, headers: Any, data: bytes) -> bytes:
+            del topic, headers
+            if int(data) % 10 == 7:
+                interrupts()
+            return data
+
+    with closing(member(rack_cluster, topic, unique_name(), value_deserializer=Decoder())) as consumer:
+        read_some(consumer, seen, 10)
+        interrupt(consumer, interrupts, seen)
+        read_some(consumer, seen, RECORDS)
+    assert sorted(seen) == list(range(RECORDS))
