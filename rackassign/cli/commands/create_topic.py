@@ -57,11 +57,15 @@ def create_topic(
         ),
     ] = 0,
     add_partitions: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--add-partitions", min=0, max=_MOST_PARTITIONS, help="Number of partitions to add to an existing topic."
+            "--add-partitions",
+            min=1,
+            max=_MOST_PARTITIONS,
+            help="Number of partitions to add to an existing topic.",
+            show_default=False,
         ),
-    ] = 0,
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(help="Whether replicas may be on offline brokers: disabled, enabled, enabled_prefer_observed."),

@@ -73,6 +73,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixtu
             ["create-topic", "t", "--add-partitions", "1", "--partitions", "2"],
             "--partitions and --config are for a new topic",
         ),
+        (["create-topic", "t", "--add-partitions", "0"], "Invalid value for '--add-partitions'"),
         (["create-topic", "t", "--config", "a=b", "--config", "a=c"], 'config: "a" is given twice'),
         (["create-topic", "t", "--config", "a"], "config: expected KEY=VALUE"),
         (["balance-leaders", "--balance-by", "x"], 'balance-by: expected broker, rack, mixed, got "x"'),
