@@ -104,10 +104,11 @@ def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     who = _listed([names[member] for member in action.members])
     one = len({names[member] for member in action.members}) == 1
     if action.uncertain:
-        return f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
-    given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
+        racks = f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
+    else:
+        racks = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
     # Java's and librdkafka's assignors send it; those of the Python clients never do.
-    return f"{given}, and an assignor that sends it"
+    return f"{racks}{' with' if action.uncertain else ', and'} an assignor that sends it"
 
 
 def collection_warnings(survey: ClusterReport) -> list[str]:

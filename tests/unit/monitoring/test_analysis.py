@@ -137,10 +137,8 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     # Nothing is booked: that all are in one rack is as good a guess as any other.
     assert (action.kind, action.uncertain, action.gain, action.gain_bytes_s) == ("rack", True, 0, 0.0)
     assert (action.gain_at_most, action.gain_bytes_s_at_most) == (3, 3000.0)
-    assert (
-        describe_action(action, seen)
-        == "state the racks of m1, m2, m3 in a rack map (--rack-map FILE), or set client.rack"
-    )
+    advice = "state the racks of m1, m2, m3 in a rack map (--rack-map FILE), or set client.rack"
+    assert describe_action(action, seen) == f"{advice} with an assignor that sends it"
     assert action.members == ("m1", "m2", "m3")
     assert seen.reach("cooperative-sticky").partitions == Locality(0, 0, 3)
 

@@ -93,8 +93,8 @@ def test_what_is_not_known_is_a_question_mark_or_a_range_and_never_nothing() -> 
     assert row.split() == ["stock", *money, "?", "?", "?", "100.0", "%", "0", "3", "range", "written"]
     text = " ".join(shown(seen).split())
     assert (
-        f"state the racks of app-0, app-1, app-2 in a rack map (--rack-map FILE), or set client.rack ≤{usd} ≤3 MB ≤3"
-        in text
+        "state the racks of app-0, app-1, app-2 in a rack map (--rack-map FILE), or set client.rack"
+        f" with an assignor that sends it ≤{usd} ≤3 MB ≤3" in text
     )
     mapped = inspected(stock, there, known, RackMap({"app-0": "b", "app-1": "c", "app-2": "a"}))
     row = next(line for line in shown(ClusterReport(there, (mapped,), (), known)).splitlines() if "stock" in line)
