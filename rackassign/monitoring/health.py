@@ -114,7 +114,8 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
         return Finding(
             "rebalance-stuck",
             problem,
-            "check the logs of its members: the leader may fail on the data of another member (attach() fixes that in"
+            "if members were killed, wait until their session.timeout.ms is over (45 s by default). Otherwise check the"
+            " logs of the members: the leader may fail on the data of another member (attach() fixes that in"
             " kafka-python), or members join and leave all the time",
             group.members,
         )

@@ -101,6 +101,8 @@ def test_a_group_that_goes_round_is_not_taken_for_one_that_waits() -> None:
     (found,) = findings(watched(waiting(), "PreparingRebalance", "CompletingRebalance"), BROKERS)
     assert found.kind == "rebalance-stuck"
     assert "PreparingRebalance and CompletingRebalance" in found.problem
+    # A member that was killed is the likeliest reason, and the only one that ends by itself.
+    assert found.advice.startswith("if members were killed, wait until their session.timeout.ms is over")
     assert "--fix" not in found.advice
 
 
