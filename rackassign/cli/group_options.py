@@ -46,8 +46,10 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
     Raises:
         ConfigError: If it is neither, or both.
     """
-    if bool(groups) == all_:
+    if not groups and not all_:
         raise ConfigError("either --group or --all-groups is needed")
+    if groups and all_:
+        raise ConfigError("give either --group or --all-groups, not both")
     if groups and not all(groups):
         raise ConfigError("group: expected the name of a group")
     return None if all_ else sorted(set(groups or ()))

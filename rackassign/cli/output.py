@@ -57,8 +57,14 @@ def check_writable(option: str, name: str) -> None:
         ConfigError: Names the option.
     """
     file = Path(name)
-    if name and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
-        raise ConfigError(f"{option}: cannot write {name}")
+    if not name:
+        return
+    if file.is_dir():
+        raise ConfigError(f"{option}: cannot write {name}: it is a folder")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{option}: cannot write {name}: there is no such folder")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{option}: cannot write {name}: permission denied")
 
 
 def write_text(option: str, name: str, text: str) -> None:

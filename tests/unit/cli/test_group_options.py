@@ -24,7 +24,7 @@ TOO_LONG = "interval: expected seconds, at most 86400 (a day), got inf"
     ("words", "problem"),
     [
         ([], "either --group or --all-groups is needed"),
-        (["--all-groups", "--group", "g"], "either --group or --all-groups is needed"),
+        (["--all-groups", "--group", "g"], "give either --group or --all-groups, not both"),
         (["--group", ""], "group: expected the name of a group"),
         (
             ["--all-groups", "--rack-map", "/nowhere/map.json"],
@@ -68,9 +68,9 @@ def test_what_all_refuse(
         ),
         (
             ["inspect", "--all-groups", "--html", "/nowhere/x.html"],
-            "html: cannot write /nowhere/x.html",
+            "html: cannot write /nowhere/x.html: there is no such folder",
         ),
-        (["inspect", "--all-groups", "--html", "/"], "html: cannot write /"),
+        (["inspect", "--all-groups", "--html", "/"], "html: cannot write /: it is a folder"),
         (
             ["inspect", "--all-groups", "--interval", "inf"],
             TOO_LONG,
