@@ -89,14 +89,16 @@ def test_options_of_assignors(open_page: OpenPage, written: str) -> None:
 
 
 def test_moving_a_group(
-    open_page: OpenPage, rack_cluster: Cluster, unique_name: Callable[[], str], written: str
+    open_page: OpenPage, rack_cluster: Cluster, unique_name: Callable[[], str], written: str, tmp_path: Path
 ) -> None:
     group = unique_name()
-    old = KafkaConsumer(written, bootstrap_servers=rack_cluster.bootstrap, group_id=group)
+    (tmp_path / "racks.json").write_text('{"client_ids": {"old": "a"}}', "utf-8")
+    old = KafkaConsumer(written, bootstrap_servers=rack_cluster.bootstrap, group_id=group, client_id="old")
     with open_page("docs/how-to/move-a-group.md", orders=written, billing=group) as page:
         with closing(old):
             wait_until(lambda: old.poll(LONG_MS), "records of an old member")
             assert "racks" in page.run(1)
+            assert "%" in page.run(more="--interval 0")
         one, other = page.execute()["consumer"], page.execute()["consumer"]
         wait_until(lambda: all(polled(one, other)), "records of both new members")
         assert one.locality().rack == other.locality().rack == "a"
