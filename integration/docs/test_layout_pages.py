@@ -75,7 +75,7 @@ def follow_both_pages(six: Cluster, admin: KafkaAdminClient, tmp_path: Path) -> 
     wait_until(lambda: describe_topics(admin, ["orders"])["orders"].problem is not None, "the topic deleted")
 
     with Page("docs/how-to/repair-a-layout.md", tmp_path, six.bootstrap, {"100k": STOPPED}) as page:
-        page.leave("the test's cluster, outage and topic are the same", 4)
+        page.leave("the test's cluster, outage and topic are the same", 5)
         with page.beside(f"rackassign create-topic orders {CREATE} {here}") as creating:
             assert creating.wait() == 0
         fill(six, "orders", 6)
