@@ -183,6 +183,48 @@ def test_a_signal_in_the_middle_of_a_wait_costs_no_record(rack_cluster: Cluster,
         signal.signal(signal.SIGALRM, former)
 
 
+@pytest.mark.parametrize("batch", [1, 20])
+def test_nor_does_one_on_a_busy_topic(rack_cluster: Cluster, topic: str, group: str, batch: int) -> None:
+    """There is no wait then, and confluent-kafka frees what it has taken all the same."""
+    each, interrupted = 3000, 0
+    fill(rack_cluster, topic, each)
+
+    def interrupt(_number: int, frame: Any) -> None:
+        while frame is not None and not frame.f_globals.get("__name__", "").startswith("rackassign."):
+            frame = frame.f_back
+        if frame is None:
+            # What was returned, and is not written down yet, would be missing in this test only.
+            signal.setitimer(signal.ITIMER_REAL, 0.0001)
+            return
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_commit=True)) as [one]:
+            wait_until(lambda: one.consume() > 0, "records")
+            deadline = time.monotonic() + TIMEOUT_S
+            read = 0
+            while read < each * PARTITIONS and time.monotonic() < deadline:
+                # Records that are read again take some time to come.
+                signal.setitimer(signal.ITIMER_REAL, 0.002 * (1 + interrupted % 20))
+                try:
+                    while read < each * PARTITIONS and time.monotonic() < deadline:
+                        for message in one.consumer.consume(batch, 0.2) if batch > 1 else [one.consumer.poll(0.2)]:
+                            if message is not None:
+                                one.take(message)
+                        read = len(one.journal) - 1
+                except KeyboardInterrupt:
+                    interrupted += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            one.check()
+            assert set(one.read()) == {(place, offset) for place in all_of(topic) for offset in range(each)}
+        assert committed(rack_cluster, group, topic) == [each] * PARTITIONS
+        assert interrupted > 0
+    finally:
+        signal.signal(signal.SIGALRM, former)
+
+
 def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 10)
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:

@@ -1,18 +1,17 @@
 """Taking records from librdkafka so that an exception loses none.
 
-confluent-kafka frees what a call has taken if the handler of a signal has raised meanwhile (Ctrl-C). For librdkafka
-these records are delivered, so the next commit would skip them. Seen with 2.16.1: the handler runs when the wait is
-over, and the record that ended it is gone. Exceptions of callbacks do not get so far (`user_callbacks`).
+confluent-kafka frees what a call has taken if the handler of a signal has raised meanwhile (Ctrl-C), with or without a
+wait. For librdkafka these records are delivered, so the next commit would skip them. Seen with 2.16.1. The handler may
+also raise between that call and the user's code. Exceptions of callbacks do not get so far (`user_callbacks`).
 
-So records that are available are taken without waiting. Before a wait it is noted where every partition continues, and
-if the wait ends with an exception, the partitions that have moved are begun there again.
+So it is known at any time up to where every partition has been returned to the user. If a call ends with an exception,
+the partitions that have moved beyond that are begun there again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
@@ -26,71 +25,97 @@ log = logging.getLogger(__name__)
 class Delivery:
     """Takes records from librdkafka; for the polling thread.
 
+    A call of the user is `begin`, then any number of `poll` or `consume`, and `put_back` if it ends with an exception.
+
     Args:
         reader: Fetcher whose partitions are read.
         stalls: Restarts detection for partitions that were begun again.
         callbacks: What a callback has raised is raised here, if there are no records to return.
+        lost: Returns whether the membership is lost: then no record is returned, as others own the partitions now.
     """
 
-    def __init__(self, reader: PartitionFetcher, stalls: StallDetector, callbacks: UserCallbacks) -> None:
+    def __init__(
+        self,
+        reader: PartitionFetcher,
+        stalls: StallDetector,
+        callbacks: UserCallbacks,
+        lost: Callable[[], bool],
+    ) -> None:
         self._reader = reader
         self._stalls = stalls
         self._callbacks = callbacks
-        self._noted: dict[Place, TopicPartition] | None = None
-        """Where partitions continue; None after a record was taken. Of many partitions it takes a millisecond."""
-        self._revision = 0
+        self._lost = lost
+        self._taken: Sequence[Message] | None = ()
+        """What the current call has taken, or the one before it; None if it is too much to be kept."""
+        self._noted: Mapping[Place, TopicPartition] | None = None
+        """Where partitions continued when librdkafka was asked for it; None if it is to be asked again."""
+        self._since: dict[tuple[str | None, int | None], int] = {}
+        """Where partitions continue of which records have been returned since."""
+        self._revision = -1
+
+    def begin(self) -> None:
+        """Note that what was taken before has been returned."""
+        taken = self._taken
+        if taken is None:
+            self._noted = None
+        else:
+            for message in taken:
+                offset = message.offset()
+                if offset is not None and message.error() is None:
+                    self._since[message.topic(), message.partition()] = offset + 1
+        # Only now, since a signal may end this, too; then it is done once more.
+        self._taken = ()
 
     def poll(self, wait_s: float) -> Message | None:
         """Return a message, or None after so many seconds."""
         self._callbacks.raise_error()
-        message = self._reader.consumer.poll(0.0)
-        if message is None and wait_s > 0:
-            with self._put_back_on_error(()):
-                message = self._reader.consumer.poll(wait_s)
+        if self._noted is None or self._revision != self._reader.revision:
+            self._note()
+        message = self._reader.consumer.poll(wait_s)
         if message is None:
             self._callbacks.raise_error()
-        else:
-            self._noted = None
-        return message
+            return None
+        self._taken = (message,)
+        return next(iter(self._standing([message])), None) if self._lost() else message
 
     def consume(self, taken: list[Message], most: int, wait_s: float) -> list[Message]:
         """Return the messages taken before and more of them: as many as requested, or those after so many seconds."""
         if not taken:
             self._callbacks.raise_error()
-        messages = taken + self._reader.consumer.consume(most - len(taken), 0.0)
-        if len(messages) < most and wait_s > 0:
-            with self._put_back_on_error(messages):
-                messages = messages + self._reader.consumer.consume(most - len(messages), wait_s)
-        if messages:
-            self._noted = None
-        else:
+            if self._noted is None or self._revision != self._reader.revision:
+                self._note()
+        messages = taken + self._reader.consumer.consume(most - len(taken), wait_s)
+        if not messages:
             self._callbacks.raise_error()
-        return messages
+        # One request takes less time than so many records. The user may change the list that is returned.
+        self._taken = None if self._noted is None or len(messages) > len(self._noted) else tuple(messages)
+        return self._standing(messages) if self._lost() else messages
 
-    @contextmanager
-    def _put_back_on_error(self, taken: Sequence[Message]) -> Iterator[None]:
-        before = self._next_offsets(taken)
-        try:
-            yield
-        except BaseException:
-            self._put_back(before)
-            raise
-
-    def _next_offsets(self, taken: Sequence[Message]) -> Mapping[Place, TopicPartition]:
-        """Return where partitions continue, if what was taken has not been returned."""
+    def put_back(self) -> None:
+        """Read again what the current call has taken: it was not returned."""
+        self._taken = ()
         if self._noted is None or self._revision != self._reader.revision:
-            self._noted, self._revision = self._reader.next_offsets(), self._reader.revision
-        firsts: dict[Place, TopicPartition] = {}
-        for message in taken:
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if message.error() is None and topic is not None and partition is not None and offset is not None:
-                place = Place(topic, partition)
-                firsts.setdefault(place, make_offset(place, offset, None))
-        return self._noted | firsts if firsts else self._noted
-
-    def _put_back(self, before: Mapping[Place, TopicPartition]) -> None:
-        self._noted = None
+            # Nothing was taken since partitions have changed.
+            return
+        since = {
+            Place(topic, partition): make_offset(Place(topic, partition), offset, None)
+            for (topic, partition), offset in self._since.items()
+            if topic is not None and partition is not None
+        }
         try:
-            self._stalls.forget(self._reader.put_back(before))
-        except KafkaException as error:
+            self._stalls.forget(self._reader.put_back({**self._noted, **since}))
+        except (KafkaException, RuntimeError) as error:
+            # The latter if a callback has closed the consumer.
             log.warning("an exception ended a poll, and records that it had taken may be skipped: %s", error)
+
+    def _note(self) -> None:
+        revision = self._reader.revision
+        # In this order, as a signal may end it anywhere.
+        noted = self._reader.next_offsets()
+        self._since = {}
+        self._noted = noted
+        self._revision = revision
+
+    @staticmethod
+    def _standing(messages: list[Message]) -> list[Message]:
+        return [message for message in messages if message.error() is not None]

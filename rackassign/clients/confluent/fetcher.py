@@ -7,16 +7,20 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from operator import attrgetter
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rackassign import model
+from rackassign.clients.common.consumer_view import ConsumerView, count_reads
 from rackassign.clients.confluent.errors import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.confluent.user_callbacks import UserCallbacks
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
+from rackassign.locality import Locality
+from rackassign.racks import BrokerRackCache
 from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
@@ -141,16 +145,26 @@ class PartitionFetcher:
         tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
         begins = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
         known = _with_ends(begins, ends)
+        if known:
+            self._read(known)
+        # Only now: the handler of a signal may have raised before, and a partition must not be forgotten.
         self.waiting -= tps
         for tp in tps:
             self._begins.pop(tp, None)
-        if known:
-            self._read(list(known.values()))
 
-    def _read(self, begins: list[TopicPartition]) -> None:
+    def _read(self, known: Mapping[Place, TopicPartition]) -> None:
         self.revision += 1
-        self.consumer.incremental_assign(begins)
-        self._begun.update((to_topic_partition(begin), begin) for begin in begins)
+        self._begun.update(known)
+        begins = list(known.values())
+        try:
+            self.consumer.incremental_assign(begins)
+        except KafkaException:
+            # A call that the handler of a signal has ended may have assigned them, or not unassigned them.
+            assigned = [each for each in self.consumer.assignment() if to_topic_partition(each) in known]
+            if not assigned:
+                raise
+            self.consumer.incremental_unassign(assigned)
+            self.consumer.incremental_assign(begins)
         paused = [begin for begin in begins if to_topic_partition(begin) in self._paused]
         if paused:
             self.consumer.pause(paused)
@@ -227,10 +241,9 @@ class PartitionFetcher:
         now = {to_topic_partition(position): position.offset for position in self.positions(offsets)}
         moved = frozenset(tp for tp, offset in now.items() if offset != offsets[tp].offset)
         if moved:
-            again = [offsets[tp] for tp in sorted(moved)]
-            self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(moved)])
-            self._resume_at(again)
-            self._read(again)
+            again = {tp: offsets[tp] for tp in sorted(moved)}
+            self._resume_at(again.values())
+            self._begin_again(again)
         return moved
 
     def begin_at(self, partition: TopicPartition) -> None:
@@ -263,8 +276,15 @@ class PartitionFetcher:
             if error.args[0].code() != STATE:
                 raise
             # librdkafka cannot seek in a partition that is only about to begin.
-            self.consumer.incremental_unassign([TopicPartition(*tp)])
-            self._read([partition])
+            self._begin_again({tp: partition})
+
+    def _begin_again(self, begins: Mapping[Place, TopicPartition]) -> None:
+        # Whatever ends this, they wait to be begun.
+        self.revision += 1
+        self._begins |= begins
+        self.waiting |= frozenset(begins)
+        self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(begins)])
+        self.begin(None)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Deliver no records of these partitions until they are resumed.
@@ -333,6 +353,17 @@ def _with_ends(begins: Mapping[Place, TopicPartition], ends: EndOffsets) -> dict
     at_end = frozenset(tp for tp, begin in begins.items() if begin.offset == confluent_kafka.OFFSET_END)
     found = ends(at_end) if at_end else {}
     return {**begins, **{tp: TopicPartition(*tp, end) for tp, end in found.items() if tp in at_end and end >= 0}}
+
+
+def consumer_view(
+    meter: StatsMeter, reader: PartitionFetcher, racks: BrokerRackCache, group: str | None
+) -> ConsumerView:
+    """Return how a consumer is read; what this returns must not refer to it."""
+
+    def assigned_locality(_: object) -> Locality:
+        return count_reads(meter.rack, map(meter.broker_of, reader.held), racks.rack_of)
+
+    return ConsumerView(group, meter.locality, assigned_locality, attrgetter("_closed"))
 
 
 class ConsumerFactory:

@@ -63,6 +63,9 @@ class Source:
             del self.reading[TopicPartition(each.topic, each.partition)]
             self.delivered.pop(TopicPartition(each.topic, each.partition), None)
 
+    def assignment(self) -> list[Offset]:
+        return [Offset(*place) for place in self.reading]
+
     def unassign(self) -> None:
         self._maybe_fail("unassign")
         self.reading.clear()

@@ -115,6 +115,42 @@ def test_what_was_delivered_is_committed_also_before_another_client_of_librdkafk
     assert ("commit", {TWO: 6}) in stage.give()
 
 
+@pytest.mark.parametrize("done", [True, False])
+def test_what_a_signal_kept_from_being_begun_is_begun_later(*, done: bool) -> None:
+    """The handler may raise when librdkafka has assigned it already, and before."""
+    stage = ConsumerHarness()
+    assign = stage.source.incremental_assign
+
+    def interrupted(partitions: list[Offset]) -> None:
+        if done:
+            assign(partitions)
+        stage.source.incremental_assign = refusing  # type: ignore[method-assign, assignment]
+        raise KeyboardInterrupt
+
+    def refusing(partitions: list[Offset]) -> None:
+        if {(each.topic, each.partition) for each in partitions} & set(stage.source.reading):
+            raise KafkaException(KafkaError(KafkaError._CONFLICT, "already assigned"))
+        assign(partitions)
+
+    stage.source.incremental_assign = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        stage.give(ONE, TWO)
+    assert stage.reader.waiting == {ONE, TWO}
+    stage.play()
+    assert stage.source.reading == {ONE: OFFSET_BEGINNING, TWO: OFFSET_BEGINNING}
+    assert not stage.reader.waiting
+    assert stage.give(ONE) == [("revoke", {1})]
+
+
+def test_an_error_with_which_nothing_is_assigned_is_raised_and_it_is_tried_again() -> None:
+    stage = ConsumerHarness()
+    stage.source.failing = {"incremental_assign": KafkaError._FAIL}
+    with pytest.raises(KafkaException, match="incremental_assign"):
+        stage.give(ONE)
+    stage.play()
+    assert stage.source.reading == {ONE: OFFSET_BEGINNING}
+
+
 def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
     stage = ConsumerHarness()
     stage.give(ONE, TWO)

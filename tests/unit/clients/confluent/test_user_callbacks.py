@@ -18,7 +18,7 @@ class Failing:
         self.callbacks = UserCallbacks()
         self.group = ConsumerHarness()
         self.group.give(ONE)
-        self.delivery = Delivery(self.group.reader, self.group.stalls, self.callbacks)
+        self.delivery = Delivery(self.group.reader, self.group.stalls, self.callbacks, self.group.member.lost)
         self.call = self.callbacks.guard_all({"error_cb": self.fail, "client.id": "me"})["error_cb"]
         self.coming: list[list[Any]] = []
         self.group.source.consume = self.consume  # type: ignore[attr-defined]
