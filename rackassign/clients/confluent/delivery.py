@@ -76,6 +76,7 @@ class Delivery:
             self._callbacks.raise_error()
             return None
         self._taken = (message,)
+        self._callbacks.run()
         return next(iter(self._standing([message])), None) if self._lost() else message
 
     def consume(self, taken: list[Message], most: int, wait_s: float) -> list[Message]:
@@ -85,10 +86,12 @@ class Delivery:
             if self._noted is None or self._revision != self._reader.revision:
                 self._note()
         messages = taken + self._reader.consumer.consume(most - len(taken), wait_s)
-        if not messages:
-            self._callbacks.raise_error()
         # One request takes less time than so many records. The user may change the list that is returned.
         self._taken = None if self._noted is None or len(messages) > len(self._noted) else tuple(messages)
+        if messages:
+            self._callbacks.run()
+        else:
+            self._callbacks.raise_error()
         return self._standing(messages) if self._lost() else messages
 
     def put_back(self) -> None:

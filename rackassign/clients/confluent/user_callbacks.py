@@ -1,13 +1,17 @@
-"""Callbacks that librdkafka calls, such as `error_cb` and `stats_cb`: their exceptions wait until it has returned.
+"""Callbacks that librdkafka calls, such as `error_cb` and `stats_cb`: they run when it has returned.
 
 confluent-kafka 2.16.1 forgets the records that a call has taken if a callback raises within that call. With `consume()`
-it does not free them either, and `close()` waits for them for ever. So no exception leaves a callback: the first one is
+it does not free them either, and `close()` waits for them for ever. Not to let the callback raise is not enough: Python
+runs the handler of a signal that came during the call (Ctrl-C) when it enters a function, which is that callback.
+
+So librdkafka gets functions that are not written in Python and only note the call. The first exception of a callback is
 kept, and raised by the next `poll()` or `consume()` that has no records to return.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,10 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class UserCallbacks:
-    """The callbacks of one consumer, as librdkafka gets them."""
+    """The callbacks of one consumer, as librdkafka gets them; each has one argument."""
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
+        self._noted: list[tuple[Callable[[Any], object], deque[Any]]] = []
 
     @property
     def failed(self) -> bool:
@@ -29,28 +34,37 @@ class UserCallbacks:
         """Return properties of librdkafka with guarded callbacks."""
         return {name: self.guard(value) if callable(value) else value for name, value in properties.items()}
 
-    def guard(self, callback: Callable[..., object]) -> Callable[..., None]:
-        """Return a callback that never raises."""
+    def guard(self, callback: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return a function that never raises and makes `run` call the callback."""
+        calls: deque[Any] = deque()
+        self._noted.append((callback, calls))
+        return calls.append
 
-        def call(*arguments: object) -> None:
-            try:
-                callback(*arguments)
-            except BaseException as error:
-                if self._error is None:
-                    self._error = error
-                else:
-                    log.warning("a callback failed again before its first exception could be raised", exc_info=True)
+    def run(self) -> None:
+        """Call the callbacks that were called meanwhile; keep their exceptions."""
+        for callback, calls in self._noted:
+            while calls:
+                self._call(callback, calls.popleft())
 
-        return call
+    def _call(self, callback: Callable[[Any], object], argument: object) -> None:
+        try:
+            callback(argument)
+        except BaseException as error:
+            if self._error is None:
+                self._error = error
+            else:
+                log.warning("a callback failed again before its first exception could be raised", exc_info=True)
 
     def raise_error(self) -> None:
-        """Raise the exception that waits, if there is one."""
+        """Call the callbacks, and raise the exception that waits, if there is one."""
+        self.run()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def log_error(self) -> None:
-        """Log the exception that waits, if there is one: the consumer is closed, and nothing is left to raise it."""
+        """Call the callbacks, and log what waits: the consumer is closed, and nothing is left to raise it."""
+        self.run()
         error, self._error = self._error, None
         if error is not None:
             log.warning("a callback failed while its consumer was closed", exc_info=error)

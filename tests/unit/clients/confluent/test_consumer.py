@@ -167,6 +167,8 @@ def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -
     play = Play(monkeypatch, stats_cb=seen.append, **{"client.rack": "a"})
     play.member.racks.update([Broker(1, "a")])
     play.config["stats_cb"](statistics_json([partition(0, broker=1, rxbytes=9, rxmsgs=1)]))
+    # librdkafka calls it within a poll.
+    assert play.consumer.poll(0) is None
     assert play.consumer.bytes_by_rack() == {"a": 9}
     assert play.consumer.locality().local_share() == 1.0
     assert len(seen) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -68,12 +69,23 @@ def test_of_two_failures_the_second_is_logged(caplog: pytest.LogCaptureFixture) 
     play = Failing()
     play.call("one")
     play.call("two")
+    play.callbacks.run()
     assert "a callback failed again" in caplog.text
     assert "LookupError: two" in caplog.text
     play.callbacks.log_error()
     assert "a callback failed while its consumer was closed" in caplog.text
     assert "LookupError: one" in caplog.text
     assert not play.callbacks.failed
+
+
+def test_nothing_of_python_runs_within_a_call_of_librdkafka() -> None:
+    """Python would run the handler of a signal first, and what that raises would go through librdkafka."""
+    play = Failing()
+    assert inspect.isbuiltin(play.call)
+    play.call("noted")
+    assert not play.callbacks.failed
+    play.callbacks.run()
+    assert play.callbacks.failed
 
 
 def test_what_is_no_callback_stays_as_it_is() -> None:
