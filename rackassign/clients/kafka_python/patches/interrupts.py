@@ -56,7 +56,7 @@ class _TakenRecords:
                 # Its iterator has ended, with the records it was about to return, and kafka-python would take none of
                 # it in an endless loop. They are fetched again.
                 part.drain()
-        except Exception:  # noqa: BLE001 - the exception on its way says more
+        except Exception:  # noqa: BLE001 - the exception on its way is the one to report
             self._once.warn(
                 "interrupt", "%s: patch keep_interrupted_records failed", with_version("kafka-python"), exc_info=True
             )
