@@ -19,7 +19,7 @@ from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.consumers import CONSUMER, numbers, settled
+from tests.helpers.kafka.consumers import CONSUMER, numbers, patched_consumer, settled
 from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = pytest.mark.brokers
@@ -111,22 +111,17 @@ Start = Callable[..., Rebalance]
 def start(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Iterator[Start]:
     opened = ExitStack()
 
-    def start(*disable: str, **config: object) -> Rebalance:
+    def start(*disable: str, **config: Any) -> Rebalance:
         topic, group = make_topic(PARTITIONS), unique_name()
         # As long as a test may last: a member that is not polled holds the join up.
         config = {"session_timeout_ms": 600_000, "max_poll_interval_ms": 600_000, **config}
 
         def member() -> KafkaConsumer:
-            consumer = KafkaConsumer(
-                topic,
-                bootstrap_servers=rack_cluster.bootstrap,
-                group_id=group,
-                client_rack="a",
-                partition_assignment_strategy=[RackAwareCooperativeStickyAssignor(rack="a")],
-                **{**CONSUMER, **config},
+            consumer = patched_consumer(
+                rack_cluster, group, topic, *disable, assignor=RackAwareCooperativeStickyAssignor, **config
             )
             opened.callback(consumer.close, timeout_ms=scaled_ms(5000))
-            return attach(consumer, disable_patches=disable)
+            return consumer
 
         reader, slow = member(), member()
         wait_until(settled([reader, slow], topic, PARTITIONS), "two members sharing")

@@ -11,16 +11,22 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.serializer import Deserializer
 
-from rackassign import RackAwareRangeAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import patched_consumer
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 RECORDS = 40
 PATCH = "keep_interrupted_records"
+
+COMMITTING: dict[str, Any] = {
+    "max_poll_records": 10,
+    "enable_auto_commit": True,
+    # Only as it closes.
+    "auto_commit_interval_ms": 3_600_000,
+}
 
 
 class Interrupts:
@@ -44,22 +50,14 @@ def topic(rack_cluster: Cluster, make_topic: MakeTopic) -> str:
     return topic
 
 
-def member(cluster: Cluster, topic: str, group: str, *disable: str, **more: Any) -> KafkaConsumer:
-    config = {**CONSUMER, "max_poll_records": 10, "enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap,
-        group_id=group,
-        client_rack="a",
-        partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")],
-        **{**config, **more},
-    )
-    return attach(consumer, disable_patches=disable)
+def poll_numbers(consumer: KafkaConsumer) -> list[int]:
+    """Poll once; return what the records have as their values."""
+    return [int(record.value) for batch in consumer.poll(timeout_ms=200).values() for record in batch]
 
 
 def read_some(consumer: KafkaConsumer, seen: list[int], least: int) -> None:
     def enough() -> bool:
-        seen.extend(int(record.value) for batch in consumer.poll(timeout_ms=200).values() for record in batch)
+        seen.extend(poll_numbers(consumer))
         return len(seen) >= least
 
     wait_until(enough, "records")
@@ -71,7 +69,7 @@ def interrupt(consumer: KafkaConsumer, interrupts: Interrupts, seen: list[int]) 
 
     def interrupted() -> bool:
         try:
-            seen.extend(int(record.value) for batch in consumer.poll(timeout_ms=200).values() for record in batch)
+            seen.extend(poll_numbers(consumer))
         except KeyboardInterrupt:
             return True
         return False
@@ -85,7 +83,7 @@ def test_what_an_interrupted_poll_has_taken_is_read_again(
 ) -> None:
     """The signal comes before the next fetches are sent, after the positions are advanced."""
     group, interrupts, seen = unique_name(), Interrupts(), list[int]()
-    with closing(member(rack_cluster, topic, group, *disable)) as consumer:
+    with closing(patched_consumer(rack_cluster, group, topic, *disable, **COMMITTING)) as consumer:
         read_some(consumer, seen, 10)
         taken = consumer._fetcher.fetched_records
 
@@ -99,11 +97,11 @@ def test_what_an_interrupted_poll_has_taken_is_read_again(
         interrupt(consumer, interrupts, seen)
         consumer._fetcher.fetched_records = taken
     # It has committed what it takes for delivered.
-    with closing(member(rack_cluster, topic, group)) as successor:
+    with closing(patched_consumer(rack_cluster, group, topic, **COMMITTING)) as successor:
         places = [HostPartition(topic, number) for number in range(2)]
 
         def at_the_end() -> bool:
-            seen.extend(int(record.value) for batch in successor.poll(timeout_ms=200).values() for record in batch)
+            seen.extend(poll_numbers(successor))
             return set(places) == successor.assignment() and all(
                 (successor.position(place, timeout_ms=200) or 0) == RECORDS // 2 for place in places
             )
@@ -127,7 +125,8 @@ def test_a_consumer_whose_decoding_was_interrupted_goes_on(
                 interrupts()
             return data
 
-    with closing(member(rack_cluster, topic, unique_name(), value_deserializer=Decoder())) as consumer:
+    config = {**COMMITTING, "value_deserializer": Decoder()}
+    with closing(patched_consumer(rack_cluster, unique_name(), topic, **config)) as consumer:
         read_some(consumer, seen, 10)
         interrupt(consumer, interrupts, seen)
         read_some(consumer, seen, RECORDS)

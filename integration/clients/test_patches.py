@@ -17,14 +17,23 @@ from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnecti
 from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor, attach
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.consumers import CONSUMER, EXPIRING, consumers, covers, numbers, polled, settled
+from tests.helpers.kafka.consumers import (
+    CONSUMER,
+    EXPIRING,
+    consumers,
+    covers,
+    numbers,
+    patched_consumer,
+    polled,
+    settled,
+)
 from tests.helpers.kafka.response_class_race import response_class_race
 from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
 from tests.helpers.machine_speed import scaled_ms, scaled_s
@@ -39,19 +48,6 @@ def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
     yield client
     client.close()
-
-
-def mended(cluster: Cluster, group: str, topic: str, *disable: str, **config: Any) -> KafkaConsumer:
-    strategy = [RackAwareRangeAssignor(rack="a")]
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap,
-        group_id=group,
-        client_rack="a",
-        partition_assignment_strategy=strategy,
-        **{**CONSUMER, **config},
-    )
-    return attach(consumer, disable_patches=disable)
 
 
 def finish_join_between_polls(consumer: KafkaConsumer) -> bool:
@@ -70,8 +66,8 @@ def finish_join_between_polls(consumer: KafkaConsumer) -> bool:
 def test_join_finished_between_polls_is_kept(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> None:
     topic = make_topic(2)
     with consumers(
-        lambda: mended(rack_cluster, unique_name(), topic),
-        lambda: mended(rack_cluster, unique_name(), topic, "keep_completed_join"),
+        lambda: patched_consumer(rack_cluster, unique_name(), topic),
+        lambda: patched_consumer(rack_cluster, unique_name(), topic, "keep_completed_join"),
     ) as (kept, stock):
         joined = 0
 
@@ -96,8 +92,8 @@ def test_join_started_by_metadata_is_read(
 ) -> None:
     topic = make_topic(2)
     with consumers(
-        lambda: mended(rack_cluster, unique_name(), topic),
-        lambda: mended(rack_cluster, unique_name(), topic, "keep_completed_join"),
+        lambda: patched_consumer(rack_cluster, unique_name(), topic),
+        lambda: patched_consumer(rack_cluster, unique_name(), topic, "keep_completed_join"),
     ) as (kept, stock):
         for consumer in (kept, stock):
             wait_until(settled([consumer], topic, 2), "a first assignment")
@@ -130,8 +126,8 @@ def test_unread_join_is_kept_alive(
     # The session of both ends without heartbeats; for its polls neither is put out.
     config = {"session_timeout_ms": EXPIRING["session_timeout_ms"], "max_poll_interval_ms": 600_000}
     with consumers(
-        lambda: mended(rack_cluster, beating, topic, **config),
-        lambda: mended(rack_cluster, silent, topic, "heartbeat_until_join_read", **config),
+        lambda: patched_consumer(rack_cluster, beating, topic, **config),
+        lambda: patched_consumer(rack_cluster, silent, topic, "heartbeat_until_join_read", **config),
     ) as (kept, stock):
         for consumer in (kept, stock):
             while not consumer._coordinator._join_task or not consumer._coordinator._generation.protocol:
@@ -155,7 +151,9 @@ def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, other, group = make_topic(2), make_topic(2), unique_name()
-    with consumers(lambda: mended(rack_cluster, group, topic), lambda: mended(rack_cluster, group, topic)) as members:
+    with consumers(
+        lambda: patched_consumer(rack_cluster, group, topic), lambda: patched_consumer(rack_cluster, group, topic)
+    ) as members:
         wait_until(settled(members, topic, 2), "two members sharing")
         first, second = members
         # The next join begins at once, and cannot end before the second member polls: a heartbeat sent meanwhile
@@ -185,7 +183,9 @@ def test_group_goes_on_beside_a_broken_member(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     topic, group = make_topic(4), unique_name()
-    with consumers(lambda: mended(rack_cluster, group, topic), lambda: mended(rack_cluster, group, topic)) as members:
+    with consumers(
+        lambda: patched_consumer(rack_cluster, group, topic), lambda: patched_consumer(rack_cluster, group, topic)
+    ) as members:
         leader = members[0]
         wait_until(settled([leader], topic, 4), "the first member leading")
         wait_until(settled(members, topic, 4), "two members sharing")
@@ -219,7 +219,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(4), unique_name()
-    with consumers(lambda: mended(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
+    with consumers(lambda: patched_consumer(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
         wait_until(settled([leader], topic, 4), "the first member leading")
         with consumers(lambda: broken(rack_cluster, group, topic, VALID_SUBSCRIPTION[:-2])) as (bad,):
             raised: list[BaseException] = []
@@ -291,7 +291,7 @@ def fail_once(owner: object, name: str) -> None:
 
 def bereft(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaConsumer:
     """Return a consumer that asks a dead broker for its coordinator, and then for metadata."""
-    consumer = mended(cluster, group, topic, *disable)
+    consumer = patched_consumer(cluster, group, topic, *disable)
     fail_once(consumer._coordinator, "lookup_coordinator")
     fail_once(consumer._cluster, "request_update")
     return consumer
@@ -367,7 +367,7 @@ def test_offsets_of_a_removed_member_are_rejected(
     config = {"transactional_id": group, "transaction_timeout_ms": scaled_ms(60_000)}
     with (
         closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, **config)) as producer,
-        consumers(lambda: mended(rack_cluster, group, topic, *disable)) as (former,),
+        consumers(lambda: patched_consumer(rack_cluster, group, topic, *disable)) as (former,),
     ):
         producer.init_transactions()
         wait_until(settled([former], topic, 1), "an assignment")
@@ -375,7 +375,7 @@ def test_offsets_of_a_removed_member_are_rejected(
         # Its heartbeat is told so, while the user's code works on and does not poll.
         coordinator = former._coordinator
         wait_until(lambda: bool(coordinator._generation.is_lost()), "the member learns of its removal")
-        with consumers(lambda: mended(rack_cluster, group, topic)) as (owner,):
+        with consumers(lambda: patched_consumer(rack_cluster, group, topic)) as (owner,):
             wait_until(settled([owner], topic, 1), "another owner")
             producer.begin_transaction()
             with nullcontext() if disable else pytest.raises(CommitFailedError, match="UnknownMemberId"):
@@ -404,15 +404,7 @@ def test_a_member_removed_in_its_join_continues_where_others_have_committed(
             producer.send(topic, b"record")
 
     def member() -> KafkaConsumer:
-        consumer = KafkaConsumer(
-            topic,
-            bootstrap_servers=rack_cluster.bootstrap,
-            group_id=group,
-            partition_assignment_strategy=[assignor(rack="a")],
-            client_rack="a",
-            **{**CONSUMER, "max_poll_records": 1},
-        )
-        return attach(consumer, disable_patches=disable)
+        return patched_consumer(rack_cluster, group, topic, *disable, assignor=assignor, max_poll_records=1)
 
     def commit_at(consumer: KafkaConsumer, offset: int) -> None:
         wait_until(settled([consumer], topic, 1), "an assignment")
@@ -451,7 +443,7 @@ def test_committed_offsets_are_those_of_now(
     topic, group = make_topic(1), unique_name()
     place = HostPartition(topic, 0)
     with (
-        consumers(lambda: mended(rack_cluster, group, topic, *disable)) as (former,),
+        consumers(lambda: patched_consumer(rack_cluster, group, topic, *disable)) as (former,),
         closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer,
     ):
         for _ in range(20):
@@ -467,7 +459,7 @@ def test_committed_offsets_are_those_of_now(
         assert former.position(place) == 5
         admin.remove_group_members(group, [MemberToRemove(member_id=former.group_metadata().member_id)])
         wait_until(lambda: bool(coordinator._generation.is_lost()), "the member learns of its removal")
-        with consumers(lambda: mended(rack_cluster, group, topic)) as (owner,):
+        with consumers(lambda: patched_consumer(rack_cluster, group, topic)) as (owner,):
             wait_until(settled([owner], topic, 1), "another owner")
             owner.commit({place: OffsetAndMetadata(15, "", -1)})
         first: list[int] = []
@@ -536,7 +528,7 @@ def test_a_process_whose_responses_cannot_be_decoded_recovers(
     with consumers(plain) as (stock,), response_class_race(FindCoordinatorResponse), polled([stock]):
         wait_until(lambda: undecoded() > 1, "a response that cannot be decoded, twice")
         assert not stock.assignment()
-        with consumers(lambda: mended(rack_cluster, unique_name(), topic)) as (attached,):
+        with consumers(lambda: patched_consumer(rack_cluster, unique_name(), topic)) as (attached,):
             wait_until(settled([attached], topic, 2), "an assignment")
         wait_until(lambda: covers([stock], topic, 2), "an assignment without patches, now that classes are registered")
 

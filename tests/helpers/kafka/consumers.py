@@ -11,6 +11,9 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
+from rackassign import RackAwareRangeAssignor, attach
+from rackassign.clients.kafka_python.assignors import RackAwareAssignor
+from rackassign.testing import Cluster
 from tests.helpers.machine_speed import scaled_ms
 
 CONSUMER: dict[str, Any] = {
@@ -53,6 +56,26 @@ def consumers(*makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsum
             opened.callback(consumer.close, timeout_ms=scaled_ms(5000))
             made.append(consumer)
         yield made
+
+
+def patched_consumer(
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    *disable: str,
+    assignor: Callable[..., RackAwareAssignor] = RackAwareRangeAssignor,
+    **config: Any,
+) -> KafkaConsumer:
+    """Return a member in rack a with all patches but the named ones."""
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        group_id=group,
+        client_rack="a",
+        partition_assignment_strategy=[assignor(rack="a")],
+        **{**CONSUMER, **config},
+    )
+    return attach(consumer, disable_patches=disable)
 
 
 def covers(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> bool:
