@@ -116,6 +116,8 @@ def wait_for_all(inspector: GroupCollector, groups: Zoo) -> None:
 
     def complete() -> bool:
         nonlocal lacks
+        for members in groups.values():
+            records(members)  # raises if one of them has ended
         lacks = missing(inspector, groups)
         return not lacks
 
