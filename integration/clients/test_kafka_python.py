@@ -16,7 +16,16 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, polled, settled, together
+from tests.helpers.kafka.consumers import (
+    CONSUMER,
+    consumers,
+    covers,
+    numbers,
+    plain_consumer,
+    polled,
+    settled,
+    together,
+)
 
 pytestmark = pytest.mark.brokers
 
@@ -41,7 +50,7 @@ def attached(cluster: Cluster, group: str, topic: str, rack: str | None, **more:
 
 
 def plain(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
-    return KafkaConsumer(
+    return plain_consumer(
         topic,
         bootstrap_servers=cluster.bootstrap,
         group_id=group,
@@ -55,7 +64,7 @@ def plain(cluster: Cluster, group: str, topic: str, rack: str | None, **more: An
 def from_class(cluster: Cluster, group: str, topic: str, rack: str | None) -> KafkaConsumer:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RACKASSIGN_RACK", rack or "")
-        return KafkaConsumer(
+        return plain_consumer(
             topic,
             bootstrap_servers=cluster.bootstrap,
             group_id=group,

@@ -13,7 +13,7 @@ from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER, plain_consumer
 from tests.helpers.machine_speed import scaled_ms
 
 pytestmark = pytest.mark.brokers
@@ -79,7 +79,7 @@ def test_plain_consumers_get_the_leaders_in_their_rack_and_warn_that_they_need_t
     members: dict[str, KafkaConsumer] = {}
     with ExitStack() as opened:
         for rack in "abc":
-            members[rack] = KafkaConsumer(
+            members[rack] = plain_consumer(
                 topic,
                 bootstrap_servers=rack_cluster.bootstrap,
                 group_id=group,

@@ -31,6 +31,7 @@ from tests.helpers.kafka.consumers import (
     covers,
     numbers,
     patched_consumer,
+    plain_consumer,
     polled,
     settled,
 )
@@ -520,7 +521,7 @@ def test_a_process_whose_responses_cannot_be_decoded_recovers(
     def plain() -> KafkaConsumer:
         # A lost response is repeated after this time, even by `poll(timeout_ms=0)`.
         timing = {**EXPIRING, "request_timeout_ms": EXPIRING["session_timeout_ms"] + 1000}
-        return KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **timing)
+        return plain_consumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **timing)
 
     def undecoded() -> int:
         return sum(each.exc_info is not None and each.exc_info[0] is ReferenceError for each in caplog.records)
@@ -530,7 +531,7 @@ def test_a_process_whose_responses_cannot_be_decoded_recovers(
         assert not stock.assignment()
         with consumers(lambda: patched_consumer(rack_cluster, unique_name(), topic)) as (attached,):
             wait_until(settled([attached], topic, 2), "an assignment")
-        wait_until(lambda: covers([stock], topic, 2), "an assignment without patches, now that classes are registered")
+        wait_until(lambda: covers([stock], topic, 2), "an assignment without attach, now that classes are registered")
 
 
 def test_responses_that_cannot_be_prepared_are_warned_of_once(

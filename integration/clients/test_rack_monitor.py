@@ -17,6 +17,7 @@ from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.consumers import plain_consumer
 from tests.helpers.kafka.rack_group import RackGroup
 from tests.helpers.kafka.scenarios import LASTING, SOON, WATCHER, Naive
 from tests.helpers.machine_speed import scaled_s
@@ -204,7 +205,7 @@ def test_a_plain_consumer_is_watched_while_it_leads(
     with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1"):
             strategy = [RackAwareRangeAssignor(rack=name[0], rack_monitor=LASTING)]
-            group.start(name, KafkaConsumer, patched=False, partition_assignment_strategy=strategy, **CONFIG)
+            group.start(name, plain_consumer, patched=False, partition_assignment_strategy=strategy, **CONFIG)
         assert group.local(group.settle()) == 2
         move(group, [[2], [1]])
         wait_until(lambda: group.local(group.settle()) == 2, "all local again")

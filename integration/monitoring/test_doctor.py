@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import ConfluentMember, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER, plain_consumer
 from tests.helpers.kafka.rack_group import at_rest
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.machine_speed import scaled_ms
@@ -151,7 +152,9 @@ class Members:
         return self._service(PatientOurs, name, client_rack=rack, **more)
 
     def malformed(self, name: str, data: bytes) -> ThreadedConsumer:
-        return self._service(PatientHost, name, partition_assignment_strategy=[Malformed(data)])
+        return self._service(
+            partial(plain_consumer, client=PatientHost), name, partition_assignment_strategy=[Malformed(data)]
+        )
 
     def _service(self, client: Callable[..., KafkaConsumer], name: str, **more: Any) -> ThreadedConsumer:
         # So long that a member that is paused while the doctor looks is not put out.

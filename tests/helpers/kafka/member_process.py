@@ -117,16 +117,13 @@ def _poll(client: Client, settings: Mapping[str, Any], stop: Event, read: Callab
 def _poll_kafka_python(
     client: Client, settings: Mapping[str, Any], python: Mapping[str, Any], stop: Event, read: Callable[[int], None]
 ) -> None:
-    from kafka import KafkaConsumer  # noqa: PLC0415 - only what is measured is loaded
-
-    from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach  # noqa: PLC0415 - the same
+    from rackassign import RackAwareConsumer, RackAwareRangeAssignor  # noqa: PLC0415 - only what is measured is loaded
+    from tests.helpers.kafka.consumers import plain_consumer  # noqa: PLC0415 - the same
 
     topics, rack = settings["topics"], settings["rack"]
     if client == "kafka-python":
-        slow = {"max_poll_records": 5} if settings["slowly"] else {}
-        # With patches: now and then a plain one misses the end of its join, and stays out of its group for good. It has
-        # no rack, and kafka-python's own assignor.
-        consumer = attach(KafkaConsumer(*topics, **python, **slow))
+        slow: dict[str, Any] = {"max_poll_records": 5} if settings["slowly"] else {}
+        consumer = plain_consumer(*topics, **python, **slow)
     else:
         ranges = [RackAwareRangeAssignor(rack=rack)] if client == "rackassign-range" else None
         strategy = {"partition_assignment_strategy": ranges} if ranges else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -17,7 +17,7 @@ from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import State
 from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 from tests.helpers.kafka.threaded_consumer import KillableConsumer, ThreadedConsumer
-from tests.helpers.machine_speed import scaled_ms, scaled_s
+from tests.helpers.machine_speed import scaled_s
 
 _QUIET_S: float = scaled_s(2 * CONSUMER["metadata_max_age_ms"] / 1000)
 """Enough for some heartbeats, with which members learn of a rebalance, and for a refresh of the metadata."""
@@ -60,7 +60,12 @@ class RackGroup(GroupHarness[AnyMember]):
         self._ever: list[ThreadedConsumer | KillableConsumer] = []
 
     def start(
-        self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, *, patched: bool = True, **config: Any
+        self,
+        name: str,
+        client: Callable[..., KafkaConsumer] = RackAwareConsumer,
+        *,
+        patched: bool = True,
+        **config: Any,
     ) -> None:
         def make() -> KafkaConsumer:
             consumer = client(
@@ -74,7 +79,7 @@ class RackGroup(GroupHarness[AnyMember]):
             # that finishes between two polls is lost.
             return attach(consumer) if patched else consumer
 
-        self._add_recorded(name, ThreadedConsumer(make, poll_ms=200 if patched else scaled_ms(1000)))
+        self._add_recorded(name, ThreadedConsumer(make, poll_ms=200))
 
     def start_killable(self, name: str) -> None:
         self._add_recorded(name, KillableConsumer(self.bootstrap, self.group, self.topic, name[0]))
