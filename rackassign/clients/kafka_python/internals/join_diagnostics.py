@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from kafka.errors import UnknownError
+from kafka.errors import InconsistentGroupProtocolError, UnknownError
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
+from rackassign.clients.kafka_python.internals.metadata import assignors
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
@@ -16,7 +17,7 @@ _ENOUGH = 3
 
 
 def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
-    """Warn if the broker assigns instead of a member, and if the group is wedged inside the broker.
+    """Warn if the broker assigns instead of a member, refuses its strategies, or fails at each join.
 
     Shadows `_coordinator._process_join_group_response`. A response without error and without a leader comes from a
     group with a KIP-848 member: seen with Apache Kafka 4.3, where a group of classic members always has a leader.
@@ -33,6 +34,8 @@ def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
         try:
             failed = failed + 1 if response.error_code == UnknownError.errno else 0
             _warn(coordinator.group_id, response, failed, once)
+            if response.error_code == InconsistentGroupProtocolError.errno:
+                _warn_of_strategies(coordinator.group_id, consumer, once)
         except Exception:  # noqa: BLE001 - what cannot be read here must still be processed
             once.warn(
                 "signs", "%s differs: a join response cannot be read", with_version("kafka-python"), exc_info=True
@@ -57,3 +60,14 @@ def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
             " `rackassign doctor --group %s --fix` frees such a group",
             *(group, group),
         )
+
+
+def _warn_of_strategies(group: str, consumer: Consumer, once: WarnOnce) -> None:
+    """Warn that the member cannot join, of which kafka-python names no strategy."""
+    once.warn(
+        "strategies",
+        "the broker does not let this member into group %s: no strategy of its partition_assignment_strategy (%s) is"
+        " one that all members of the group have. `rackassign doctor --group %s` shows theirs. Choose the assignor"
+        " with the same name, or move the group in two rolling restarts",
+        *(group, ", ".join(assignor.name for assignor in assignors(consumer)), group),
+    )

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import InconsistentGroupProtocolError
 from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
@@ -174,6 +175,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.processed: list[Any] = []
+        self._assignors = {name: SimpleNamespace(name=name) for name in ("range", "sticky")}
 
     def _process_join_group_response(self, response: Any, send_time: float) -> Any:
         del send_time
@@ -188,16 +190,19 @@ def test_a_member_says_once_what_the_answers_to_its_joins_tell(caplog: pytest.Lo
     served = SimpleNamespace(error_code=0, leader="")
     refused = SimpleNamespace(error_code=79, leader="")
     failed = SimpleNamespace(error_code=-1, leader="")
+    unfit = SimpleNamespace(error_code=InconsistentGroupProtocolError.errno, leader="")
     answers = [sound, refused, failed, failed, sound, failed, failed]
     for each in answers:
         assert coordinator._process_join_group_response(each, 0.0) is each
     assert not caplog.records
-    more: list[object] = [failed, failed, served, served, "odd"]
+    more: list[object] = [failed, failed, served, served, unfit, unfit, "odd"]
     for answer in more:
         coordinator._process_join_group_response(answer, 0.0)
     messages = [record.getMessage() for record in caplog.records]
-    assert len(messages) == 3
+    assert len(messages) == 4
     assert "doctor --group g --fix" in messages[0]
     assert "KIP-848" in messages[1]
-    assert "differs" in messages[2]
+    assert "into group g" in messages[2]
+    assert "(range, sticky)" in messages[2]
+    assert "differs" in messages[3]
     assert len(coordinator.processed) == len(answers) + len(more)
