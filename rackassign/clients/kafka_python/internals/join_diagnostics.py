@@ -63,10 +63,10 @@ def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
 
 
 def _warn_of_strategies(group: str, consumer: Consumer, once: WarnOnce) -> None:
-    """Warn that the member cannot join, of which kafka-python names no strategy."""
+    """Warn that the member cannot join, and why: the error that kafka-python raises names no strategy."""
     once.warn(
         "strategies",
-        "the broker does not let this member into group %s: no strategy of its partition_assignment_strategy (%s) is"
+        "the broker does not let this member into group %s: none of its strategies (%s) is"
         " one that all members of the group have. `rackassign doctor --group %s` shows theirs. Choose the assignor"
         " with the same name, or move the group in two rolling restarts",
         *(group, ", ".join(assignor.name for assignor in assignors(consumer)), group),
