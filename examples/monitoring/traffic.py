@@ -15,6 +15,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
+from rackassign import attach
+
 PARTITIONS, REPLICAS = 12, 2
 RECORDS_PER_S, SIZE = 200, 1000
 
@@ -27,7 +29,8 @@ def create(bootstrap: str, topic: str) -> None:
 
 def read(bootstrap: str, topic: str, ended: threading.Event) -> None:
     """Read everything, from wherever it is."""
-    with closing(KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id="reports")) as consumer:
+    # With the patches of `attach`, and no rack: without them a member can stay out of its group for good.
+    with closing(attach(KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id="reports"))) as consumer:
         while not ended.is_set():
             consumer.poll(timeout_ms=500)
 

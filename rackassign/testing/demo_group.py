@@ -18,6 +18,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign.admin.groups import GroupAdmin
+from rackassign.clients.kafka_python import attach
 from rackassign.errors import ClusterError
 from rackassign.testing.harness import ThreadedMember, settle, wait_until
 from rackassign.testing.topics import admin_client, create_topic
@@ -85,6 +86,8 @@ class _Member(ThreadedMember):
             auto_commit_interval_ms=_COMMIT_MS,
             metadata_max_age_ms=5_000,
         )
+        # Without patches now and then a member misses the end of its join, and stays out of the group for good.
+        attach(consumer)
         try:
             self.consumer = consumer
             while not self._stopping.is_set():
