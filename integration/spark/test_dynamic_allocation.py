@@ -1,7 +1,4 @@
-"""Spark that starts executors as they are needed: each record is in the result once.
-
-Speculation cannot be tried on one machine: Spark starts no copy of a task on the host that runs the task.
-"""
+"""Spark that starts executors as they are needed: each record is in the result once."""
 
 from __future__ import annotations
 

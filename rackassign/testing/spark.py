@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _READY_S, _STOP_S, _POLL_INTERVAL_S = 300.0, 20.0, 0.1
 _CLASS = "org.apache.spark.deploy.{0}.{1}"
-_ADDRESS_ARGUMENTS = ("--host", _LOOPBACK, "--port", "0", "--webui-port", "0")
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _LOG_BYTES = 2_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -56,6 +56,9 @@ class SparkCluster:
         cores: Number of cores of each worker; or a number for each rack.
         memory: Memory of each worker in Spark's notation.
         variable: Environment variable with the rack of an executor.
+        separate_hosts: Whether each worker has a loopback address of its own, from 127.0.0.2 on, as Linux allows. Spark
+            then takes them for different hosts. Otherwise all are one host, and Spark starts no speculative copy of a
+            task on the host where the task runs.
 
     Raises:
         ConfigError: Two racks have equal names, a rack has no name, or another argument is invalid.
@@ -68,6 +71,7 @@ class SparkCluster:
         cores: int | Sequence[int] = 1,
         memory: str = "1g",
         variable: str = "RACKASSIGN_RACK",
+        separate_hosts: bool = False,
     ) -> None:
         named = not isinstance(racks, str) and all(isinstance(rack, str) for rack in racks) and all(racks)
         if not named or len(set(racks)) != len(racks):
@@ -82,6 +86,10 @@ class SparkCluster:
         self._racks = tuple(racks)
         self._cores, self._memory = of_rack, memory
         self._variable = variable
+        self._hosts = {
+            rack: str(IPv4Address(_LOOPBACK) + 1 + number) if separate_hosts else _LOOPBACK
+            for number, rack in enumerate(racks)
+        }
         self._supervisor: ProcessSupervisor | None = None
         self._directory = Path()
         self._master = ""
@@ -170,7 +178,8 @@ class SparkCluster:
         return self._supervisor
 
     def _run(self, spark: Path, name: str, what: Sequence[str], arguments: Sequence[str], rack: str) -> None:
-        variables = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": _LOOPBACK}
+        host = self._hosts.get(rack, _LOOPBACK)
+        variables = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host}
         if rack:
             variables[self._variable] = rack
         environment = ["/usr/bin/env", *(f"{variable}={value}" for variable, value in variables.items())]
@@ -178,7 +187,7 @@ class SparkCluster:
             *environment,
             str(spark / "bin" / "spark-class"),
             _CLASS.format(*what),
-            *_ADDRESS_ARGUMENTS,
+            *("--host", host, "--port", "0", "--webui-port", "0"),
             *arguments,
         ]
         self._require_supervisor().start(name, command, self._log(name))
