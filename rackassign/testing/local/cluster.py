@@ -33,6 +33,7 @@ from rackassign.testing.port_users import port_users
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
+from rackassign.util.text import counted
 
 _LOG_LINES = 30
 _LARGEST_PORT = 65_535
@@ -136,7 +137,9 @@ class LocalCluster(Cluster):
             self._fetch(version)
         try:
             self._create(versions[0])
-            self._on_progress(Progress(f"Starting {len(self._racks)} brokers of Kafka {' and '.join(versions)}"))
+            self._on_progress(
+                Progress(f"Starting {counted(len(self._racks), 'broker')} of Kafka {' and '.join(versions)}")
+            )
             super().start_all()
         except BaseException:
             self.close()
