@@ -192,7 +192,8 @@ class KafkaPythonMember(_PolledMember):
     """A consumer of kafka-python.
 
     Args:
-        make: Creates the subscribed consumer.
+        make: Creates the subscribed consumer. A plain `KafkaConsumer` should have gone through `rackassign.attach`:
+            without patches it may miss the end of a join between two polls, and then stays out of its group for good.
         commit: Whether it commits after each poll that returned records. A commit that a rebalance prevents is skipped.
         poll_ms: Duration of a poll in milliseconds.
         pause_s: Time between two polls in seconds, as if records were processed.
