@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing import VERSIONS, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
+from tests.helpers.kafka.consumers import plain_consumer
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -30,9 +32,9 @@ def produce(cluster: LocalCluster, topic: str, value: bytes) -> None:
 
 
 def consume(cluster: LocalCluster, topic: str, group: str, records: int) -> list[bytes]:
-    config = {"group_id": group, "auto_offset_reset": "earliest", "consumer_timeout_ms": WAIT_MS}
+    config: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest", "consumer_timeout_ms": WAIT_MS}
     values: list[bytes] = []
-    with closing(KafkaConsumer(topic, **cluster.client_config(), **config)) as consumer:
+    with closing(plain_consumer(topic, **cluster.client_config(), **config)) as consumer:
         for record in consumer:
             values.append(record.value)
             if len(values) == records:
