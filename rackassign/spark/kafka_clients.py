@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,10 @@ _MOST_S = 1e11
 """Later times, in the year 5138, are meant as milliseconds."""
 
 _LENGTHS = (2, 3, 4)
+
+# What librdkafka accepts (RFC 7628). It names no reason for a rejection: the client only times out.
+_SENDABLE = re.compile(r"[\x20-\x7e\t\r\n]*")
+_EXTENSION = re.compile(r"(?!auth\Z)[A-Za-z]+")
 
 
 def try_token_provider(properties: Mapping[str, Any]) -> None:
@@ -145,8 +150,27 @@ def _problem_of(answer: object) -> str:
     token, expires = answer[:2]
     if not isinstance(token, str) or not token:
         return f"expected a token as a string, got a value of type {type(token).__name__}"
+    if not _SENDABLE.fullmatch(token):
+        return "the token has characters that cannot be sent: expected ASCII without control characters"
     if isinstance(expires, bool) or not isinstance(expires, (int, float)) or not math.isfinite(expires):
         return f"expected the expiry time in seconds since 1970, got {short_repr(expires)}"
     if expires >= _MOST_S:
         return f"expected the expiry time in seconds since 1970, got {expires:.0f}: these are milliseconds"
-    return f"the token ran out {time.time() - expires:.0f} s ago" if expires <= time.time() else ""
+    if expires <= time.time():
+        return f"the token ran out {time.time() - expires:.0f} s ago"
+    for principal in answer[2:3]:
+        if not isinstance(principal, str):
+            return f"expected a principal as a string, got a value of type {type(principal).__name__}"
+    return next(map(_problem_of_extensions, answer[3:]), "")
+
+
+def _problem_of_extensions(extensions: object) -> str:
+    """Return what is wrong with SASL extensions; empty if nothing is."""
+    if not isinstance(extensions, dict):
+        return f"expected a dict of extensions, got a value of type {type(extensions).__name__}"
+    for name, value in extensions.items():
+        if not (isinstance(name, str) and _EXTENSION.fullmatch(name)):
+            return f"expected names of extensions of letters, other than auth, got {short_repr(name)}"
+        if not (isinstance(value, str) and _SENDABLE.fullmatch(value)):
+            return f"extension {name}: expected a string of ASCII without control characters"
+    return ""

@@ -21,6 +21,7 @@ from rackassign.spark.options import Options
 from rackassign.spark.range_reader import check_properties
 
 SECRET = "a-token-that-is-secret"  # noqa: S105 - of no use anywhere
+LATER = 4_000_000_000
 
 
 @pytest.fixture
@@ -78,6 +79,16 @@ def test_a_function_that_cannot_be_imported_is_named(company: Any) -> None:
         ((SECRET, True), "expected the expiry time in seconds since 1970"),
         ((SECRET, 1_795_000_000_000), "1795000000000: these are milliseconds"),
         ((SECRET, 1_000_000), "the token ran out"),
+        # With these librdkafka only reports that it has no token, after ten seconds.
+        ((SECRET + "\x01", LATER), "the token has characters that cannot be sent"),
+        ((SECRET + "\xe9", LATER), "the token has characters that cannot be sent"),
+        ((SECRET, LATER, None), "expected a principal as a string, got a value of type NoneType"),
+        ((SECRET, LATER, "alice", None), "expected a dict of extensions, got a value of type NoneType"),
+        ((SECRET, LATER, "alice", ["a"]), "expected a dict of extensions, got a value of type list"),
+        ((SECRET, LATER, "alice", {"a": 1}), "extension a: expected a string"),
+        ((SECRET, LATER, "alice", {"a": "\x01"}), "extension a: expected a string"),
+        ((SECRET, LATER, "alice", {"a1": "b"}), 'expected names of extensions of letters, other than auth, got "a1"'),
+        ((SECRET, LATER, "alice", {"auth": "b"}), 'expected names of extensions of letters, .* got "auth"'),
     ],
 )
 def test_a_wrong_answer_is_an_error_that_names_the_function_and_not_the_token(
