@@ -151,7 +151,9 @@ class _RangeReader:
         self._offsets = offsets
         self._options = options
         self._position = offsets.start
-        self._request_size = max(1, min(_FIRST_REQUEST_RECORDS, options.batch_bytes // max(1, record_bytes)))
+        self._request_size = max(
+            1, min(_FIRST_REQUEST_RECORDS, options.batch_bytes // max(1, record_bytes), options.batch_rows)
+        )
         self._last_error = ""
 
     def records(self) -> Iterator[list[Message]]:

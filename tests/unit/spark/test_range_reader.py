@@ -137,6 +137,16 @@ def test_a_range_is_read_whole_wherever_records_are_missing(there: set[int], a: 
     assert played(log, start, end, terms) == [at for at in sorted(there) if start <= at < end]
 
 
+@pytest.mark.parametrize("rows", [1, 10, 64, 200])
+def test_no_part_has_more_records_than_a_batch_may_have(rows: int) -> None:
+    log: Any = Log([Record(at) for at in range(1000)], 0, 1000)
+    parts = list(read(log, OffsetRange(PLACE, 0, 1000), ReadOptions(poll_timeout_s=0.001, batch_rows=rows)))
+    assert sum(map(len, parts)) == 1000
+    # The first one included, before anything is known of the records.
+    assert max(map(len, parts)) <= rows
+    assert max(batch.num_rows for batch in converted(parts, ("offset",), rows)) <= rows
+
+
 def test_nothing_is_taken_past_the_end_where_all_records_are_there() -> None:
     log = Log([Record(at) for at in range(5000)], 0, 5000)
     assert played(log, 100, 3100) == list(range(100, 3100))
