@@ -124,7 +124,7 @@ def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source
 
     Raises:
         ConfigError: An option is invalid, or `metricsPath` is missing.
-        InputError: A progress is of another source, or a line in the folder is not a report.
+        InputError: A progress is of another source, or a file in the folder has something else than reports.
         KafkaUnavailableError: The racks of brokers cannot be requested.
     """
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
@@ -141,11 +141,15 @@ def read_reports(folder: Path) -> Iterator[SplitReport]:
     """Yield the reports in a folder, which may not exist yet.
 
     Raises:
-        InputError: A line is not a report.
+        InputError: A line is not a report, or a file is not readable text.
     """
     for file in sorted(folder.glob(REPORTS)):
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(file), f"expected a file with reports of metricsPath: {error}") from None
         # The last line may be incomplete, while a task writes it.
-        lines = file.read_text("utf-8").split("\n")[:-1]
+        lines = text.split("\n")[:-1]
         for number, line in enumerate(lines, 1):
             yield _parsed(f"{file}:{number}", line)
 
@@ -179,7 +183,7 @@ def traffic_of(
 def _parsed(place: str, line: str) -> SplitReport:
     try:
         return SplitReport.from_json(line)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(place, f"expected a report of metricsPath: {error}") from None
 
 

@@ -119,16 +119,21 @@ class SplitReport:
 
         Raises:
             KeyError: A field is missing.
-            TypeError: A field has another type.
+            TypeError, AttributeError: A field has another type.
             ValueError: The line is not JSON, or a value is invalid.
+            RecursionError: The JSON is nested too deeply.
         """
         found = json.loads(line)
         return cls(
-            OffsetRange(TopicPartition(found["topic"], found["partition"]), found["start"], found["end"]),
+            OffsetRange(
+                TopicPartition(found["topic"], _number(found["partition"])),
+                _number(found["start"]),
+                _number(found["end"]),
+            ),
             found["rack"],
             tuple(found["replica_racks"]),
-            found["useful"],
-            {int(broker): size for broker, size in found["received"].items()},
+            _number(found["useful"]),
+            {int(broker): _number(size) for broker, size in found["received"].items()},
         )
 
     def to_json(self) -> str:
@@ -144,6 +149,13 @@ class SplitReport:
             "received": dict(sorted(self.received.items())),
         }
         return json.dumps(line)
+
+
+def _number(value: object) -> int:
+    """Return a number of a report. Another value would fail later, where its line is not known."""
+    if type(value) is not int:
+        raise TypeError(f"expected a number, got {short_repr(value)}")
+    return value
 
 
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:

@@ -155,11 +155,28 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{}", "[]", "7", '{"topic": "t"', report(0, 1, 2, {}).to_json().replace("1", "3")]
+    "line",
+    [
+        *("", "{}", "[]", "7", '{"topic": "t"', "[" * 100_000),
+        report(0, 1, 2, {}).to_json().replace("1", "3"),
+        report(0, 1, 2, {}).to_json().replace('"useful": 10', '"useful": "10"'),
+        report(0, 1, 2, {7: 8}).to_json().replace("8", "null"),
+    ],
 )
 def test_a_line_that_is_no_report_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "one.jsonl").write_text(f"{report(0, 0, 1, {}).to_json()}\n{line}\n", "utf-8")
     with pytest.raises(InputError, match=r"one\.jsonl:2: expected a report of metricsPath: "):
+        list(read_reports(tmp_path))
+
+
+def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
+    write_report(str(tmp_path), Split(OffsetRange(TopicPartition("t", 3), 5, 9), (), 10, 1), None, 4, Counter())
+    (tmp_path / "zipped.jsonl").write_bytes(b"\x1f\x8b\x08\x00\n")
+    with pytest.raises(InputError, match=r"zipped\.jsonl: expected a file with reports of metricsPath: .*utf-8"):
+        list(read_reports(tmp_path))
+    (tmp_path / "zipped.jsonl").unlink()
+    (tmp_path / "zipped.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"zipped\.jsonl: expected a file with reports"):
         list(read_reports(tmp_path))
 
 
