@@ -31,14 +31,21 @@ _RENAMED = {
 }
 
 _UNSUPPORTED = {
+    # Not properties of librdkafka but of confluent-kafka, which raises a TypeError without the name, or fails later.
+    **dict.fromkeys(
+        ("error_cb", "logger", "on_commit", "stats_cb", "throttle_cb"), "it is a function, and an option is text"
+    ),
     "auto.offset.reset": "use startingOffsets and failOnDataLoss",
     "client.rack": "all executors would have the same rack; set RACKASSIGN_RACK in the environment of each executor",
+    "default.topic.config": "set its properties directly",
     "enable.auto.commit": "offsets are stored in the checkpoint",
+    "enable.auto.offset.store": "offsets are stored in the checkpoint",
     "enable.partition.eof": "the source sets it",
     "fetch.message.max.bytes": "use kafka.max.partition.fetch.bytes",
     "fetch.queue.backoff.ms": "the source sets it for each range",
     "interceptor.classes": "librdkafka has no interceptors",
     "key.deserializer": "keys are bytes; cast them in the query",
+    "metadata.broker.list": "use kafka.bootstrap.servers",
     "metric.reporters": "librdkafka has no metric reporters",
     "queued.max.messages.kbytes": "the source sets it for each range",
     "queued.min.messages": "the source sets it for each range",

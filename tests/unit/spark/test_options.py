@@ -126,6 +126,20 @@ def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str)
         Options.of({**BASE, **wrong}, mode)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *((name, "it is a function") for name in ("error_cb", "logger", "on_commit", "stats_cb", "throttle_cb")),
+        ("default.topic.config", "set its properties directly"),
+        ("enable.auto.offset.store", "offsets are stored in the checkpoint"),
+        ("metadata.broker.list", "use kafka.bootstrap.servers"),
+    ],
+)
+def test_a_property_that_the_client_would_take_for_another_kind_of_value_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"kafka.{re.escape(name)}: cannot be set: {reason}"):
+        Options.of({**BASE, f"kafka.{name}": "true"}, "stream")
+
+
 def test_what_has_no_effect_is_named() -> None:
     given = {**BASE, "MAXoffsetspertrigger": "5", "stealAfterMs": "1", "coordinatorPort": "7"}
     batch = ["maxOffsetsPerTrigger: a batch query reads up to endingOffsets"]
