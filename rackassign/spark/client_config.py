@@ -30,6 +30,16 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 
+_SAME: Mapping[str, str] = {
+    **_RENAMED,
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.location": "ssl.ca.location",
+}
+"""Properties whose name in Java differs from that in librdkafka. With both, the order of options would decide."""
+
 _UNSUPPORTED = {
     # Not properties of librdkafka but of confluent-kafka, which raises a TypeError without the name, or fails later.
     **dict.fromkeys(
@@ -99,6 +109,7 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
     Raises:
         ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
     """
+    _check_same(java)
     translated: dict[str, str] = {}
     for name, value in java.items():
         if name in _UNSUPPORTED:
@@ -118,6 +129,15 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
         else:
             translated[_RENAMED.get(name, name)] = value
     return translated | _stores(java) | _tokens(java, token_provider)
+
+
+def _check_same(java: Mapping[str, str]) -> None:
+    """Reject a property that is set by both of its names, to different values."""
+    for name, other in _SAME.items():
+        if name in java and java[name].strip() != java.get(other, java[name]).strip():
+            raise ConfigError(
+                f"kafka.{name} and kafka.{other}: they are one property, and their values differ; set one"
+            )
 
 
 def _tokens(java: Mapping[str, str], provider: str | None) -> dict[str, str]:

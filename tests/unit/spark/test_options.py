@@ -140,6 +140,27 @@ def test_a_property_that_the_client_would_take_for_another_kind_of_value_is_refu
         Options.of({**BASE, f"kafka.{name}": "true"}, "stream")
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("fetch.max.wait.ms", "fetch.wait.max.ms"),
+        ("request.timeout.ms", "socket.timeout.ms"),
+        ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+        ("sasl.mechanism", "sasl.mechanisms"),
+        ("ssl.truststore.location", "ssl.ca.location"),
+    ],
+)
+def test_a_property_is_not_set_twice_by_two_names(name: str, other: str) -> None:
+    for names in ((name, other), (other, name)):
+        both = {f"kafka.{each}": value for each, value in zip(names, ("1000", "2000"), strict=True)}
+        with pytest.raises(ConfigError, match=f"^kafka.{re.escape(name)} and kafka.{re.escape(other)}: ") as caught:
+            Options.of({**BASE, **both}, "stream")
+        assert "1000" not in str(caught.value)
+    same = {f"kafka.{name}": "1000", f"kafka.{other}": " 1000", "kafka.ssl.truststore.type": "PEM"}
+    alone = {f"kafka.{name}": "1000", "kafka.ssl.truststore.type": "PEM"}
+    assert Options.of({**BASE, **same}, "stream").client.keys() >= Options.of({**BASE, **alone}, "stream").client.keys()
+
+
 def test_what_has_no_effect_is_named() -> None:
     given = {**BASE, "MAXoffsetspertrigger": "5", "stealAfterMs": "1", "coordinatorPort": "7"}
     batch = ["maxOffsetsPerTrigger: a batch query reads up to endingOffsets"]
