@@ -66,7 +66,7 @@ _UNSUPPORTED = {
     "value.deserializer": "values are bytes; cast them in the query",
 }
 
-_WITHOUT_EFFECT: Mapping[str, Callable[[str, str], object]] = {
+WITHOUT_EFFECT: Mapping[str, Callable[[str, str], object]] = {
     "default.api.timeout.ms": partial(parse_int, minimum=0),
     "exclude.internal.topics": parse_bool,
     "heartbeat.interval.ms": partial(parse_int, minimum=0),
@@ -114,8 +114,8 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
     for name, value in java.items():
         if name in _UNSUPPORTED:
             raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
-        if name in _WITHOUT_EFFECT:
-            _WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
+        if name in WITHOUT_EFFECT:
+            WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
             continue
         if name in _STORES:
             continue

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rackassign.spark.arrow import HEADERS
+from rackassign.spark.client_config import WITHOUT_EFFECT
 from rackassign.spark.fetch_size import MAX_FETCH_BYTES
 from rackassign.spark.options import Mode, Options
 
@@ -25,11 +27,15 @@ def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> li
         mode: The kind of query.
     """
     names = {name.lower() for name in given}
-    found = [*_of_fetches(names, given), *_of_offsets(names)]
+    found = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
+    if options.headers and options.columns and HEADERS not in options.columns:
+        found.append(f"includeHeaders: {HEADERS} is not among columns")
     if mode == "batch" and "maxoffsetspertrigger" in names:
         found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
     if options.rack_required and options.rack_binding == "none":
         found.append("onMissingRack: with rackBinding=none executors need no rack")
+    if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
+        found.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
     if options.rack_binding != "pull":
         found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
     return found
@@ -43,6 +49,15 @@ def _of_fetches(names: set[str], given: Mapping[str, str]) -> Iterator[str]:
     limit = next((value for name, value in given.items() if name.lower() == _LIMIT), 0)
     if int(limit) > MAX_FETCH_BYTES:
         yield f"{_LIMIT}: a fetch has {MAX_FETCH_BYTES} bytes at most"
+
+
+def _of_groups(names: set[str]) -> Iterator[str]:
+    """Yield properties of group members, and the prefix beside the group itself, as with the JVM source."""
+    for name in WITHOUT_EFFECT:
+        if f"kafka.{name}" in names:
+            yield f"kafka.{name}: the source reads without a group and without the poll() of Java, and does not use it"
+    if {"groupidprefix", "kafka.group.id"} <= names:
+        yield "groupIdPrefix: kafka.group.id is set as well, and has precedence"
 
 
 def _of_offsets(names: set[str]) -> Iterator[str]:

@@ -67,6 +67,7 @@ class RackassignDataSource(DataSource):
             retained = {"includeheaders", "columns", "kafka.bootstrap.servers"}
             options = {name: value for name, value in options.items() if name.lower() in retained}
             options = {"subscribe": "any", "kafka.bootstrap.servers": "any", **options}
+            return Options.of(options, mode)
         parsed = Options.of(options, mode)
         for problem in without_effect(options, parsed, mode):
             log.warning("this option has no effect: %s", problem)

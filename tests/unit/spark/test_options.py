@@ -188,6 +188,11 @@ def test_what_has_no_effect_is_named() -> None:
         ),
         ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets: endingTimestamp is set as well"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "startingOffsetsByTimestampStrategy: there is no timestamp"),
+        ({"kafka.max.poll.records": "5"}, "kafka.max.poll.records: the source reads without a group"),
+        ({"KAFKA.session.timeout.ms": "5"}, "kafka.session.timeout.ms: the source reads without a group"),
+        ({"groupIdPrefix": "a", "kafka.group.id": "b"}, "groupIdPrefix: kafka.group.id is set as well"),
+        ({"includeHeaders": "true", "columns": "key,value"}, "includeHeaders: headers is not among columns"),
+        ({"rackEnvVar": "ZONE", "rackBinding": "none"}, "rackEnvVar: with rackBinding=none the rack of executors"),
     ],
 )
 def test_each_option_without_effect_is_named_alone(given: dict[str, str], named: str) -> None:
@@ -199,8 +204,12 @@ def test_each_option_without_effect_is_named_alone(given: dict[str, str], named:
 
 def test_an_option_with_effect_is_not_named() -> None:
     used = {**BASE, "onMissingRack": "fail", "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
-    used |= {"kafka.max.partition.fetch.bytes": "4194304", "endingOffsets": "latest"}
+    used |= {"kafka.max.partition.fetch.bytes": "4194304", "endingOffsets": "latest", "groupIdPrefix": "a"}
+    used |= {"includeHeaders": "true", "columns": "headers,key", "rackEnvVar": "ZONE"}
     assert without_effect(used, Options.of(used, "batch"), "batch") == []
+    # Reports have the rack of the executor, also without a binding.
+    measured = {**BASE, "rackEnvVar": "ZONE", "rackBinding": "none", "metricsPath": "/reports"}
+    assert without_effect(measured, Options.of(measured, "batch"), "batch") == []
 
 
 def test_space_around_a_value_means_nothing() -> None:
