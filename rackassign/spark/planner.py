@@ -104,8 +104,11 @@ class Planner:
         since: dict[TopicPartition, int] = {}
         if bounds.since_ms is not None:
             asked = dict.fromkeys(filter(bounds.includes, ranges), bounds.since_ms)
+            # Records behind the latest offset, to which `endingOffsets` may extend, can have any timestamp: those of an
+            # open transaction, for example. Requested first, so that no record arrives in between.
+            since = self._brokers.offsets(asked, LATEST) if asked and self._options.end.offsets else {}
             found = self._brokers.offsets_at(asked) if asked else {}
-            since = {tp: offset for tp, offset in found.items() if offset != NO_LATER}
+            since |= {tp: offset for tp, offset in found.items() if offset != NO_LATER}
         return bounds.narrow(ranges, since)
 
     def initial(self) -> dict[TopicPartition, int]:

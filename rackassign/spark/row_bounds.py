@@ -74,8 +74,8 @@ class RowBounds:
 
         Args:
             ranges: The first offset of each partition, and the one behind the last.
-            since: The first offset with the timestamp `since_ms` or a later one, of partitions that have any. The
-                others of `ranges` have no rows if `since_ms` is set.
+            since: The first offset that may have the timestamp `since_ms` or a later one, of partitions that have any.
+                The others of `ranges` have no rows if `since_ms` is set.
         """
         narrowed: dict[TopicPartition, tuple[int, int]] = {}
         for tp, (start, end) in ranges.items():

@@ -126,6 +126,23 @@ def test_no_row_that_satisfies_all_filters_is_left_out(
 
 
 @pushdown
+def test_records_behind_the_end_of_the_log_are_left_out_by_no_timestamp() -> None:
+    # Three records are visible. The range extends into a transaction that is open, and whose end the reader awaits.
+    log = Cluster({TopicPartition("a", 0): [0, 1, 2]})
+    options = Options.of({**OPTIONS, "endingOffsets": '{"a": {"0": 10}}'}, "batch")
+    planner = Planner(options, log, lambda _: RecordStats(100, 1000))
+
+    def planned(since: int) -> list[tuple[int, int]]:
+        bounds = bounds_of([column_filter("timestamp", "GreaterThanOrEqual", when(since * 1000))])
+        return [(split.range.start, split.range.end) for split in planner.batch(bounds)]
+
+    assert planned(1) == [(1, 10)]
+    assert planned(5) == [(3, 10)]
+    whole = Planner(Options.of(OPTIONS, "batch"), log, lambda _: RecordStats(100, 1000))
+    assert whole.batch(bounds_of([column_filter("timestamp", "GreaterThan", when(5000))])) == []
+
+
+@pushdown
 def test_filters_are_bounds() -> None:
     bounds = bounds_of([
         column_filter("topic", "EqualTo", "a"),
