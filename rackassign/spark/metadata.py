@@ -128,9 +128,9 @@ class KafkaMetadata:
             futures = [
                 self._admin.describe_configs([each], request_timeout=self._timeout_s)[each] for each in requested
             ]
-            answers = [future.result(self._timeout_s) for future in futures]
-        except KafkaException:
-            # Usually the permission is missing, which readers do not need.
+            answers = [future.result(self._timeout_s + _GRACE_S) for future in futures]
+        except (KafkaException, FutureTimeoutError):
+            # Usually the permission is missing, which readers do not need, or a broker does not respond.
             return None
         if not all(_SELECTOR in answer for answer in answers):
             return None

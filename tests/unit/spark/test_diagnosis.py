@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
-from rackassign.model import Partition
+from rackassign.model import Broker, Partition
+from rackassign.spark import metadata
 from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening, recipe
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
+from rackassign.spark.metadata import KafkaMetadata
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
@@ -165,6 +168,18 @@ def test_what_tasks_try_to_reach_listens_while_they_do() -> None:
             socket.create_connection((host, port), timeout=30).close()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((host, port), timeout=30)
+
+
+def test_a_broker_that_does_not_respond_leaves_open_whether_followers_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SilentAdmin:
+        def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
+            return {each: Future() for each in resources}
+
+    monkeypatch.setattr(metadata, "_GRACE_S", 0.0)
+    cluster = KafkaMetadata({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "10", "log_level": "0"})
+    monkeypatch.setattr(cluster, "brokers", lambda: [Broker(1, "a"), Broker(2, "b")])
+    monkeypatch.setattr(cluster, "_admin", SilentAdmin())
+    assert cluster.follower_reads() is None
 
 
 def test_the_command_refuses_what_it_cannot_read(tmp_path: Path) -> None:
