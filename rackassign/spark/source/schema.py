@@ -44,8 +44,12 @@ def columns(options: Options, schema: StructType) -> tuple[str, ...]:
     """Return the columns of a query: all, or those of the schema that the user has set.
 
     Raises:
-        ConfigError: A column does not exist, has another type or is not nullable, or `columns` names others.
+        ConfigError: There is no column, or one does not exist, has another type or is not nullable, or `columns` names
+            others.
     """
+    if not schema.names:
+        # Arrow has no rows without columns, so a count would be 0.
+        raise ConfigError("schema: expected at least one column; for a count use columns=offset")
     if options.columns and options.columns != tuple(schema.names):
         raise ConfigError(
             f"columns: the schema of the query has other columns: {', '.join(schema.names)}; use one of both"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Partition, TopicPartition
@@ -171,12 +171,17 @@ def test_a_timestamp_without_a_zone_is_in_that_of_the_process() -> None:
 
 
 def reader(**options: str) -> Any:
-    return RackassignDataSource({**OPTIONS, **options}).reader(StructType())
+    return RackassignDataSource({**OPTIONS, **options}).reader(StructType([StructField("offset", LongType())]))
 
 
 def test_without_the_option_spark_passes_no_filters_and_asks_for_no_setting() -> None:
     assert type(reader()) is BatchReader
     assert type(reader(pushFilters="false")) is BatchReader
+
+
+def test_a_query_without_columns_is_refused_because_it_would_have_no_rows() -> None:
+    with pytest.raises(ConfigError, match="schema: expected at least one column; for a count use columns=offset"):
+        RackassignDataSource(OPTIONS).reader(StructType())
 
 
 def test_a_query_that_gets_no_filters_refuses_the_option() -> None:
