@@ -165,7 +165,9 @@ class Commits:
     def _ready(self, tps: Places) -> list[TopicPartition]:
         if self._properties.auto_store:
             return self._reader.positions(tps)
-        return [offset for tp, offset in self._stored.items() if tp in tps]
+        # What `position()` returns may be stored, and is OFFSET_INVALID for a partition without delivered records. As
+        # with librdkafka it is not committed: the broker would take it in place of the offset that was committed.
+        return [offset for tp, offset in self._stored.items() if tp in tps and offset.offset >= 0]
 
     def _uncommitted(self, tps: Places) -> list[TopicPartition]:
         return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]

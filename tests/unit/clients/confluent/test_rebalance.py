@@ -353,6 +353,21 @@ def test_what_is_stored_is_what_is_committed() -> None:
     assert stage.member.log[-1] == ("commit", {TWO: 7})
 
 
+def test_no_offset_is_stored_and_not_committed() -> None:
+    # As `store_offsets(offsets=position(assignment()))` has it for partitions without new records.
+    stage = ConsumerHarness(enable_auto_offset_store=False)
+    stage.give(ONE, TWO)
+    stage.commits.store(None, [Offset(*ONE, OFFSET_INVALID), Offset(*TWO, 7)])
+    stage.commits.commit(None, None, asynchronous=False, timeout=1)
+    assert stage.member.log[-1] == ("commit", {TWO: 7})
+    stage.commits.store(None, [Offset(*TWO, OFFSET_INVALID)])
+    with pytest.raises(KafkaException) as problem:
+        stage.commits.commit(None, None, asynchronous=False, timeout=1)
+    assert problem.value.args[0].code() == KafkaError._NO_OFFSET
+    # The last commit before partitions are revoked is another one.
+    assert stage.give(TWO) == [("revoke", {0})]
+
+
 def test_storing_needs_its_switch() -> None:
     stage = ConsumerHarness()
     stage.give(ONE)
