@@ -62,6 +62,9 @@ class AsyncCommitQueue:
             self._member.commit_async(offsets_of(sent.values()), done)
         except KafkaException as error:
             done(error.args[0])
+        except BaseException:
+            self._interrupted(sent)
+            raise
 
     def flush(self, more: Iterable[TopicPartition], wait_s: float) -> None:
         """Commit all pending offsets, and more, and wait for it."""
@@ -77,6 +80,9 @@ class AsyncCommitQueue:
             self._member.commit(offsets_of(flushed.values()), wait_s)
         except KafkaException as problem:
             error = problem.args[0]
+        except BaseException:
+            self._interrupted(flushed)
+            raise
         self._answered(flushed, error)
 
     def drop(self, tps: Iterable[Place]) -> None:
@@ -131,6 +137,13 @@ class AsyncCommitQueue:
                 self._trouble = error
                 self._waiting = {**self._again(), **self._waiting}
             self._sent = None
+
+    def _interrupted(self, sent: _Merged) -> None:
+        """Have a commit sent again after an exception, as of a signal's handler: its response would not be noticed."""
+        with self._lock:
+            if self._sent is sent:
+                self._waiting = {**self._again(), **self._waiting}
+                self._sent = None
 
     def _again(self) -> _Merged:
         """Return the offsets in flight that may be sent again; fail the rest."""

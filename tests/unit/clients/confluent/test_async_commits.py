@@ -231,3 +231,37 @@ def test_what_is_open_does_not_follow_a_later_commit_of_its_partition() -> None:
     assert [offsets for kind, offsets in sent if kind != "later"] == [{ONE: 100}]
     assert sent[-1] == ("later", {TWO: 7})
     assert stage.heard[0] == (REBALANCING.code(), {0: 50})
+
+
+def test_what_a_signal_interrupts_as_it_is_sent_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stage = Committing()
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.member, "commit_async", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stage.commit(ONE, 1)
+    assert stage.commit(TWO, 7) == [("later", {ONE: 1, TWO: 7})]
+    stage.answer()
+    stage.play()
+    assert stage.heard == [(None, {0: 1, 1: 7})]
+
+
+def test_so_is_what_a_signal_interrupts_as_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stage = Committing()
+    stage.commit(ONE, 1, 2)
+    stage.commit(TWO, 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.member, "commit", interrupt)
+        # The last commit before a partition is revoked, which may take seconds.
+        with pytest.raises(KeyboardInterrupt):
+            stage.give(TWO)
+    # What is not assigned any more is not committed, and what is committed afterwards is not held back.
+    assert stage.play() == [("later", {TWO: 7})]
+    assert stage.heard == [(KafkaError.ILLEGAL_GENERATION, {0: 2})]
+    stage.answer()
+    assert stage.commit(TWO, 8) == [("later", {TWO: 8})]
