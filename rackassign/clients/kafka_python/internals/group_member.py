@@ -84,7 +84,7 @@ _METHODS = {
     "_coordinator._invoke_completed_offset_commit_callbacks": (),
 }
 _NEEDS = coordinator_paths(
-    *("_generation.is_lost", "_offset_fetch_futures", "_rebalance_protocol", "need_rejoin"),
+    *("_generation.is_lost", "_offset_fetch_futures", "_rebalance_protocol", "need_rejoin", "request_rejoin"),
     *("_subscription.assigned_partitions", "_subscription.subscription"),
 )
 
@@ -131,8 +131,13 @@ class GroupOnlyMember:
         self._coordinator.poll(timeout_ms=timeout_ms)
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Confirm that the requested partitions are revoked."""
+        """Confirm that the requested partitions are revoked; the next `poll` joins.
+
+        kafka-python checks then whether it still has to join. The reason may be gone: the former topics are subscribed
+        to again, or are back in the metadata. Without a join the member would own partitions that are not read.
+        """
         self._given_up = frozenset(partitions)
+        self._coordinator.request_rejoin()
 
     def take_new_assignment(self) -> MemberAssignment | None:
         """Return the assignment received since the last call; None if there was none."""

@@ -36,12 +36,17 @@ class Coordinator:
         self.assigned: set[HostPartition] = set()
         self.next: set[HostPartition] | None = None
         self.joins = 0
+        self.has_reason = True
+        self.rejoin_needed = False
         self.answers: list[int] = []
         self.heard: list[int] = []
 
     def poll(self, timeout_ms: float | None = None) -> bool:
+        if not (self.has_reason or self.rejoin_needed):
+            return True
         asyncio.run(self._on_join_prepare_async(1, "m", timeout_ms=timeout_ms))
         self.joins += 1
+        self.rejoin_needed = False
         told = ConsumerProtocolAssignment(0, [("t", [0])], b"")
         asyncio.run(self._on_join_complete_async(self.joins, "m", "range", told.encode()))
         return True
@@ -66,6 +71,9 @@ class Coordinator:
 
     def need_rejoin(self) -> bool:
         return False
+
+    def request_rejoin(self) -> None:
+        self.rejoin_needed = True
 
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         while self.answers:
@@ -106,6 +114,24 @@ def test_what_is_given_again_must_be_given_up_again() -> None:
     seat.poll(5)
     with pytest.raises(RevocationRequired):
         seat.poll(5)
+
+
+@pytest.mark.parametrize("protocol", list(RebalanceProtocol))
+def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol: RebalanceProtocol) -> None:
+    coordinator = Coordinator(protocol)
+    seat = seat_of(coordinator)
+    coordinator.next = {HostPartition("t", 0)}
+    seat.poll(5)
+    seat.take_new_assignment()
+    coordinator._subscription.subscription = {"u"}
+    with pytest.raises(RevocationRequired) as due:
+        seat.poll(5)
+    seat.acknowledge_revocation(due.value.partitions)
+    # What it subscribed to before is subscribed to again, or is back in the metadata, before the next poll.
+    coordinator._subscription.subscription = {"t"}
+    coordinator.has_reason = False
+    seat.poll(5)
+    assert seat.take_new_assignment() == MemberAssignment(2, "m", frozenset({ONE}))
 
 
 def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
