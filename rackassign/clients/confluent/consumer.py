@@ -91,8 +91,8 @@ class RackAwareConsumer:
       on a thread and without rebalance callbacks; one that exists at interpreter exit does not.
     * `consumer_group_metadata()` raises `UNKNOWN_MEMBER_ID` without an assignment. librdkafka returns metadata without
       a generation then, with which the broker does not reject the offsets of a former owner.
-    * What `error_cb` or `stats_cb` raises is raised by the next `poll()` or `consume()` without records. Records that a
-      call has taken when a signal's handler raises (Ctrl-C) are read again; confluent-kafka loses them.
+    * What `error_cb`, `stats_cb` or `logger` raises is raised by the next `poll()` or `consume()` without records.
+      Records that a call has taken when a signal's handler raises (Ctrl-C) are read again; confluent-kafka loses them.
     * There is no `set_sasl_credentials()`.
 
     Only commits, `position()`, `committed()` and the meters may be used on other threads than the polling one.
@@ -101,11 +101,11 @@ class RackAwareConsumer:
         config: librdkafka's properties.
         more: Properties as keywords: `RackAwareConsumer(**config)`.
         assignors: Assignors that the member offers to the group, in order of preference.
-        logger: Logger for librdkafka's messages.
+        logger: Logger for librdkafka's messages, which are logged by `poll()` and `consume()`.
         zone_hint: The vendor of a service that reads the zone from `client.id`; see `client_id_with_zone`.
 
     Raises:
-        ConfigError: A property is not valid, "auto" finds no rack, or `zone_hint` cannot be followed.
+        ConfigError: A property or `logger` is not valid, "auto" finds no rack, or `zone_hint` cannot be followed.
         KafkaException: librdkafka rejects a property, or no broker responds.
     """
 

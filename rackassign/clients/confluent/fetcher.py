@@ -372,7 +372,7 @@ class ConsumerFactory:
     Args:
         properties: Properties of librdkafka.
         logger: Logger for its messages.
-        callbacks: Guards the callbacks among the properties and the listeners.
+        callbacks: Guards the logger, and the callbacks among the properties and the listeners.
         meter: Gets its statistics, and is reset for a new consumer.
         listeners: Get its statistics, too.
     """
@@ -385,9 +385,11 @@ class ConsumerFactory:
         meter: StatsMeter,
         listeners: Sequence[Callable[[str], object]],
     ) -> None:
-        self._properties = callbacks.guard_all(properties)
+        # confluent-kafka takes a logger from both places.
+        chosen = properties.get("logger") if logger is None else logger
+        self._properties = callbacks.guard_all({name: value for name, value in properties.items() if name != "logger"})
         self._callbacks = callbacks
-        self._more = {} if logger is None else {"logger": logger}
+        self._more = {} if chosen is None else {"logger": callbacks.guard_logger(chosen)}
         self._meter = meter
         self._listeners: tuple[Callable[[str], object], ...] = (meter, *listeners)
         self._made = 0

@@ -1,4 +1,4 @@
-"""Callbacks that librdkafka calls, such as `error_cb` and `stats_cb`: they run when it has returned.
+"""Callbacks that librdkafka calls, such as `error_cb`, `stats_cb` and the logger: they run when it has returned.
 
 confluent-kafka 2.16.1 forgets the records that a call has taken if a callback raises within that call. With `consume()`
 it does not free them either, and `close()` waits for them for ever. Not to let the callback raise is not enough: Python
@@ -13,13 +13,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
+
+from rackassign.errors import ConfigError
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
 
+_NEXT, _END = "\0", "\0\n"
+"""What `print` writes behind the arguments of a call; no string of librdkafka contains a NUL."""
+
 
 class UserCallbacks:
-    """The callbacks of one consumer, as librdkafka gets them; each has one argument."""
+    """The callbacks of one consumer, as librdkafka gets them; each has one argument, but for the logger's."""
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
@@ -39,6 +47,19 @@ class UserCallbacks:
         calls: deque[Any] = deque()
         self._noted.append((callback, calls))
         return calls.append
+
+    def guard_logger(self, logger: Any) -> Any:  # noqa: ANN401 - as confluent-kafka's
+        """Return a logger that never raises and makes `run` log its messages.
+
+        `log` has several arguments, and `print` is the function that takes any number and is not written in Python.
+
+        Raises:
+            ConfigError: It is no logger.
+        """
+        if not callable(getattr(logger, "log", None)):
+            raise ConfigError(f"logger: expected a logger, got {short_repr(logger)}")
+        write = self.guard(_Messages(logger))
+        return SimpleNamespace(log=partial(print, sep=_NEXT, end=_END, file=SimpleNamespace(write=write)))
 
     def run(self) -> None:
         """Call the callbacks that were called meanwhile; keep their exceptions."""
@@ -68,3 +89,23 @@ class UserCallbacks:
         error, self._error = self._error, None
         if error is not None:
             log.warning("a callback failed while its consumer was closed", exc_info=error)
+
+
+class _Messages:
+    """Logs messages of librdkafka, which come in the pieces that `print` has written.
+
+    Args:
+        logger: The user's logger.
+    """
+
+    def __init__(self, logger: Any) -> None:  # noqa: ANN401 - as confluent-kafka's
+        self._logger = logger
+        self._pieces: list[str] = []
+
+    def __call__(self, piece: str) -> None:
+        """Take one piece, and log the message if it was the last one."""
+        if piece == _END:
+            (level, *text), self._pieces = self._pieces, []
+            self._logger.log(int(level), *text)
+        elif piece != _NEXT:
+            self._pieces.append(piece)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import threading
 import time
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -114,6 +116,34 @@ def test_what_is_in_hand_when_the_membership_goes_is_not_delivered_either(play: 
     play.source.coming = [[message(ONE, 1)], [play.lose]]
     assert play.consumer.consume(10, 0.3) == []
     assert play.told[1:] == [("lost", {0, 1})]
+
+
+@pytest.mark.parametrize("as_property", [True, False])
+def test_a_logger_is_called_when_librdkafka_has_returned(monkeypatch: pytest.MonkeyPatch, *, as_property: bool) -> None:
+    # An exception in a call of librdkafka, of the logger or of a signal's handler, would lose the records of that call.
+    given: dict[str, Any] = {}
+    source = Scripted()
+
+    def make(config: dict[str, Any], **more: Any) -> Scripted:
+        given.update(config, **more)
+        return source
+
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", lambda *_: Member())
+    monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
+    messages: list[tuple[Any, ...]] = []
+    named: dict[str, Any] = {"logger": SimpleNamespace(log=lambda *message: messages.append(message))}
+    consumer = RackAwareConsumer({**GROUP, **named}) if as_property else RackAwareConsumer(GROUP, **named)
+
+    message = logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "no route"
+
+    def fail() -> None:
+        given["logger"].log(*message)
+        assert messages == []
+
+    source.coming = [[fail]]
+    assert consumer.poll(0) is None
+    assert messages == [message]
+    consumer.close()
 
 
 @pytest.mark.parametrize("by", ["poll", "consume"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import Any
 
 import pytest
 
 from rackassign.clients.confluent.delivery import Delivery
 from rackassign.clients.confluent.user_callbacks import UserCallbacks
+from rackassign.errors import ConfigError
 from tests.helpers.fakes.confluent import ONE, ConsumerHarness, message
 
 
@@ -91,3 +93,33 @@ def test_nothing_of_python_runs_within_a_call_of_librdkafka() -> None:
 def test_what_is_no_callback_stays_as_it_is() -> None:
     given = {"client.id": "me", "statistics.interval.ms": 5}
     assert UserCallbacks().guard_all(given) == given
+
+
+def test_a_logger_gets_its_messages_when_librdkafka_has_returned() -> None:
+    class Logger:
+        """A logger with a filter that fails."""
+
+        def __init__(self) -> None:
+            self.messages: list[tuple[Any, ...]] = []
+
+        def log(self, *message: Any) -> None:
+            self.messages.append(message)
+            raise LookupError(*message[2:])
+
+    callbacks, logger = UserCallbacks(), Logger()
+    guarded = callbacks.guard_logger(logger)
+    # No function of Python is entered before librdkafka has returned, as with `print` none is.
+    assert guarded.log.func is print
+    assert inspect.isbuiltin(guarded.log.keywords["file"].write)
+    message = "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "line\nanother\n"
+    guarded.log(logging.ERROR, *message)
+    guarded.log(logging.INFO, "%s [%s] %s", "", "", "")
+    assert logger.messages == []
+    with pytest.raises(LookupError, match="another"):
+        callbacks.raise_error()
+    assert logger.messages == [(logging.ERROR, *message), (logging.INFO, "%s [%s] %s", "", "", "")]
+
+
+def test_a_logger_has_to_be_one() -> None:
+    with pytest.raises(ConfigError, match="logger: expected a logger, got"):
+        UserCallbacks().guard_logger("rdkafka")
