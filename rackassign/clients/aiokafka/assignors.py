@@ -154,7 +154,7 @@ class RackAwareAssignor(Assignor):
             self._member.membership = None
             self.bind(found)
         elif not known.same_consumer(found):
-            self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
+            self._warn_of_sharing()
         if found is not None and not self.rack_compared:
             self._compare_rack(found)
 

@@ -259,7 +259,10 @@ class Assignor:
                 )
         elif known.cluster() is not cluster:
             self._monitor = None
-            self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
+            self._warn_of_sharing()
+
+    def _warn_of_sharing(self) -> None:
+        self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
 
     def _refreshed(self) -> None:
         """Record the current racks; as the leader, compare them with those of the last assignment."""

@@ -6,9 +6,10 @@ module adapts it to the interface of kafka-python. No exception leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
+from weakref import ref
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -35,14 +36,27 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
     _package = __package__
     _protocols: ClassVar[Sequence[RebalanceProtocol]] = (RebalanceProtocol.EAGER,)
     """Rebalance protocols in order of preference."""
+    _constructed: Callable[[], Any] = staticmethod(lambda: None)
+    """Returns the consumer that was constructed with this assignor; None if it is gone."""
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Return the protocols of this assignor; called in the consumer's constructor, whose rack is compared now."""
-        consumer = None if self.rack_compared else internals.options_of_consumer_under_construction()
+        consumer = internals.consumer_under_construction()
         if consumer is not None:
-            # An instance of a class that was passed is not among its assignors.
-            warn_on_rack_mismatch([self, *consumer.assignors], consumer.client_rack, self._member.once)
+            self._warn_if_shared(consumer)
+            options = None if self.rack_compared else internals.options_of(consumer)
+            if options is not None:
+                # An instance of a class that was passed is not among its assignors.
+                warn_on_rack_mismatch([self, *options.assignors], options.client_rack, self._member.once)
         return list(self._protocols)
+
+    def _warn_if_shared(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        """Warn if another open consumer has this assignor: each would claim what the other one owns."""
+        other = self._constructed()
+        if other is not None and other is not consumer and internals.is_open(other):
+            self._warn_of_sharing()
+        # Weak, since an assignor may outlive its consumer.
+        self._constructed = ref(consumer)
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""

@@ -10,7 +10,7 @@ Rules of this package:
 """
 
 from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
-from rackassign.clients.kafka_python.internals.construction import options_of_consumer_under_construction
+from rackassign.clients.kafka_python.internals.construction import consumer_under_construction, is_open, options_of
 from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
 from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
@@ -38,15 +38,17 @@ __all__ = [
     "assignors",
     "brokers",
     "cluster_of",
+    "consumer_under_construction",
     "encode_member_assignments",
     "find_membership",
     "is_closed",
+    "is_open",
     "load_before_leading",
     "membership_of",
     "missed_local_replica",
     "observe_fetches",
     "on_refresh",
-    "options_of_consumer_under_construction",
+    "options_of",
     "partitions_with_leader",
     "read_brokers",
     "request_update",

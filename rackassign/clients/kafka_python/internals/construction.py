@@ -28,11 +28,8 @@ class ConsumerOptions(NamedTuple):
     assignors: tuple[Any, ...]
 
 
-def options_of_consumer_under_construction() -> ConsumerOptions | None:
-    """Return the options of the consumer whose constructor is running; None if there is none.
-
-    Reads `config`, which the constructor of `KafkaConsumer` has filled by then.
-    """
+def consumer_under_construction() -> Any:
+    """Return the consumer whose constructor is running; None if there is none."""
     frame = inspect.currentframe()
     for _ in range(_FAR_ENOUGH):
         frame = None if frame is None else frame.f_back
@@ -40,14 +37,27 @@ def options_of_consumer_under_construction() -> ConsumerOptions | None:
             return None
         caller = frame.f_locals.get("self")
         if isinstance(caller, KafkaConsumer) and frame.f_code.co_name == "__init__":
-            config = getattr(caller, "config", None)
-            if not isinstance(config, dict):
-                return None
-            assignors = config.get("partition_assignment_strategy")
-            return ConsumerOptions(
-                str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
-            )
+            return caller
     return None
+
+
+def options_of(consumer: Any) -> ConsumerOptions | None:
+    """Return the options of a consumer under construction; None if they cannot be read.
+
+    Reads `config`, which the constructor of `KafkaConsumer` has filled by then.
+    """
+    config = getattr(consumer, "config", None)
+    if not isinstance(config, dict):
+        return None
+    assignors = config.get("partition_assignment_strategy")
+    return ConsumerOptions(
+        str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
+    )
+
+
+def is_open(consumer: Any) -> bool:
+    """Return whether a consumer was constructed and not closed; reads `_closed`. False if missing."""
+    return getattr(consumer, "_closed", None) is False
 
 
 class ClientFactory:

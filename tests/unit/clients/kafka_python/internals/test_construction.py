@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from rackassign import (
 )
 from rackassign.clients.kafka_python.internals.construction import (
     ConsumerOptions,
-    options_of_consumer_under_construction,
+    consumer_under_construction,
+    options_of,
 )
 from rackassign.errors import ConfigError
 
@@ -30,6 +32,7 @@ class Constructed(KafkaConsumer):  # type: ignore[misc] # kafka-python is untype
         self.made = [each() if isinstance(each, type) else each for each in assignors]
         for each in self.made:
             self.ask(each)
+        self._closed = False
 
     def ask(self, assignor: Any) -> None:
         assignor.supported_protocols()
@@ -82,8 +85,31 @@ def test_what_fits_is_not_warned_about(
     assert not warnings.records
 
 
+def test_two_consumers_that_share_an_assignor_are_warned_about(warnings: pytest.LogCaptureFixture) -> None:
+    # Each would claim the partitions that the assignor was given last, which may be those of the other one.
+    shared = RackAwareCooperativeStickyAssignor(rack="a")
+    first = Constructed([shared], client_rack="a")
+    first.ask(shared)
+    assert not warnings.records
+    second = Constructed([shared], client_rack="a")
+    (record,) = warnings.records
+    assert record.getMessage() == "cooperative-sticky: two consumers use one assignor; create one for each"
+    assert second is not first
+
+
+def test_an_assignor_may_be_used_again_when_its_consumer_is_closed_or_gone(warnings: pytest.LogCaptureFixture) -> None:
+    again = RackAwareCooperativeStickyAssignor(rack="a")
+    closed = Constructed([again], client_rack="a")
+    closed._closed = True
+    gone: Constructed | None = Constructed([again], client_rack="a")
+    del gone
+    gc.collect()
+    Constructed([again], client_rack="a")
+    assert not warnings.records
+
+
 def test_outside_of_a_constructor_there_is_no_consumer(warnings: pytest.LogCaptureFixture) -> None:
-    assert options_of_consumer_under_construction() is None
+    assert consumer_under_construction() is None
     RackAwareRangeAssignor(rack="a").supported_protocols()
     assert not warnings.records
 
@@ -93,11 +119,11 @@ def test_a_consumer_with_other_attributes_is_none() -> None:
 
     class Odd(Constructed):
         def __init__(self) -> None:
-            found.append(options_of_consumer_under_construction())
+            found.append(options_of(consumer_under_construction()))
             self.config: Any = "what it may be one day"
-            found.append(options_of_consumer_under_construction())
+            found.append(options_of(consumer_under_construction()))
             self.config = {}
-            found.append(options_of_consumer_under_construction())
+            found.append(options_of(consumer_under_construction()))
 
     Odd()
     assert found == [None, None, ConsumerOptions("", ())]
