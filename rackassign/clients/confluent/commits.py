@@ -167,7 +167,8 @@ class Commits:
             return self._reader.positions(tps)
         # What `position()` returns may be stored, and is OFFSET_INVALID for a partition without delivered records. As
         # with librdkafka it is not committed: the broker would take it in place of the offset that was committed.
-        return [offset for tp, offset in self._stored.items() if tp in tps and offset.offset >= 0]
+        # A copy, since this may be another thread than the one that stores and drops.
+        return [offset for tp, offset in list(self._stored.items()) if tp in tps and offset.offset >= 0]
 
     def _uncommitted(self, tps: Places) -> list[TopicPartition]:
         return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]

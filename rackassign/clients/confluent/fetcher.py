@@ -217,7 +217,8 @@ class PartitionFetcher:
         """Return the next offset of each partition with delivered records since it was taken or sought."""
         held = self.held.intersection(tps)
         asked = [TopicPartition(*tp) for tp in sorted(held - self.waiting)]
-        known = {tp: self._resumed[tp] for tp in held.intersection(self._resumed)}
+        # A copy, since commits and `position()` may come from other threads than the polling one.
+        known = {tp: resumed for tp, resumed in list(self._resumed.items()) if tp in held}
         for position in self.consumer.position(asked) if asked else ():
             if position.offset >= 0:
                 known[to_topic_partition(position)] = position

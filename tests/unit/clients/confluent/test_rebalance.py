@@ -12,6 +12,7 @@ from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.rebalance import Callbacks
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
+from rackassign.model import TopicPartition
 from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, ConsumerHarness, message
 
 
@@ -366,6 +367,38 @@ def test_no_offset_is_stored_and_not_committed() -> None:
     assert problem.value.args[0].code() == KafkaError._NO_OFFSET
     # The last commit before partitions are revoked is another one.
     assert stage.give(TWO) == [("revoke", {0})]
+
+
+def test_what_another_thread_drops_meanwhile_is_not_committed() -> None:
+    class Stirring(frozenset[TopicPartition]):
+        """Assigned partitions, of which the polling thread drops one while they are looked at."""
+
+        def __contains__(self, place: object) -> bool:
+            stage.commits.forget([TWO])
+            return super().__contains__(place)
+
+    stage = ConsumerHarness(enable_auto_offset_store=False)
+    stage.give(ONE, TWO)
+    stage.commits.store(None, [Offset(*ONE, 5), Offset(*TWO, 7)])
+    stage.reader.held = Stirring(stage.reader.held)
+    stage.commits.commit(None, None, asynchronous=False, timeout=1)
+    kind, committed = stage.member.log[-1]
+    assert kind == "commit"
+    assert committed[ONE] == 5
+
+
+def test_what_another_thread_begins_again_meanwhile_has_a_position() -> None:
+    class Fleeting(dict[TopicPartition, Offset]):
+        """Positions that the polling thread forgets before they are looked up."""
+
+        def __getitem__(self, place: TopicPartition) -> Offset:
+            self.clear()
+            return super().__getitem__(place)
+
+    stage = ConsumerHarness()
+    stage.give(ONE)
+    stage.reader._resumed = Fleeting({ONE: Offset(*ONE, 5)})
+    assert [each.offset for each in stage.reader.positions([ONE])] == [5]
 
 
 def test_storing_needs_its_switch() -> None:
