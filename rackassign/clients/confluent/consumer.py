@@ -178,6 +178,8 @@ class RackAwareConsumer:
             on_lost: Called after partitions were lost; if omitted, `on_revoke` is called.
         """
         self._check_polls()
+        # A copy, since an iterator can be read only once.
+        topics = topics if isinstance(topics, str) else list(topics)
         if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("expected a list of strings")
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
@@ -281,14 +283,9 @@ class RackAwareConsumer:
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return the offset after the last delivered record of each partition; `OFFSET_INVALID` if there is none."""
         self._check_open()
-        known = {
-            to_topic_partition(each): each.offset
-            for each in self._reader.positions(map(to_topic_partition, partitions))
-        }
-        return [
-            TopicPartition(each.topic, each.partition, known.get(to_topic_partition(each), OFFSET_INVALID))
-            for each in partitions
-        ]
+        asked = [to_topic_partition(each) for each in partitions]
+        known = {to_topic_partition(each): each.offset for each in self._reader.positions(asked)}
+        return [TopicPartition(*tp, known.get(tp, OFFSET_INVALID)) for tp in asked]
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue reading a partition at an offset."""

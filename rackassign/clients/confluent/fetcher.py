@@ -105,12 +105,13 @@ class PartitionFetcher:
         Raises:
             KafkaException: The coordinator returns another error, or the time is over.
         """
+        asked = list(partitions)
         until = math.inf if timeout_s < 0 else time.monotonic() + timeout_s
         wait, waits = _FIRST_WAIT_S, 0
         while True:
             left = max(0.0, until - time.monotonic())
             try:
-                return self._ask_committed(partitions, min(wait, left), other=waits >= _SAME_CLIENT)
+                return self._ask_committed(asked, min(wait, left), other=waits >= _SAME_CLIENT)
             except KafkaException as error:
                 code = error.args[0].code()
                 pause = _PAUSE_S if code in _COORDINATOR_MOVES else 0.0
@@ -122,13 +123,11 @@ class PartitionFetcher:
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
-    def _ask_committed(
-        self, partitions: Sequence[TopicPartition], wait_s: float, *, other: bool
-    ) -> list[TopicPartition]:
+    def _ask_committed(self, partitions: list[TopicPartition], wait_s: float, *, other: bool) -> list[TopicPartition]:
         if not other:
-            return list(self.consumer.committed(list(partitions), timeout=wait_s))
+            return list(self.consumer.committed(partitions, timeout=wait_s))
         with closing(self._make_other()) as client:
-            return list(client.committed(list(partitions), timeout=wait_s))
+            return list(client.committed(partitions, timeout=wait_s))
 
     def begin(
         self,

@@ -400,6 +400,16 @@ def coordinator_moves(play: Play, *errors: int) -> list[float]:
     return timeouts
 
 
+def test_what_can_be_read_only_once_is_read_once(play: Play) -> None:
+    play.consumer.subscribe(topic for topic in ["t", "u"])  # type: ignore[arg-type]
+    assert play.member.log[-1] == ("subscribe", ["t", "u"])
+    (position,) = play.consumer.position(iter([Offset("t", 0)]))  # type: ignore[arg-type]
+    assert (position.topic, position.partition) == ("t", 0)
+    coordinator_moves(play, KafkaError.NOT_COORDINATOR)
+    (known,) = play.consumer.committed(iter([Offset("t", 0)]))  # type: ignore[arg-type]
+    assert known.offset == 7
+
+
 def test_committed_asks_again_while_the_coordinator_moves(play: Play) -> None:
     # librdkafka misses that there is a coordinator again, and waits for as long as it is let.
     errors = KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
