@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.base import UNKNOWN_MEMBER_ID
-from kafka.errors import FencedInstanceIdError, RetriableError
+from kafka.errors import FencedInstanceIdError, IllegalStateError, RetriableError
 
-from rackassign.clients.kafka_python.internals.attributes import Consumer
+from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
 from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.util.log_once import WarnOnce
 
@@ -183,19 +184,55 @@ KEEP_GENERATION_WHEN_REMOVED = Patch(
 )
 
 
-def _lose_partitions_when_removed_in_join(consumer: Consumer, _once: WarnOnce) -> None:
-    """Have the next join begin with what is done for lost partitions, if a join has found out that they are."""
-    coordinator = consumer._coordinator
-    reset: Callable[..., None] = coordinator.reset_generation
+class _JoinOfRemovedMember:
+    """What becomes of the partitions of a member that learns in a join that it was removed from its group.
 
-    def reset_generation(member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        reset(member_id=member_id)
-        if coordinator._subscription.assigned_partitions():
+    Its methods have kafka-python's names. A cooperative member loses the partitions, with the call of its listener. An
+    eager one has revoked them before, and kafka-python lists them until the join is complete: they are only removed.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._coordinator = coordinator = consumer._coordinator
+        self._reset = coordinator.reset_generation
+        self._prepare = coordinator._on_join_prepare_async
+
+    def install(self) -> None:
+        self._coordinator.reset_generation = self.reset_generation
+        self._coordinator._on_join_prepare_async = self.on_join_prepare_async
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        coordinator = self._coordinator
+        self._reset(member_id=member_id)
+        if not (coordinator.rejoining and coordinator._subscription.assigned_partitions()):
+            return
+        if not is_cooperative(coordinator):
+            self._remove_partitions()
+        else:
             with coordinator._lock:
                 # Otherwise `_on_join_prepare_async` counts as called, with the former generation.
                 coordinator.rejoining = False
 
-    coordinator.reset_generation = reset_generation
+    async def on_join_prepare_async(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
+        coordinator = self._coordinator
+        was_member = not coordinator._generation.is_lost()
+        await self._prepare(generation, member_id, timeout_ms=timeout_ms)
+        if not (was_member and coordinator._generation.is_lost()):
+            return
+        # Its last commit was refused, or a heartbeat in the meantime. What follows counts as prepared.
+        if not is_cooperative(coordinator):
+            self._remove_partitions()
+        elif coordinator._subscription.assigned_partitions():
+            await self._prepare(generation, member_id, timeout_ms=timeout_ms)
+
+    def _remove_partitions(self) -> None:
+        # The user may unsubscribe meanwhile, and then there are none.
+        with suppress(IllegalStateError):
+            self._coordinator._subscription.assign_from_subscribed([])
+
+
+def _lose_partitions_when_removed_in_join(consumer: Consumer, _once: WarnOnce) -> None:
+    """Have a join without the partitions of before, if it has found out that they are lost."""
+    _JoinOfRemovedMember(consumer).install()
 
 
 LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN = Patch(
@@ -206,8 +243,14 @@ LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN = Patch(
         " owners in between: their records are processed twice. `on_partitions_lost` is not called."
     ),
     proof="integration/clients/test_patches.py::test_a_member_removed_in_its_join_continues_where_others_have_committed",
-    wraps={"_coordinator.reset_generation": ("member_id",)},
-    needs=("_coordinator._lock", "_coordinator._subscription.assigned_partitions", "_coordinator.rejoining"),
+    wraps={
+        "_coordinator.reset_generation": ("member_id",),
+        "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
+    },
+    needs=coordinator_paths(
+        *("_generation.is_lost", "_lock", "_rebalance_protocol", "rejoining"),
+        *("_subscription.assign_from_subscribed", "_subscription.assigned_partitions"),
+    ),
     install=_lose_partitions_when_removed_in_join,
     after=("fetch_during_rebalance", "keep_generation_when_removed"),
 )
