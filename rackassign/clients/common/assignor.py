@@ -261,6 +261,13 @@ class Assignor:
             self._monitor = None
             self._warn_of_sharing()
 
+    def _release(self) -> None:
+        """Forget a consumer that was closed: the next one owns nothing of its partitions."""
+        self._member.membership = None
+        self._given = None
+        if self._codec.cooperative:
+            self._codec.on_assigned({}, -1)
+
     def _warn_of_sharing(self) -> None:
         self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
 

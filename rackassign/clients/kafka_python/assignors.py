@@ -36,27 +36,32 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
     _package = __package__
     _protocols: ClassVar[Sequence[RebalanceProtocol]] = (RebalanceProtocol.EAGER,)
     """Rebalance protocols in order of preference."""
-    _constructed: Callable[[], Any] = staticmethod(lambda: None)
-    """Returns the consumer that was constructed with this assignor; None if it is gone."""
+    _constructed: Callable[[], Any] | None = None
+    """Returns the last consumer that was constructed with this assignor; None if it is gone."""
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Return the protocols of this assignor; called in the consumer's constructor, whose rack is compared now."""
         consumer = internals.consumer_under_construction()
         if consumer is not None:
-            self._warn_if_shared(consumer)
+            self._take_up(consumer)
             options = None if self.rack_compared else internals.options_of(consumer)
             if options is not None:
                 # An instance of a class that was passed is not among its assignors.
                 warn_on_rack_mismatch([self, *options.assignors], options.client_rack, self._member.once)
         return list(self._protocols)
 
-    def _warn_if_shared(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        """Warn if another open consumer has this assignor: each would claim what the other one owns."""
-        other = self._constructed()
-        if other is not None and other is not consumer and internals.is_open(other):
-            self._warn_of_sharing()
+    def _take_up(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        """Begin with a consumer that is under construction, in place of a closed one."""
         # Weak, since an assignor may outlive its consumer.
-        self._constructed = ref(consumer)
+        known, self._constructed = self._constructed, ref(consumer)
+        other = None if known is None else known()
+        if known is None or other is consumer:
+            return
+        if internals.is_open(other):
+            # Each would claim what the other one owns.
+            self._warn_of_sharing()
+        else:
+            self._release()
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""

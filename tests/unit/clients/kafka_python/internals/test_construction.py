@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import (
     RackAwareConsumer,
@@ -19,7 +20,9 @@ from rackassign.clients.kafka_python.internals.construction import (
     consumer_under_construction,
     options_of,
 )
+from rackassign.clients.kafka_python.internals.membership import Membership
 from rackassign.errors import ConfigError
+from tests.helpers.fakes.kafka_python import FakeCluster
 
 NOT_SET = "the assignor's rack is 'a' but client_rack is not set, so everything is read from the leaders"
 
@@ -106,6 +109,25 @@ def test_an_assignor_may_be_used_again_when_its_consumer_is_closed_or_gone(warni
     gc.collect()
     Constructed([again], client_rack="a")
     assert not warnings.records
+
+
+def test_an_assignor_that_is_used_again_claims_what_its_new_consumer_owns() -> None:
+    # As in a loop that creates a consumer after each error, of one dict of options.
+    again = RackAwareCooperativeStickyAssignor(rack="a")
+    closed = Constructed([again], client_rack="a")
+    former = FakeCluster({}, {})
+    again.bind(Membership(former.coordinator))
+    again.on_assignment(ConsumerProtocolAssignment(0, [("t", [0, 2])], b""), 7)
+    assert again.metadata(["t"]).owned_partitions == [("t", [0, 2])]
+    closed._closed = True
+    current = Constructed([again], client_rack="a")
+    first = again.metadata(["t"])
+    assert (list(first.owned_partitions), first.generation_id) == ([], -1)
+    cluster = FakeCluster({}, {})
+    cluster.coordinator._subscription.assigned_partitions = lambda: {("t", 1)}
+    again.bind(Membership(cluster.coordinator))
+    assert again.metadata(["t"]).owned_partitions == [("t", [1])]
+    assert current is not closed
 
 
 def test_outside_of_a_constructor_there_is_no_consumer(warnings: pytest.LogCaptureFixture) -> None:
