@@ -7,11 +7,22 @@ a valid assignment.
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 from rackassign.util.text import truncate
 
 
 class RackassignError(Exception):
     """Base of all errors of rackassign."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how an error is copied and pickled: with its message and attributes.
+
+        By default the constructor would be called with the message, and some take other arguments. An error that cannot
+        be unpickled hangs a `multiprocessing.Pool`, and breaks a `ProcessPoolExecutor`.
+        """
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined] # of the standard
 
 
 class InputError(RackassignError, ValueError):
