@@ -45,6 +45,9 @@ class Commits:
         self._outbox = AsyncCommitQueue(member)
         self._stored: dict[Place, TopicPartition] = {}
         self._sent: dict[Place, int] = {}
+        self._drops = 0
+        self._dropped: dict[Place, int] = {}
+        """When partitions were dropped last: the number of that drop."""
         self._warnings = WarnOnce(log)
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
@@ -67,6 +70,8 @@ class Commits:
 
     def drop(self, tps: Places) -> None:
         """Discard the offsets of partitions that are no longer owned; they are not committed any more."""
+        self._drops += 1
+        self._dropped |= dict.fromkeys(tps, self._drops)
         self.forget(tps)
         self._outbox.drop(tps)
 
@@ -94,14 +99,10 @@ class Commits:
             KafkaException: None of the partitions is assigned, there is nothing to commit, or a synchronous commit
                 failed.
         """
+        end, drops = monotonic() + timeout, self._drops
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
-        owned = [each for each in asked if to_topic_partition(each) in self._reader.held]
-        # Those were read in a generation that is over; the new owner may have committed further.
-        others = [each for each in asked if to_topic_partition(each) not in self._reader.held]
-        if others and not owned:
-            names = join_first([f"{each.topic}-{each.partition}" for each in others], 3)
-            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
+        owned, others = self._by_ownership(asked, drops)
         if asynchronous:
             self._outbox.refuse(others)
             if owned:
@@ -109,17 +110,38 @@ class Commits:
             return None
         if not owned:
             raise kafka_exception(NO_OFFSET, "there is nothing to commit")
+        # Pending commits first, and not again behind this one. They may wait for a rebalance, in which the polling
+        # thread drops partitions, and even takes them again after another owner has committed further.
+        self._outbox.flush([], timeout)
+        owned, others = self._by_ownership(asked, drops)
         for each in others:
             place = f"{each.topic}-{each.partition}"
             self._warnings.warn(
                 "not assigned", "%s is not assigned to this member, so its offset is not committed", place, about=place
             )
-        end = monotonic() + timeout
-        # Pending commits first, and not again behind this one.
-        self._outbox.flush([], timeout)
         self._outbox.give_up(map(to_topic_partition, owned))
         self._member.commit(offsets_of(owned), max(0.0, end - monotonic()))
         return [_copied(each) for each in owned]
+
+    def _by_ownership(
+        self, asked: list[TopicPartition], drops: int
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Return the offsets of partitions that are owned, and that were not dropped since so many drops; and the rest.
+
+        Raises:
+            KafkaException: None of the partitions is owned.
+        """
+        held = self._reader.held
+        owned: list[TopicPartition] = []
+        # These were read in a generation that is over; the new owner may have committed further.
+        others: list[TopicPartition] = []
+        for each in asked:
+            tp = to_topic_partition(each)
+            (owned if tp in held and self._dropped.get(tp, 0) <= drops else others).append(each)
+        if others and not owned:
+            names = join_first([f"{each.topic}-{each.partition}" for each in others], 3)
+            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
+        return owned, others
 
     def serve(self) -> None:
         """Send due commits without waiting, and report results of commits."""

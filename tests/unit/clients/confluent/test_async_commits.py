@@ -265,3 +265,25 @@ def test_so_is_what_a_signal_interrupts_as_it_is_waited_for(monkeypatch: pytest.
     assert stage.heard == [(KafkaError.ILLEGAL_GENERATION, {0: 2})]
     stage.answer()
     assert stage.commit(TWO, 8) == [("later", {TWO: 8})]
+
+
+@pytest.mark.parametrize("taken_again", [True, False])
+def test_who_waits_commits_nothing_that_is_revoked_meanwhile(*, taken_again: bool) -> None:
+    stage = Committing()
+    stage.commit(TWO, 7)
+
+    def rebalance(offsets: Any, _: float) -> None:
+        stage.member.log.append(("commit", {place: each[0] for place, each in offsets.items()}))
+        if len(stage.member.log) == 2:
+            # The commit before waits for a join, and the polling thread goes on.
+            stage.give(TWO)
+            if taken_again:
+                stage.give(ONE, TWO)
+
+    stage.member.commit = rebalance  # type: ignore[assignment, method-assign]
+    both = [Offset(*ONE, 3), Offset(*TWO, 9)]
+    committed = stage.commits.commit(None, both, asynchronous=False, timeout=1)
+    assert [(each.partition, each.offset) for each in committed or ()] == [(1, 9)]
+    commits = [offsets for kind, offsets in stage.member.log if kind == "commit"]
+    assert commits[-1] == {TWO: 9}
+    assert not any(ONE in offsets for offsets in commits)
