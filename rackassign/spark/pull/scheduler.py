@@ -35,6 +35,12 @@ _MAX_SIZE_RATIO = 2
 _MAX_READERS = 200
 """With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
 
+_UNLIMITED_PLANNING_S = 1.0
+_PLANNING_SHARE = 0.25
+"""Seconds of planning after which planning may take at most this share of the time. Requests wait for a plan, and with
+ten thousand splits hundreds of tasks that start together would otherwise wait for one plan after the other, for longer
+than `coordinatorTimeoutMs`."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulingStats:
@@ -90,6 +96,8 @@ class SplitScheduler:
         self._expected = dict(slots or {})
         self._seen_tasks = 0
         self._planned_for: Counter[str | None] | None = None
+        self._first_planned: float | None = None
+        self._planning_s = 0.0
         self._stats = SchedulingStats()
         self._steal_after_s = steal_after_s
         self._clock = clock
@@ -196,7 +204,7 @@ class SplitScheduler:
 
     def _replan(self) -> None:
         """Compute the plan again if the estimated number of tasks per rack has changed."""
-        if len(self._task_racks) == self._seen_tasks:
+        if len(self._task_racks) == self._seen_tasks or not self._may_plan():
             return
         self._seen_tasks = len(self._task_racks)
         readers = self._expected_readers()
@@ -208,9 +216,22 @@ class SplitScheduler:
             number: replace(self._splits[number], racks=() if rack is None else (rack,))
             for number, rack in self._reader_racks.items()
         }
+        begun = self._clock()
         self._unassigned.plan(
             plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
         )
+        if self._first_planned is None:
+            # Not counted: it imports the solver.
+            self._first_planned = self._clock()
+        else:
+            self._planning_s += self._clock() - begun
+
+    def _may_plan(self) -> bool:
+        """Return whether there is time for a plan; if not, a later request is planned for all tasks seen by then."""
+        if self._first_planned is None:
+            return True
+        available_s = _UNLIMITED_PLANNING_S + _PLANNING_SHARE * (self._clock() - self._first_planned)
+        return self._planning_s <= available_s
 
 
 class _Unassigned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
+from rackassign.spark.pull import scheduler
 from rackassign.spark.pull.scheduler import SchedulingStats, SplitScheduler, _apportioned, plan
 from rackassign.spark.splits import OffsetRange, Split
 
@@ -128,6 +130,30 @@ def test_nobody_is_waited_for_who_has_not_come_in_all_that_time() -> None:
     # One comes all the same, and is waited for from then on.
     assert isinstance(deal.next_split(1, 0, "a"), Split)
     assert deal.next_split(1, 1, "a") is None
+
+
+def test_tasks_that_start_together_do_not_wait_for_a_plan_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, plans = [0.0], 0
+
+    def slow(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:
+        nonlocal plans
+        plans += 1
+        now[0] += 0.3
+        return plan(splits, readers)
+
+    monkeypatch.setattr(scheduler, "plan", slow)
+    deal = SplitScheduler(striped(400), 200, clock=lambda: now[0])
+    # All but one are in one rack, so nearly each of them changes what is expected of the others.
+    racks = ["b", *"a" * 199]
+    for task, rack in enumerate(racks):
+        assert deal.next_split(task, 0, rack) is not None
+    assert now[0] < 5
+    # The others are planned for as soon as there is time.
+    before, now[0] = plans, now[0] + 60
+    assert deal.next_split(7, 1, "a") is not None
+    assert plans == before + 1
+    assert deal.next_split(8, 1, "a") is not None
+    assert plans == before + 1
 
 
 def test_what_is_planned_is_local_and_even() -> None:
