@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from rackassign.spark.offsets import Offsets
 from rackassign.util.text import describe_error
 
 log = logging.getLogger(__name__)
+
+_RETRY_S = 10.0
+"""Seconds after a failure during which the same offsets are not sent again: an idle stream has them many times."""
 
 
 class OffsetPublisher:
@@ -33,12 +37,19 @@ class OffsetPublisher:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._problem = ""
+        self._retry_at: float | None = None
 
     def publish(self, offsets: Offsets) -> None:
-        """Send these offsets in place of those that wait, unless they are the same; return at once."""
+        """Send these offsets in place of those that wait, unless they are the same and not due again; return at once.
+
+        Offsets that could not be sent are due again after a while. A stream without new records has no others, and its
+        group would be behind for as long.
+        """
         with self._changed:
-            if self._closed or offsets == self._newest:
+            due = self._retry_at is not None and time.monotonic() >= self._retry_at
+            if self._closed or (offsets == self._newest and not due):
                 return
+            self._retry_at = None
             self._newest = dict(offsets)
             self._pending = dict(offsets)
             self._changed.notify()
@@ -73,5 +84,7 @@ class OffsetPublisher:
             if problem != self._problem:
                 log.warning("commitGroup: offsets of group %s are not committed: %s", self._group, problem)
             self._problem = problem
+            with self._changed:
+                self._retry_at = time.monotonic() + _RETRY_S
         else:
             self._problem = ""

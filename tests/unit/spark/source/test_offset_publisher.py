@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark.options import Options
+from rackassign.spark.source import offset_publisher
 from rackassign.spark.source.offset_publisher import OffsetPublisher
+from rackassign.testing.harness import wait_until
 
 P0 = TopicPartition("t", 0)
 GUARD_S = 120.0
@@ -78,6 +81,31 @@ def test_each_problem_is_a_warning_once_in_a_row(caplog: pytest.LogCaptureFixtur
     assert group.sent == [2]
     assert [message.rpartition(": ")[2] for message in caplog.messages] == ["down", "down", "5"]
     assert caplog.messages[0] == "commitGroup: offsets of group g are not committed: down"
+
+
+def test_offsets_that_were_not_committed_are_sent_again_although_there_are_no_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offset_publisher, "_RETRY_S", 0.0)
+    group = Group()
+    group.problem = KafkaUnavailableError("down")
+    group.may.release(100)
+    publisher = OffsetPublisher("g", group.send)
+    publisher.publish({P0: 1})
+    assert group.asked.acquire(timeout=GUARD_S)
+    wait_until(lambda: publisher._retry_at is not None, "the failure", timeout_s=GUARD_S)
+    # But not at once: an idle stream publishes its offsets many times a second.
+    monkeypatch.setattr(publisher, "_retry_at", time.monotonic() + 3600)
+    publisher.publish({P0: 1})
+    group.problem = None
+    monkeypatch.setattr(publisher, "_retry_at", time.monotonic())
+    for _ in range(3):
+        publisher.publish({P0: 1})
+    publisher.close(GUARD_S)
+    assert group.sent == [1]
+    # Of the four calls after the failure only the second one has sent them.
+    assert group.asked.acquire(blocking=False)
+    assert not group.asked.acquire(blocking=False)
 
 
 def test_closing_without_offsets_ends_at_once() -> None:
