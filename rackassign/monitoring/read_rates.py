@@ -179,19 +179,21 @@ def _progress(
     if before is None or after is None or len(seen) < 2:  # noqa: PLR2004 - the first and the last
         return None
     size = record_size(before, after)
-    (began, first), (ended, last) = seen[0], seen[-1]
-    # An offset that was reset to an earlier one is no progress, and what was deleted cannot be read.
-    records = max(0, last - max(first, before.first))
-    moves = [(at_s, offset) for (_, old), (at_s, offset) in pairwise(seen) if offset > old]
+    # An offset that was reset to an earlier one is no progress, and what was deleted cannot be read. After the reset
+    # records are read again, so this is the sum of the steps forwards, and not the distance of the last from the first.
+    moves = [
+        (at_s, max(0, offset - max(old, before.first))) for (_, old), (at_s, offset) in pairwise(seen) if offset > old
+    ]
+    records = sum(read for _, read in moves)
     if len(moves) > 1:
         # The time between two commits is known better than how long ago the first one was.
-        (began, first), (ended, last) = moves[0], moves[-1]
-        records_s = (last - first) / (ended - began)
+        records_s = sum(read for _, read in moves[1:]) / (moves[-1][0] - moves[0][0])
     elif between[1] > between[0]:
         # A member that reads its partitions one after the other commits in turn.
         began, ended = between
         records_s = records / (ended - began) if moves and moves[0][0] > began else 0.0
     else:
+        began, ended = seen[0][0], seen[-1][0]
         records_s = records / (ended - began) if ended > began else 0.0
     return _Progress(_lag(before, seen[0][1]), _lag(after, seen[-1][1]), records, records_s, len(moves), size)
 

@@ -93,6 +93,13 @@ def test_an_offset_that_was_reset_is_no_progress() -> None:
     assert (found.bytes_s, found.lag) == ({TP: 0.0}, {TP: 109_990})
 
 
+def test_what_is_read_again_after_a_reset_counts() -> None:
+    # Read on, set back to the beginning within the interval, and read again: no rate is less than nothing.
+    found = rates((100_000, 110_000), [(0.0, 50_000), (2.0, 50_100), (4.0, 0), (6.0, 200), (10.0, 600)])
+    assert found.bytes_read == {TP: 700.0 * SIZE}
+    assert found.bytes_s == {TP: 600 / 8 * SIZE}
+
+
 def test_records_that_were_deleted_are_neither_read_nor_lag() -> None:
     found = rates((100_000, 110_000), [(0.0, 10), (10.0, 90_010)], first=90_000)
     assert (found.bytes_read, found.lag) == ({TP: 10.0 * SIZE}, {TP: 19_990})
