@@ -194,10 +194,11 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
     for batch in found:
         for row in _by_kind(batch):
             part = _sum(row)
-            if (row["what_if"], row["strategy"]) == (AS_IS, NOW):
-                names, now = snapshots.setdefault(row["taken"], (set(), Totals()))
-                names.add(row["group"])
-                snapshots[row["taken"]] = names, now + part
+            # A group that reads nothing now has no row with `NOW`, and is in its snapshot nevertheless.
+            names, now = snapshots.get(row["taken"], (set[str](), Totals()))
+            names.add(row["group"])
+            reads_now = (row["what_if"], row["strategy"]) == (AS_IS, NOW)
+            snapshots[row["taken"]] = names, now + part if reads_now else now
             group = _latest(seen, row)
             if group is None:
                 continue

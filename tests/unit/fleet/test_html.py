@@ -79,6 +79,19 @@ def cells(text: str, table: str) -> list[list[str]]:
     return [[" ".join(Document(f"<td{cell}").texts).strip() for cell in row.split("<td")[1:]] for row in rows]
 
 
+def test_a_snapshot_in_which_no_group_reads_anything_is_shown(audited: Audited) -> None:
+    # All members have joined, and none has a partition yet.
+    idle = group(member("m", "a", {}, "t"), name="g")
+    found = audited(topics("t"), ([far("h")], Throughput()), ([idle], Throughput()))
+    fleet = aggregate(read_results(found))
+    assert [(point.groups, point.now.partitions.total) for point in fleet.history] == [(1, 2), (1, 0)]
+    assert [each.name for each in fleet.stale] == ["h"]
+    for file in (found.parent / "seen").glob("00*"):
+        file.unlink()
+    write_results(found.parent / "idle", audit_groups(read_snapshots(found.parent / "seen"), ALL))
+    assert "Latest snapshot 2026-01-01 01:00 UTC" in " ".join(page(found.parent / "idle", Price()).split())
+
+
 def test_sums_are_what_an_inspection_finds(audited: Audited) -> None:
     known = rates({(topic, i): 1000.0 * (i + 1) for topic in "tu" for i in range(3)})
     there = cluster({"t": [[1, 2], [2], [3]], "u": [[3], [1], [2, 1]]})
