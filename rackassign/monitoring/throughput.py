@@ -1,8 +1,9 @@
 """The throughput of each partition, from two samples of the logs.
 
 A log grows by what is appended, in batches as they are sent to readers, unless its old end is deleted
-between the two samples, which the first offset shows. In that case the new records are counted, with the average size
-of the existing records.
+between the two samples, which the first offset shows, or another replica leads: each replica is compacted by itself, so
+their sizes may differ by far more than what is written. In these cases the new records are counted, with the average
+size of the existing records.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ class LogSample(NamedTuple):
         size: Bytes on its leader's disks.
         first: The first offset of the log.
         end: The offset behind the last record.
+        broker: ID of the leader, whose replica has that size.
     """
 
     at_s: float
     size: int
     first: int
     end: int
+    broker: int = -1
+
+    def is_continued_by(self, later: LogSample) -> bool:
+        """Return whether a later sample is of the same replica, which has lost nothing at its old end since."""
+        return self.broker == later.broker and self.first == later.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,7 @@ def sample_logs(
             continue
         at_s = clock()
         ends = _offsets(admin, [tp for tp in tps if tp in sizes])
-        logs |= {tp: LogSample(at_s, sizes[tp], *end) for tp, end in ends.items()}
+        logs |= {tp: LogSample(at_s, sizes[tp], *end, broker) for tp, end in ends.items()}
         if not sizes.keys() >= set(tps):
             problems.append(f"broker {broker} does not report the sizes of its logs, perhaps Describe on it is missing")
     return LogSamples(logs, tuple(problems))
@@ -143,7 +150,7 @@ def record_size(then: LogSample, now: LogSample) -> float:
     part. So the size of all of them by their number may be far too small.
     """
     came, grown, held = now.end - then.end, now.size - then.size, now.end - now.first
-    if came > 0 and grown > 0 and now.first == then.first:
+    if came > 0 and grown > 0 and then.is_continued_by(now):
         return grown / came
     return now.size / held if held else 0.0
 
@@ -151,8 +158,8 @@ def record_size(then: LogSample, now: LogSample) -> float:
 def _grown(then: LogSample, now: LogSample, came: int) -> float | None:
     """Return the bytes written; None if no records are left to estimate it from."""
     grown = now.size - then.size
-    # A log may shrink for other reasons: compaction, or a new leader that has compacted more of it.
-    if now.first == then.first and grown >= 0:
+    # A log may shrink for another reason: compaction.
+    if then.is_continued_by(now) and grown >= 0:
         return grown
     held = now.end - now.first
     if not held:

@@ -334,6 +334,15 @@ def test_bytes_are_those_of_the_logs_whenever_each_broker_was_asked() -> None:
     assert (measured.bytes_s, measured.seconds) == ({early: 1500.0, late: 600.0}, 2.0)
 
 
+def test_a_new_leader_that_has_compacted_less_has_not_been_written_to() -> None:
+    place = TopicPartition("t", 0)
+    before = LogSamples({place: LogSample(0.0, 1000, 0, 10, broker=1)})
+    idle = LogSamples({place: LogSample(10.0, 10**9, 0, 10, broker=2)})
+    assert compared(before, idle).bytes_written == {place: 0.0}
+    busy = LogSamples({place: LogSample(10.0, 2000, 0, 20, broker=2)})
+    assert compared(before, busy).bytes_written == {place: 1000.0}
+
+
 def test_what_came_and_is_gone_already_is_not_measured() -> None:
     place = TopicPartition("t", 0)
     measured = compared(LogSamples({place: log(5000, 0, 10)}), LogSamples({place: log(0, 500, 500, 1.0)}))
@@ -353,7 +362,9 @@ def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr("rackassign.monitoring.throughput.describe_log_dirs", sizes)
     there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
     seen = sample_logs(object(), there.topology.topics, clock=lambda: 1.0)
-    assert seen == LogSamples({TopicPartition(topic, 0): LogSample(1.0, 5, 0, 7) for topic in ("t", "u")})
+    assert seen == LogSamples(
+        {TopicPartition(topic, 0): LogSample(1.0, 5, 0, 7, broker) for topic, broker in (("t", 1), ("u", 2))}
+    )
 
 
 def test_partitions_seen_once_are_not_measured() -> None:

@@ -145,6 +145,8 @@ def test_a_member_that_reads_one_partition_after_the_other_commits_in_turn() -> 
         # Nothing is written, or a segment was deleted: what there is counts.
         (LogSample(0.0, 50_000, 0, 500), LogSample(10.0, 50_000, 0, 500), 100.0),
         (LogSample(0.0, 50_000, 0, 500), LogSample(10.0, 30_000, 300, 600), 100.0),
+        # Of another replica, which has compacted less.
+        (LogSample(0.0, 10_000, 0, 500, 1), LogSample(10.0, 60_000, 0, 600, 2), 100.0),
         (LogSample(0.0, 0, 0, 0), LogSample(10.0, 0, 0, 0), 0.0),
     ],
 )
