@@ -14,7 +14,7 @@ import pytest
 
 from rackassign.model import TopicPartition
 from rackassign.stateful.files.directory import StateDirectory
-from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, SqliteFile
+from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, SqliteFile, StoreError
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.faulty_files import FaultyFiles
 from tests.helpers.stateful_consumers import counted, drain, give, member
@@ -103,4 +103,13 @@ def test_an_error_of_the_disk_itself_is_damage(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(tempfile, "TemporaryFile", failing)
         with pytest.raises(expected), file._mapped():
             raise sqlite3.OperationalError("disk I/O error")
+    file.close()
+
+
+def test_a_log_that_another_process_uses_for_too_long_is_no_damage(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite", "CREATE TABLE t (k)", 1)
+    with pytest.raises(StoreError, match="locking protocol") as raised, file._mapped():
+        raise sqlite3.OperationalError("locking protocol")
+    assert not isinstance(raised.value, DamagedError)
+    assert file.damage is None
     file.close()
