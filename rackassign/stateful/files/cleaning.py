@@ -106,7 +106,11 @@ def _locked(folder: Path) -> Iterator[int]:
         except OSError as error:
             raise StoreError(f"state-dir: {folder / LOCK} cannot be opened: {error.strerror}") from None
         try:
-            if not try_lock(lock):
+            try:
+                locked = try_lock(lock)
+            except OSError as error:
+                raise StoreError(f"state-dir: {folder / LOCK} cannot be locked: {error.strerror}") from None
+            if not locked:
                 raise StoreError(f"state-dir: {folder} is in use: stop its member first")
             yield opened
         finally:

@@ -46,7 +46,7 @@ class StateDirectory:
         counts: Counters of the member.
 
     Raises:
-        StoreError: Another process uses it, or it cannot be created.
+        StoreError: Another process uses it, or it cannot be created or locked.
     """
 
     def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
@@ -62,7 +62,14 @@ class StateDirectory:
             self._lock = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
-        if not try_lock(self._lock):
+        try:
+            locked = try_lock(self._lock)
+        except OSError as error:
+            self._lock.close()
+            raise StoreError(
+                f"state_dir: {folder} cannot be locked: {error.strerror}; use a directory on a local disk"
+            ) from None
+        if not locked:
             self._lock.close()
             raise StoreError(
                 f"{folder} is in use: each member needs a folder of its own. If its member was killed, a process that"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
 from rackassign.stateful.changelog.records import ChangelogRecord
 from rackassign.stateful.files import clock
+from rackassign.stateful.files.cleaning import clean
 from rackassign.stateful.files.clock import ElapsedTime
 from rackassign.stateful.files.directory import StateDirectory
 from tests.helpers.fakes.kafka import Kafka
@@ -82,6 +84,20 @@ def test_a_file_of_another_program_is_not_emptied(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be used"):
         StateDirectory(tmp_path)
     assert (target.read_text(), mode(target) & 0o044) == ("theirs", 0o044)
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    StateDirectory(tmp_path).close()
+
+    def refused(*_: object) -> None:
+        # As NFS without its lock service.
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(StoreError, match=r"cannot be locked: No locks available; use a directory on a local disk"):
+        StateDirectory(tmp_path)
+    with pytest.raises(StoreError, match=r"lock cannot be locked: No locks available"):
+        clean(tmp_path)
 
 
 def test_a_directory_of_all_users_is_left_as_it_is(tmp_path: Path) -> None:
