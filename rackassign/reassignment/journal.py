@@ -155,7 +155,10 @@ def require_finished(file: Path) -> Journal | None:
     Raises:
         ConfigError: It is not over, or the file is no journal.
     """
-    old = read(file) if file.exists() else None
+    try:
+        old = read(file) if file.exists() else None
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     if old is not None and old.open:
         raise ConfigError(
             f"{file} is a plan in progress:"
@@ -186,6 +189,9 @@ def file_lock(file: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another process has the lock, or no lock file can be created beside the file.
     """
+    if not file.name:
+        # An empty name, of a variable that is not set, is that of the current folder.
+        raise ConfigError(f"plan file: expected the name of a file, got the folder {file}")
     try:
         lock = file.with_name(f".{file.name}.lock").open("w")
     except OSError as error:

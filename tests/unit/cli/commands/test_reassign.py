@@ -211,3 +211,16 @@ def test_an_output_that_there_is_not_is_refused(
 def test_leaders_cannot_be_evened_over_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     said = one_line(["balance-leaders", *NOBODY, "--balance-by", "topic"], capsys)
     assert "broker, rack, mixed" in said
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_folder_is_no_plan_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = one_line(["reassign", "plan", *NOBODY, "--plan-file", name], capsys)
+    assert said == f"rackassign: plan file: expected the name of a file, got the folder {name or '.'}\n"
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("command", [["balance-leaders"], ["reassign", "plan"]])
+def test_a_plan_file_whose_name_is_too_long_is_reported(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "File name too long" in one_line([*command, *NOBODY, "--plan-file", "a" * 300], capsys)
