@@ -153,14 +153,19 @@ def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConf
 
 
 def _forget(cluster: ReassignmentCluster, notes: _StoredJournal, restored: SavedConfigs | None) -> None:
-    """Remove restored configurations from the journal once no broker reports the throttle.
+    """Remove restored configurations from the journal once no broker reports the throttle."""
+    if restored is not None:
+        await_restored(cluster, restored)
+        notes.take(replace(notes.journal, throttled=None))
+
+
+def await_restored(cluster: ReassignmentCluster, restored: SavedConfigs) -> None:
+    """Wait until no broker reports the throttle in whose place configurations were restored.
 
     Brokers apply later what the controller has accepted, and an audit would report the throttle. The next execution
     would restore it at its end. Either may ask any broker.
     """
-    if restored is not None:
-        _await_everywhere(cluster, lambda broker: is_restored(cluster, restored, broker))
-        notes.take(replace(notes.journal, throttled=None))
+    _await_everywhere(cluster, lambda broker: is_restored(cluster, restored, broker))
 
 
 def _await_lists(cluster: ReassignmentCluster, done: Mapping[TopicPartition, Replicas]) -> None:

@@ -20,7 +20,7 @@ from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import journal as journals
 from rackassign.reassignment.batches import ExecutionLimits, ExecutionResult, Progress
 from rackassign.reassignment.evenness import check_even
-from rackassign.reassignment.executor import Direction, execute_plan
+from rackassign.reassignment.executor import Direction, await_restored, execute_plan
 from rackassign.reassignment.journal import Journal
 from rackassign.reassignment.kafka_cluster import KafkaReassignmentCluster
 from rackassign.reassignment.kafka_json import plan_from_json
@@ -257,7 +257,10 @@ def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal],
         raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
     found = look(admin, journal)
     if journal.throttled is not None:
-        restore_configs(KafkaReassignmentCluster(admin), journal.throttled)
+        cluster = KafkaReassignmentCluster(admin)
+        restore_configs(cluster, journal.throttled)
+        # The journal forgets the throttle. The next plan must not take it for what was set before.
+        await_restored(cluster, journal.throttled)
     # A plan that was over and had left a throttle keeps its phase.
     over = journal.phase in {"applied", "rolled-back"}
     journal = replace(journal, phase=journal.phase if over else "abandoned", throttled=None)

@@ -228,3 +228,18 @@ def test_a_rollback_leaves_the_state_of_another_cluster_alone(stage: FakeReassig
         ReassignmentRunner(ADMIN, plan, state, limits=LIMITS).rollback(journal)
     assert state_file.read(state) == of_another
     assert stage.lists() == {TP: (1, 2)}
+
+
+def test_a_throttle_that_was_abandoned_is_not_restored_after_the_next_plan(
+    stage: FakeReassignmentCluster, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    stage.defaults, stage.topics = dict.fromkeys(RATES, "7"), {"t": {LEADING: "0:1", FOLLOWING: "0:3"}}
+    stage.show_configs()
+    throttled = Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}}))
+    service.abandon(ADMIN, throttled, lambda journal: write(plan, journal))
+    assert read(plan).phase == "abandoned"
+    write(plan, Journal("c", moves=MOVES))
+    with open_exclusive(plan) as journal:
+        ReassignmentRunner(ADMIN, plan, tmp_path / "s.json", limits=replace(LIMITS, rate=1_000)).apply(journal)
+    assert (stage.defaults, stage.topics["t"]) == ({}, {})
