@@ -82,9 +82,10 @@ def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryRe
         KafkaError: Raised by the admin client.
     """
     removed: list[MemberDescription] = []
-    if not is_wedged(calls, name):
-        return RecoveryResult()
     for member in describe_group(calls, name).members:
+        # Another process may have freed it in the meantime. Members that are removed then are not what has wedged it.
+        if not is_wedged(calls, name):
+            break
         try:
             answers = admin.remove_group_members(name, [MemberToRemove(member_id=member.id)])
         except UnknownError:
