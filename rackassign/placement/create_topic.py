@@ -22,8 +22,8 @@ from rackassign.placement.state_file import PlacementState
 from rackassign.placement.validated_placer import ValidatedPlacer
 from rackassign.util.text import counted, short_repr
 
-Keep = Callable[[PlacementState], None]
-"""Writes a state file; raises if it cannot."""
+Keep = Callable[[Callable[[PlacementState], PlacementState]], None]
+"""Changes a state file with a function of what is in it by then; raises if it cannot."""
 
 _BAD_INPUT = frozenset(
     {"InvalidConfigurationError", "InvalidPartitionsError", "InvalidTopicError", "TopicAlreadyExistsError"}
@@ -98,7 +98,7 @@ def create(
         wanted: The topic.
         placer: Places the replicas.
         registry: Brokers that were seen before.
-        keep: Writes the brokers and placeholders, before anything is created.
+        keep: Adds the brokers and placeholders to the state file, before anything is created.
         dry: Validate only, create nothing.
 
     Raises:
@@ -114,7 +114,8 @@ def create(
         raise ConfigError("replicas: a new topic needs a replication factor")
     controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
     configs = dict(wanted.configs or {})
-    registry = registry.for_cluster(cluster_id(admin))
+    cluster = cluster_id(admin)
+    registry = registry.for_cluster(cluster)
     # The default of min.insync.replicas: the response to a validation of the topic contains it.
     with _input():
         least = controller.validate(wanted.name, configs).min_isr or 1
@@ -129,7 +130,7 @@ def create(
     with _input():
         controller.validate(wanted.name, configs, placed.to_request())
         if not dry:
-            keep(registry.with_brokers(brokers).with_placeholders(new.plans()))
+            keep(lambda seen: seen.for_cluster(cluster).with_brokers(brokers).with_placeholders(new.plans()))
             controller.create(wanted.name, configs, placed.to_request())
     return new
 
@@ -152,7 +153,8 @@ def add_partitions(
     if wanted.configs:
         raise ConfigError("configs are for new topics only: the configurations of an existing topic stay as they are")
     controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
-    registry = registry.for_cluster(cluster_id(admin))
+    cluster = cluster_id(admin)
+    registry = registry.for_cluster(cluster)
     known = described(admin, [wanted.name])[wanted.name]
     if known.refused:
         raise AuthorizationError("DESCRIBE", topic_resource([wanted.name]))
@@ -183,7 +185,7 @@ def add_partitions(
     with _input():
         controller.add(wanted.name, start + wanted.partitions, placed.to_request(), validate_only=True)
         if not dry:
-            keep(registry.with_brokers(state.brokers))
+            keep(lambda seen: seen.for_cluster(cluster).with_brokers(state.brokers))
             controller.add(wanted.name, start + wanted.partitions, placed.to_request())
     return new
 

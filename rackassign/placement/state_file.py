@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
+from rackassign.util.file_lock import lock
 from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-registry/1"
@@ -109,6 +110,29 @@ def _id(text: str, path: str) -> int:
     if found is None:
         raise InputError(path, f"expected a number, got {short_repr(text)}")
     return found
+
+
+def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> None:
+    """Change what is in a state file; processes that do this at the same time wait for each other.
+
+    Args:
+        file: The state file, which may not exist yet.
+        change: Return the new state from the one that the file has now, which may be newer than what was read before.
+
+    Raises:
+        ConfigError: It cannot be read or written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = file.with_name(f".{file.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+    with handle:
+        lock(handle)
+        known = read(file)
+        changed = change(known)
+        if changed != known:
+            write(file, changed)
 
 
 def write(file: Path, registry: PlacementState) -> None:

@@ -140,11 +140,10 @@ class ReassignmentRunner:
                 report_progress=report_progress,
                 stop=self._stop,
             )
-        known = state_files.read(self._state_file)
         if direction == "apply":
-            state_files.write(self._state_file, updated_state(self._admin, known, journal, result))
-        elif (before := rolled_back_state(known, journal, result)).plans != known.plans:
-            state_files.write(self._state_file, before)
+            state_files.update(self._state_file, lambda known: updated_state(self._admin, known, journal, result))
+        elif (known := state_files.read(self._state_file)) != rolled_back_state(known, journal, result):
+            state_files.update(self._state_file, lambda known: rolled_back_state(known, journal, result))
         return journal, result
 
     def _wait_for_brokers(

@@ -178,8 +178,11 @@ def store(prepared: PreparedReassignment, plan_file: Path, state_file: Path, reg
     obsolete = prepared.planned.obsolete_placeholders
     if obsolete:
         # Without moves, no `apply` follows that could update the state file.
-        known = registry.for_cluster(prepared.journal.cluster)
-        state_files.write(state_file, known.with_placeholders(dict.fromkeys(obsolete, ())))
+        def without_obsolete(known: PlacementState) -> PlacementState:
+            rows = {tp: () for tp in obsolete if known.plans.get(tp) == registry.plans.get(tp)}
+            return known.for_cluster(prepared.journal.cluster).with_placeholders(rows)
+
+        state_files.update(state_file, without_obsolete)
     return journals.begin(plan_file, prepared.journal) if prepared.has_changes else journals.archive(plan_file)
 
 

@@ -108,7 +108,7 @@ def create_topic(
     make = making.add_partitions if add_partitions else making.create
     try:
         with closed_afterwards(named) as chosen, admin_client(bootstrap, client_config) as admin:
-            new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
+            new = make(admin, wanted, chosen, known, lambda change: state_file.update(file, change), dry=dry_run)
     except NotEnoughBrokersError as error:
         warn(str(error))
         return ExitCode.NO

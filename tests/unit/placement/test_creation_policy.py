@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rackassign.placement.creation_policy import (
     check_policy,
     place_new,
 )
-from rackassign.placement.state_file import PlacementState, read, write
+from rackassign.placement.state_file import PlacementState, read, update, write
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "placement_vectors.json").read_text("utf-8"))[
     "kip409_policy"
@@ -163,3 +164,14 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(ConfigError, match="cannot write"):
         write(tmp_path / "file" / "registry.json", PlacementState())
+
+
+def test_changes_of_a_registry_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "registry.json"
+
+    def add(broker: int) -> None:
+        update(file, lambda known: known.with_brokers([Broker(broker)]))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, range(40)))
+    assert sorted(read(file).brokers) == list(range(40))
