@@ -35,6 +35,10 @@ Keys = Callable[[float], list[str]]
 @contextmanager
 def pressed_keys() -> Iterator[Keys | None]:
     """Yield a function that reads keys; None if stdin is no terminal. Ctrl-C interrupts as usual."""
+    if sys.stdin is None:
+        # It was closed before the interpreter started, as after `command <&-`.
+        yield None
+        return
     try:
         import termios  # noqa: PLC0415 - not on Windows
         import tty  # noqa: PLC0415 - the same

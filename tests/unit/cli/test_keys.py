@@ -56,3 +56,9 @@ def test_there_are_no_keys_where_there_is_no_terminal(monkeypatch: pytest.Monkey
         monkeypatch.setattr(sys, "stdin", stdin)
         with pressed_keys() as keys:
             assert keys is None
+
+
+def test_there_are_no_keys_where_stdin_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pressed_keys() as keys:
+        assert keys is None
