@@ -45,6 +45,8 @@ _VALUES = {name: each for each in CONNECTION_PROPERTIES for name in (each.librdk
 """Properties with a value that kafka-python takes as it is, by each of their names."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+# The ends of lines of a properties file. str.splitlines has more of them, which may be part of a password here.
+_LINE_END = re.compile(r"\r\n|\r|\n")
 # Name or value; a backslash takes away what the next character means.
 _LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
 
@@ -170,7 +172,7 @@ def _read(file: str) -> dict[str, Any]:
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are neither blank nor comments, with their numbers; a backslash joins two lines."""
     begun, start = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_LINE_END.split(text), 1):
         stripped = line.strip()
         if not begun and (not stripped or stripped[0] in "#!"):
             continue

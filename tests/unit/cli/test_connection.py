@@ -93,6 +93,15 @@ def test_the_file_of_librdkafka(tmp_path: Path, pem: str) -> None:
     }
 
 
+@pytest.mark.parametrize("inside", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_only_ends_of_lines_end_a_value(tmp_path: Path, inside: str, end: str) -> None:
+    lines = ["sasl.mechanism=PLAIN", "sasl.username=me", f"sasl.password=a{inside}sasl.username=b", ""]
+    (tmp_path / "client.properties").write_bytes(end.join(lines).encode())
+    config = client_config("h:1", str(tmp_path / "client.properties"))
+    assert (config["sasl_plain_username"], config["sasl_plain_password"]) == ("me", f"a{inside}sasl.username=b")
+
+
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "\n  \n# nothing\n") == {}
 
