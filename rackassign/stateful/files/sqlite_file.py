@@ -29,7 +29,16 @@ _LIMITS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a write to a full disk, over a quota, or over the limit of a file's size (ulimit -f)."""
 _PROBE_BYTES = 1 << 16
 """More than SQLite writes at once."""
-_NO_DAMAGE = (_FULL, "unable to open", "locked", "locking protocol", "readonly", "out of memory", "interrupted", "too many")
+_NO_DAMAGE = (
+    _FULL,
+    "unable to open",
+    "locked",
+    "locking protocol",
+    "readonly",
+    "out of memory",
+    "interrupted",
+    "too many",
+)
 """What operational errors report that has nothing to do with the content of a file. "locking protocol" is that another
 process, as a reader of a snapshot, was in the way of the write-ahead log for too long."""
 
