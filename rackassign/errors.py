@@ -8,7 +8,6 @@ a valid assignment.
 from __future__ import annotations
 
 import copyreg
-from typing import Any
 
 from rackassign.util.text import truncate
 
@@ -16,7 +15,7 @@ from rackassign.util.text import truncate
 class RackassignError(Exception):
     """Base of all errors of rackassign."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Return how an error is copied and pickled: with its message and attributes.
 
         By default the constructor would be called with the message, and some take other arguments. An error that cannot
