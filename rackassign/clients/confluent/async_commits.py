@@ -133,17 +133,20 @@ class AsyncCommitQueue:
             self._trouble = None
             if error is None or not _passes(error):
                 self._answers.append((error, list(sent.values())))
+                self._sent = None
             else:
                 self._trouble = error
-                self._waiting = {**self._again(), **self._waiting}
-            self._sent = None
+                self._send_again()
 
     def _interrupted(self, sent: _Merged) -> None:
         """Have a commit sent again after an exception, as of a signal's handler: its response would not be noticed."""
         with self._lock:
             if self._sent is sent:
-                self._waiting = {**self._again(), **self._waiting}
-                self._sent = None
+                self._send_again()
+
+    def _send_again(self) -> None:
+        self._waiting = {**self._again(), **self._waiting}
+        self._sent = None
 
     def _again(self) -> _Merged:
         """Return the offsets in flight that may be sent again; fail the rest."""
