@@ -112,16 +112,13 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
 
 def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> None:
     """Publish reports; if one fails, warn, and not again while the reason stays the same."""
-    warned = ""
     for survey in surveys:
         if isinstance(survey, str):
-            metrics.fail(survey)
-            if survey != warned:
+            if survey != metrics.not_ready():
                 warn(survey)
-            warned = survey
+            metrics.fail(survey)
         else:
             metrics.take(survey)
-            warned = ""
 
 
 def _address(listen: str) -> tuple[str, int]:
