@@ -85,11 +85,17 @@ def seat_of(coordinator: Coordinator) -> GroupOnlyMember:
     return GroupOnlyMember(SimpleNamespace(_coordinator=coordinator))
 
 
-def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
-    coordinator = Coordinator(RebalanceProtocol.EAGER)
+def owner_of_one(protocol: RebalanceProtocol) -> tuple[Coordinator, GroupOnlyMember]:
+    """Return a member that has joined and was assigned a partition, and its coordinator."""
+    coordinator = Coordinator(protocol)
     seat = seat_of(coordinator)
     coordinator.next = {HostPartition("t", 0)}
     seat.poll(5)
+    return coordinator, seat
+
+
+def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
+    coordinator, seat = owner_of_one(RebalanceProtocol.EAGER)
     assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
     assert seat.take_new_assignment() is None
     assert coordinator._offset_fetch_futures == {}
@@ -106,10 +112,7 @@ def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
 
 
 def test_what_is_given_again_must_be_given_up_again() -> None:
-    coordinator = Coordinator(RebalanceProtocol.EAGER)
-    seat = seat_of(coordinator)
-    coordinator.next = {HostPartition("t", 0)}
-    seat.poll(5)
+    _, seat = owner_of_one(RebalanceProtocol.EAGER)
     seat.acknowledge_revocation({ONE})
     seat.poll(5)
     with pytest.raises(RevocationRequired):
@@ -118,10 +121,7 @@ def test_what_is_given_again_must_be_given_up_again() -> None:
 
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol: RebalanceProtocol) -> None:
-    coordinator = Coordinator(protocol)
-    seat = seat_of(coordinator)
-    coordinator.next = {HostPartition("t", 0)}
-    seat.poll(5)
+    coordinator, seat = owner_of_one(protocol)
     seat.take_new_assignment()
     coordinator._subscription.subscription = {"u"}
     with pytest.raises(RevocationRequired) as due:
@@ -135,10 +135,7 @@ def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol:
 
 
 def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
-    coordinator = Coordinator(RebalanceProtocol.COOPERATIVE)
-    seat = seat_of(coordinator)
-    coordinator.next = {HostPartition("t", 0)}
-    seat.poll(5)
+    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
     seat.poll(5)
     coordinator._subscription.subscription = {"u"}
     with pytest.raises(RevocationRequired) as due:
@@ -148,10 +145,7 @@ def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
 
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtocol) -> None:
-    coordinator = Coordinator(protocol)
-    seat = seat_of(coordinator)
-    coordinator.next = {HostPartition("t", 0)}
-    seat.poll(5)
+    coordinator, seat = owner_of_one(protocol)
     coordinator.lost = True
     assert seat.lost()
     with pytest.raises(RevocationRequired) as due:
