@@ -152,6 +152,11 @@ def add_partitions(
     """
     if wanted.configs:
         raise ConfigError("configs are for new topics only: the configurations of an existing topic stay as they are")
+    if wanted.allow_placeholders:
+        # The cluster refuses partitions with fewer replicas than the others have.
+        raise ConfigError(
+            "allow_placeholders is for new topics only: new partitions have as many replicas as the others"
+        )
     controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
     cluster = cluster_id(admin)
     registry = registry.for_cluster(cluster)

@@ -8,8 +8,6 @@ never overwritten: it may be the only copy of a plan.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.util.file_lock import lock
+from rackassign.placement.stored_file import locked, write_file
 from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-registry/1"
@@ -124,11 +122,9 @@ def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> No
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle = file.with_name(f".{file.name}.lock").open("w")
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from None
-    with handle:
-        lock(handle)
+    with locked(file, wait=True):
         known = read(file)
         changed = change(known)
         if changed != known:
@@ -147,25 +143,3 @@ def write(file: Path, registry: PlacementState) -> None:
     brokers = {str(broker): rack for broker, rack in sorted(registry.brokers.items())}
     value = {"format": FORMAT, "cluster": registry.cluster, "brokers": brokers, "plans": plans}
     write_file(file, json.dumps(value, indent=1))
-
-
-def write_file(file: Path, text: str) -> None:
-    """Write a file atomically: readers, and any process after a crash, find the old text or the new one.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as to:
-                to.write(text)
-                to.flush()
-                os.fsync(to.fileno())
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}") from None

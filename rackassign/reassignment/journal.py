@@ -18,11 +18,10 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.placement.state_file import write_file
+from rackassign.placement.stored_file import locked, write_file
 from rackassign.reassignment.partition_state import ReplicaMove, Replicas
 from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
 from rackassign.reassignment.throttle import SavedConfigs
-from rackassign.util.file_lock import try_lock
 from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-repair/1"
@@ -192,13 +191,7 @@ def file_lock(file: Path) -> Iterator[None]:
     if not file.name:
         # An empty name, of a variable that is not set, is that of the current folder.
         raise ConfigError(f"plan file: expected the name of a file, got the folder {file}")
-    try:
-        lock = file.with_name(f".{file.name}.lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"cannot create a lock file beside {file}: {error.strerror}") from None
-    with lock:
-        if not try_lock(lock):
-            raise ConfigError(f"another process is using {file}")
+    with locked(file, wait=False):
         yield
 
 

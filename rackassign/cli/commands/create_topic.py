@@ -84,8 +84,10 @@ def create_topic(
     """Create a topic, also while brokers are offline, if it stays writable. Exit 1: not created."""
     check_output(output, "table", "json")
     configs = pairs_of("config", config or ())
-    if add_partitions and (partitions or configs):
-        raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-partitions")
+    if add_partitions and (partitions or configs or allow_placeholders):
+        raise ConfigError(
+            "--partitions, --config and --allow-placeholders are for a new topic: leave them out with --add-partitions"
+        )
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import create_topic as making  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415

@@ -67,11 +67,15 @@ def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (
             ["create-topic", "t", "--add-partitions", "1", "--config", "a=b"],
-            "--partitions and --config are for a new topic",
+            "--partitions, --config and --allow-placeholders are for a new topic",
         ),
         (
             ["create-topic", "t", "--add-partitions", "1", "--partitions", "2"],
-            "--partitions and --config are for a new topic",
+            "--partitions, --config and --allow-placeholders are for a new topic",
+        ),
+        (
+            ["create-topic", "t", "--add-partitions", "1", "--allow-placeholders"],
+            "--partitions, --config and --allow-placeholders are for a new topic",
         ),
         (["create-topic", "t", "--add-partitions", "0"], "Invalid value for '--add-partitions'"),
         (["create-topic", "t", "--config", "a=b", "--config", "a=c"], 'config: "a" is given twice'),
