@@ -31,6 +31,7 @@ from rackassign.spark.pull.scheduler import plan
 from rackassign.spark.slots import await_executors, total_slots
 from rackassign.spark.splits import Split
 from rackassign.spark.task import batches, executor_rack
+from rackassign.spark.worker_process import forget_finders_of_spark
 from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
@@ -276,9 +277,12 @@ def _reader(
         context = BarrierTaskContext.get()
         task = context.partitionId()
         announcement = announce(splits, task, len(context.getTaskInfos()), lambda: executor_rack(options))
-        yield from read_together(
-            splits, task, announcement, context.allGather, lambda split: batches(options, split, names)
-        )
+        try:
+            yield from read_together(
+                splits, task, announcement, context.allGather, lambda split: batches(options, split, names)
+            )
+        finally:
+            forget_finders_of_spark()
 
     return read
 

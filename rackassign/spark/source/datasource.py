@@ -17,6 +17,7 @@ from rackassign.spark.source.partitions import make_planner, pull_partitions, re
 from rackassign.spark.source.pushdown import bounds_of, check_pushdown
 from rackassign.spark.source.schema import columns, schema_of
 from rackassign.spark.splits import Split
+from rackassign.spark.worker_process import forget_finders_of_spark
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -88,11 +89,13 @@ class BatchReader(DataSourceReader):
         self._bounds = RowBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the input partitions, one for each task; runs on the driver."""
+        """Return the input partitions, one for each task; runs on the driver, in a process that plans other queries."""
         splits = make_planner(self._options).batch(self._bounds)
-        if self._options.rack_binding != "pull" or not splits:
-            return split_partitions(self._options, splits)
-        return _submitted(self._options, splits)
+        pulls = self._options.rack_binding == "pull" and splits
+        try:
+            return _submitted(self._options, splits) if pulls else split_partitions(self._options, splits)
+        finally:
+            forget_finders_of_spark()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""

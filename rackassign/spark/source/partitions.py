@@ -11,6 +11,7 @@ from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
 from rackassign.spark.splits import Split, distribute, worthwhile_tasks
 from rackassign.spark.task import batches, executor_rack
+from rackassign.spark.worker_process import forget_finders_of_spark
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -93,6 +94,13 @@ def pull_partitions(
 
 def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
+    try:
+        yield from _rows(options, partition, names)
+    finally:
+        forget_finders_of_spark()
+
+
+def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     if isinstance(partition, SplitPartition):
         for split in partition.splits:
             yield from batches(options, split, names)
