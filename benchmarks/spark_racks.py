@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import Coordinator, kafka_options, read_barrier
@@ -106,7 +106,7 @@ class Stage:
     ) -> None:
         self._more = more
         self._spark = spark
-        self._workers = workers
+        self._cpu = CpuMeter(spark, workers)
         self._folder = folder
         self._held = held
         self._options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": TOPIC}
@@ -131,10 +131,10 @@ class Stage:
             print(number, way, f"{of.seconds[-1]:.1f} s,", _share(of.bytes[-1]), "local", flush=True)
 
     def _timed(self, way: str, of: Found) -> None:
-        cpu, begun = cpu_of(self._spark, self._workers), time.perf_counter()
+        cpu, begun = self._cpu.read(), time.perf_counter()
         _drain(self._frame(way, {}))
         of.seconds.append(time.perf_counter() - begun)
-        of.cpu.append(cpu_of(self._spark, self._workers).since(cpu))
+        of.cpu.append(self._cpu.read().since(cpu))
 
     def _frame(self, way: str, more: Mapping[str, str]) -> Any:
         options = {**self._options, **more}
@@ -162,21 +162,45 @@ class Stage:
         return Bytes(near, total)
 
 
-def cpu_of(spark: Any, workers: SparkCluster) -> Cpu:
-    """Return the processor time so far of a session and of the executors of its cluster."""
-    jvm = python = driver = 0.0
-    ours = spark.sparkContext._gateway.proc.pid
-    running = list(processes())
-    parents = {process.id: process.parent for process in running}
-    executors = {process for rack in RACKS.values() for process in workers.executors(rack)}
-    for process in running:
-        if process.id in executors:
-            jvm += process.cpu_s
-        elif executors.intersection(_ancestors(process.id, parents)):
-            python += process.cpu_s
-        elif process.id == ours or ours in _ancestors(process.id, parents):
-            driver += process.cpu_s
-    return Cpu(jvm, python, driver)
+class CpuMeter:
+    """The processor time of a session and of the executors of its cluster.
+
+    A JVM takes over the time of a child that has ended. pyspark's daemon does not, since it ignores the end of its
+    workers, and a worker ends after a minute without a task: what was seen last of it counts on.
+
+    Args:
+        spark: The session.
+        workers: Its cluster.
+    """
+
+    def __init__(self, spark: Any, workers: SparkCluster) -> None:
+        self._driver: int = spark.sparkContext._gateway.proc.pid
+        self._workers = workers
+        self._seen: dict[int, _Seen] = {}
+
+    def read(self) -> Cpu:
+        """Return the processor time so far."""
+        running = {process.id: process for process in processes()}
+        parents = {process.id: process.parent for process in running.values()}
+        executors = {process for rack in RACKS.values() for process in self._workers.executors(rack)}
+        jvms = {self._driver, *executors}
+        self._seen = {process: seen for process, seen in self._seen.items() if process in running or seen.is_forked}
+        for process in running.values():
+            above = {process.id, *_ancestors(process.id, parents)}
+            if above & jvms:
+                part = "jvm" if process.id in executors else "python" if above & executors else "driver"
+                is_forked = jvms.isdisjoint({process.id, process.parent})
+                self._seen[process.id] = _Seen(part, process.cpu_s, is_forked)
+        return Cpu(*(
+            sum(seen.cpu_s for seen in self._seen.values() if seen.part == part) for part in ("jvm", "python", "driver")
+        ))  # fmt: skip
+
+
+class _Seen(NamedTuple):
+    part: str
+    cpu_s: float
+    is_forked: bool
+    """Whether a daemon of pyspark has forked it."""
 
 
 def _ancestors(process: int, parents: Mapping[int, int]) -> Iterator[int]:

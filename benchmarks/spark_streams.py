@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.spark_racks import JVM, PARTITIONS, RACKS, REPLICAS, Cpu, cpu_of
+from benchmarks.spark_racks import JVM, PARTITIONS, RACKS, REPLICAS, Cpu, CpuMeter
 from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import kafka_options
 from rackassign.spark.slots import total_slots
@@ -50,7 +50,7 @@ class Stage:
         self, spark: Any, workers: SparkCluster, cluster: LocalCluster, folder: Path, options: argparse.Namespace
     ) -> None:
         self._spark = spark
-        self._workers = workers
+        self._cpu = CpuMeter(spark, workers)
         self._cluster = cluster
         self._folder = folder
         self._records: int = options.records
@@ -66,9 +66,9 @@ class Stage:
         query = writer.option("checkpointLocation", str(self._folder / f"{way}-{number}")).start()
         try:
             self._append(query, _WARM_BATCHES)
-            before = cpu_of(self._spark, self._workers)
+            before = self._cpu.read()
             self._append(query, self._batches)
-            used = cpu_of(self._spark, self._workers).since(before)
+            used = self._cpu.read().since(before)
         finally:
             query.stop()
         return Cpu(*(part / self._batches for part in (used.jvm, used.python, used.driver)))
@@ -80,6 +80,8 @@ class Stage:
             fill(self._cluster, TOPIC, counts, size=self._record, first=self._written)
             self._written += self._records
             query.processAllAvailable()
+            # Once for each batch: workers that end meanwhile were seen shortly before.
+            self._cpu.read()
 
     def _told(self, way: str) -> dict[str, str]:
         told = {"kafka.bootstrap.servers": self._cluster.bootstrap, "subscribe": TOPIC, "startingOffsets": "latest"}
