@@ -70,4 +70,5 @@ def write_file(file: Path, text: str) -> None:
 
 def _target(file: Path) -> Path:
     """Return the file that is meant: where a symbolic link leads, or else the file itself."""
-    return Path(os.path.realpath(file)) if file.is_symlink() else file
+    # Not `Path.is_symlink`, which raises OSError for a name that is too long.
+    return Path(os.path.realpath(file)) if os.path.islink(file) else file  # noqa: PTH114
