@@ -67,9 +67,13 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
     from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
     from kafka.errors import KafkaError  # noqa: PLC0415
 
+    from rackassign.admin.client import connected  # noqa: PLC0415 - imports a client
+
     with _logged_errors() as errors:
         try:
-            admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
+            admin = connected(
+                KafkaAdminClient, {**config, "client_id": "rackassign", "bootstrap_timeout_ms": _FIRST_CONTACT_MS}
+            )
         except (KafkaError, OSError) as error:
             raise KafkaUnavailableError(_unreachable(_worst(errors, error), bootstrap)) from None
         try:

@@ -24,6 +24,7 @@ from weakref import ref
 
 from kafka import KafkaAdminClient
 
+from rackassign.admin.client import connected
 from rackassign.admin.cluster import describe_topics
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -264,7 +265,7 @@ class _Sampler:
     def sample(self, topics: frozenset[str]) -> Throughput:
         """Return the throughput since the last sample; nothing of partitions that were not sampled before."""
         if self._admin is None:
-            self._admin = KafkaAdminClient(**self._client_config)
+            self._admin = connected(KafkaAdminClient, self._client_config)
         found = describe_topics(self._admin, topics)
         partitions = {topic: each.partitions for topic, each in sorted(found.items()) if not each.problem}
         problems = [f"{topic}: {each.problem}" for topic, each in sorted(found.items()) if each.problem]

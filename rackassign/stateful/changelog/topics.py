@@ -17,6 +17,7 @@ from kafka.errors import (
 )
 
 from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
+from rackassign.admin.client import connected
 from rackassign.admin.cluster import retry_on_disconnect, topic_configs
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
@@ -116,7 +117,7 @@ def changelog_ids(connection: Mapping[str, Any], changelogs: Sequence[str]) -> d
 def _admin(connection: Mapping[str, Any], done: str) -> Iterator[KafkaAdminClient]:
     """Yield an admin client; raise its errors as those of changelogs that cannot be prepared, or described."""
     try:
-        with closing(KafkaAdminClient(**connection)) as admin:
+        with closing(connected(KafkaAdminClient, connection)) as admin:
             yield admin
     except (KafkaError, OSError) as error:
         where = truncate(str(connection.get("bootstrap_servers", "its default address")))

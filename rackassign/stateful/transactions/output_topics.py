@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import check_authorized, topic_resource
+from rackassign.admin.client import connected
 from rackassign.admin.cluster import UNKNOWN_TOPIC, check_described_operation, retry_on_disconnect
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.text import truncate
@@ -37,7 +38,7 @@ def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], ch
     if not topics:
         return
     try:
-        with closing(KafkaAdminClient(**connection)) as admin:
+        with closing(connected(KafkaAdminClient, connection)) as admin:
             described = retry_on_disconnect(lambda: admin.describe_topics(list(topics)))
     except (KafkaError, OSError) as error:
         raise KafkaUnavailableError(f"the topics of output are not known: {error}") from None
