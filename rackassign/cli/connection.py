@@ -75,7 +75,9 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
                 KafkaAdminClient, {**config, "client_id": "rackassign", "bootstrap_timeout_ms": _FIRST_CONTACT_MS}
             )
         except (KafkaError, OSError) as error:
-            raise KafkaUnavailableError(_unreachable(_worst(errors, error), bootstrap)) from None
+            raise KafkaUnavailableError(_unreachable(_worst(errors.found, error), bootstrap)) from None
+        # From here on errors are raised by the requests.
+        errors.close()
         try:
             yield admin
         except KafkaUnavailableError:
@@ -102,24 +104,44 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
     return f"Kafka at {truncate(bootstrap)} does not respond: {describe_error(error)}{hint}"
 
 
+class _LoggedErrors(logging.Handler):
+    """Errors in the log records of a client, until it is closed.
+
+    A command may run for days, and a client logs an error at each attempt to reach a broker that is down.
+
+    Attributes:
+        found: The errors, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Exception] = []
+        self._closed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the errors of a record."""
+        if not self._closed:
+            # An error is an argument of the record, whatever the text is.
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            self.found.extend(argument for argument in arguments if isinstance(argument, Exception))
+
+    def close(self) -> None:
+        """Forget the errors, and keep no more."""
+        self._closed = True
+        self.found.clear()
+        super().close()
+
+
 @contextmanager
-def _logged_errors() -> Iterator[list[Exception]]:
+def _logged_errors() -> Iterator[_LoggedErrors]:
     """Keep the client's log records from stderr, and yield the errors in them.
 
     The client only logs why it cannot connect, and finally raises a timeout.
     """
-    errors: list[Exception] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            # An error is an argument of the record, whatever the text is.
-            arguments = record.args if isinstance(record.args, tuple) else ()
-            errors.extend(argument for argument in arguments if isinstance(argument, Exception))
-
-    listener, client = Listener(), logging.getLogger("kafka")
+    listener, client = _LoggedErrors(), logging.getLogger("kafka")
     client.addHandler(listener)
     try:
-        yield errors
+        yield listener
     finally:
         client.removeHandler(listener)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import weakref
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,24 @@ def test_a_client_that_is_disconnected_is_told_why_that_may_be(monkeypatch: pyte
     )
     with pytest.raises(KafkaUnavailableError, match=told), admin_client("127.0.0.1:1"):
         pass
+
+
+def test_errors_that_the_client_logs_are_not_kept_while_a_command_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
+    # Otherwise pytest keeps them.
+    monkeypatch.setattr(logging.getLogger("kafka"), "propagate", False)
+    logged: list[weakref.ref[KafkaConnectionError]] = []
+
+    def log() -> None:
+        error = KafkaConnectionError("a broker is down")
+        logged.append(weakref.ref(error))
+        logging.getLogger("kafka.net.manager").error("failed: %s", error)
+
+    with admin_client("h:1"):
+        for _ in range(3):
+            log()
+        # An exporter that runs for days would have an error for each attempt to reach a broker.
+        assert [error() for error in logged] == [None] * 3
+    assert capsys.readouterr().err == ""
