@@ -13,7 +13,7 @@ _LEAST, _MOST = 0.1, 99.9
 _WHOLE_FROM_USD = 100
 
 
-def format_percent(part: int, total: int) -> str:
+def format_percent(part: float, total: float) -> str:
     """Format a share, never rounded up to 100 % nor down to 0 %; a dash if the total is 0."""
     if not total:
         return "-"

@@ -184,7 +184,7 @@ def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int],
         table.add_row(
             each.assignor,
             _FROM[each.reads],
-            f"{each.local:.1%}",
+            _percent(each.local),
             f"{each.gb_per_day:,.1f}",
             f"{each.usd_per_month:,.0f}",
         )
@@ -192,6 +192,13 @@ def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int],
     console.print(table)
     console.print(_verdict(found, group, counts), soft_wrap=True)
     console.print(f"Price: {cost.source}.", soft_wrap=True)
+
+
+def _percent(share: float) -> str:
+    """Format a share, never rounded up to 100% nor down to 0%."""
+    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+
+    return format_percent(share, 1).replace(" ", "")
 
 
 def _verdict(found: Sequence[Estimate], group: Group, counts: Sequence[int]) -> str:
@@ -220,7 +227,7 @@ def _verdict(found: Sequence[Estimate], group: Group, counts: Sequence[int]) -> 
     )
     unreached = not all(_consumers_near(each, counts, ours.reads) for each in group.topology.topics[TOPIC])
     if ours.local < 1:
-        text += f" The other {1 - ours.local:.1%} cross because " + (
+        text += f" The other {_percent(1 - ours.local)} cross because " + (
             "zones without consumers have the only replicas: add consumers there."
             if unreached
             else "the consumers are not spread evenly over the zones; the option max_skew lets some of them have more"

@@ -164,3 +164,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert captured.out == ""
     assert error in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_share_of_nearly_all_is_not_shown_as_all(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--consumers", "100,100,98", "--partitions", "10000", "--replication-factor", "1"]
+    assert run(["estimate", "--gb-per-day", "1000000", *few]) == 0
+    shown = capsys.readouterr().out
+    # A hundred GB a day cross.
+    assert shown.count(" >99.9% ") == 2
+    assert "100.0%" not in shown
+    assert "The other <0.1% cross because the consumers are not spread evenly" in shown
