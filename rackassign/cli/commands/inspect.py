@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import floor
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -125,7 +126,11 @@ def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
 
     counts = inspected.partitions
-    line = f"{inspected.snapshot.live.name}: {format_percent(counts.local, counts.total)} of its partitions are local"
+    share = _WHOLE * counts.local / counts.total
+    if round(share, 1) >= float(least.removesuffix("%")):
+        # A share that is too small must not look like the limit.
+        share = floor(10 * share) / 10 or share
+    line = f"{inspected.snapshot.live.name}: {format_percent(share, _WHOLE)} of its partitions are local"
     if counts.unknown:
         line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
     return f"{line}; --fail-under is {least.removesuffix('%')} %"

@@ -171,6 +171,23 @@ def test_groups_that_are_not_local_enough_are_named(
     ]
 
 
+@pytest.mark.parametrize(
+    ("local", "least", "shown"),
+    [(9496, "95%", "94.9 %"), (9999, "100", "99.9 %"), (6, "0.1%", "<0.1 %"), (9494, "95%", "94.9 %")],
+)
+def test_a_share_below_the_limit_does_not_look_like_the_limit(
+    local: int, least: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster({"t": [[1]] * local + [[2]] * (10_000 - local)})
+    seen = inspected(group(member("m", "a", {"t": range(10_000)}), name="near"), there)
+    answer(monkeypatch, ClusterReport(there, (seen,), (), Throughput()))
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", least]) == 1
+    limit = least.removesuffix("%")
+    assert capsys.readouterr().err == (
+        f"rackassign: near: {shown} of its partitions are local; --fail-under is {limit} %\n"
+    )
+
+
 def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("rackassign.monitoring.collector.time.sleep", slept.append)
