@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
@@ -13,7 +13,7 @@ from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.describe import describe_action, verdict
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.traffic import TrafficMatrix, count_locality
+from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
 
 INSPECTION_FORMAT = "rackassign-inspection/1"
 
@@ -51,12 +51,16 @@ def _odd(odd: SkippedGroup) -> dict[str, Any]:
 def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dict[str, Any]:
     live = inspected.snapshot.live
     measured = bool(survey.measured.seconds)
+    racks = {member.id: member.rack for member in inspected.snapshot.group.members}
+    reads: dict[str, list[PartitionRead]] = {}
+    for read in inspected.now:
+        reads.setdefault(read.member, []).append(read)
     return {
         "group": live.name,
         "type": live.kind,
         "state": live.state,
         "strategy": live.strategy or None,
-        "members": [_member(member, inspected) for member in live.members],
+        "members": [_member(m, inspected, racks[m.id], reads.get(m.id, ())) for m in live.members],
         "partitions": asdict(inspected.partitions),
         "local_share": inspected.local_share,
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
@@ -102,18 +106,19 @@ def _savings(inspected: GroupAnalysis, price: Price) -> dict[str, Any]:
     }
 
 
-def _member(member: MemberDescription, inspected: GroupAnalysis) -> dict[str, Any]:
-    shot = inspected.snapshot
-    rack = next(m.rack for m in shot.group.members if m.id == member.id)
+def _member(
+    member: MemberDescription, inspected: GroupAnalysis, rack: str | None, reads: Iterable[PartitionRead]
+) -> dict[str, Any]:
+    mapped = inspected.snapshot.rack_map_members
     return {
         "id": member.id,
         "client_id": member.client_id,
         "host": member.host,
         "instance_id": member.instance_id,
         "rack": rack,
-        "rack_source": None if rack is None else "map" if member.id in shot.rack_map_members else "member",
+        "rack_source": None if rack is None else "map" if member.id in mapped else "member",
         "problem": member.problem or None,
-        "partitions": asdict(count_locality(read for read in inspected.now if read.member == member.id)),
+        "partitions": asdict(count_locality(reads)),
     }
 
 

@@ -36,7 +36,7 @@ class Snapshot:
 
 def topics_of(live: GroupDescription) -> frozenset[str]:
     """Return all topics that members subscribe to or have partitions of."""
-    return frozenset().union(*(_topics(member, live) for member in live.members))
+    return frozenset().union(*_topics(live))
 
 
 def assigned_partitions(shot: Snapshot) -> tuple[TopicPartition, ...]:
@@ -53,8 +53,8 @@ def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snap
         topology: Topology of the cluster; topics that the group does not subscribe to are left out.
         racks: Racks of members that report none.
     """
-    members, mapped = [], set()
-    for member in live.members:
+    members, mapped, topics = [], set(), _topics(live)
+    for member, subscribed in zip(live.members, topics, strict=True):
         rack = member.rack
         if rack is None:
             rack = racks.rack_of(member.client_id, member.host)
@@ -63,13 +63,13 @@ def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snap
         members.append(
             Member(
                 member.id,
-                _topics(member, live),
+                subscribed,
                 rack=rack,
                 instance_id=member.instance_id,
                 owned=_clean(member.assigned),
             )
         )
-    wanted = topics_of(live)
+    wanted = frozenset[str]().union(*topics)
     known = {topic: row for topic, row in topology.topics.items() if topic in wanted}
     group = Group(replace(topology, topics=known), tuple(members), name=live.name)
     racks_of = {member.id: member.rack for member in members}
@@ -78,11 +78,19 @@ def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snap
     return Snapshot(live, group, frozenset(mapped), unknown, leaders_only)
 
 
-def _topics(member: MemberDescription, live: GroupDescription) -> frozenset[str]:
-    subscribed = frozenset(() if member.subscription is None else member.subscription.topics)
+def _topics(live: GroupDescription) -> list[frozenset[str]]:
+    """Return the topics that each member subscribes to or has partitions of."""
     # Only the broker can evaluate a pattern; it matches at least what all members with the same pattern have.
-    alike = (m for m in live.members if m is member or (member.pattern and m.pattern == member.pattern))
-    return subscribed.union(*(m.assigned for m in alike))
+    matched: dict[str, set[str]] = {}
+    for member in live.members:
+        if member.pattern:
+            matched.setdefault(member.pattern, set()).update(member.assigned)
+    return [
+        frozenset(() if member.subscription is None else member.subscription.topics).union(
+            member.assigned, matched.get(member.pattern, ())
+        )
+        for member in live.members
+    ]
 
 
 def _clean(assigned: Mapping[str, tuple[int, ...]]) -> Partitions:

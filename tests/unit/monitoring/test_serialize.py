@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -13,6 +15,7 @@ from jsonschema import Draft202012Validator
 from rackassign import __version__
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SkippedGroup, Throughput, as_json
+from rackassign.monitoring.snapshot import snapshot, topics_of
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs/reference/inspection.schema.json").read_text("utf-8"))
@@ -67,3 +70,35 @@ def test_the_schema_finds_what_is_undocumented_or_missing() -> None:
     found["groups"][0]["lagg"] = found["groups"][0].pop("lag")
     assert len(list(Draft202012Validator(strict(SCHEMA)).iter_errors(found))) == 2
     assert len(list(Draft202012Validator(SCHEMA).iter_errors(found))) == 1
+
+
+T = TypeVar("T")
+
+
+class Counted(tuple[T, ...]):  # noqa: SLOT001 - it counts
+    """A tuple that counts how often it is iterated over."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[T]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def passes(members: int) -> tuple[int, int, int]:
+    """Return how often all members, and all partitions, are looked at for a snapshot and for the JSON of a group."""
+    there = cluster({"t": [[1]] * members})
+    asked = Counted(member(f"m{i}", "a", {"t": [i]}) for i in range(members))
+    live = replace(group(), members=asked)
+    shot = snapshot(live, there.topology, RackMap())
+    topics_of(live)
+    seen = inspected(group(*asked), there)
+    reads, kept = Counted(seen.now), Counted(shot.group.members)
+    seen = replace(seen, now=reads, snapshot=replace(shot, group=replace(shot.group, members=kept)))
+    before = kept.passes
+    as_json(ClusterReport(there, (seen,), (), Throughput()), Price())
+    return asked.passes, reads.passes, kept.passes - before
+
+
+def test_a_large_group_is_not_looked_at_once_for_each_member() -> None:
+    assert passes(40) == passes(4)
