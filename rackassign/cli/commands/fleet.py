@@ -60,7 +60,9 @@ def fleet(
 
     cost = Price.from_options(price, cloud)
     wanted = what_if or []
-    named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
+    # A name beside "all" is checked as well: it may be a typo.
+    known = (*WHAT_IFS,) if ALL in wanted else (AS_IS,)
+    named = dict.fromkeys((*known, *(name for name in wanted if name != ALL)))
     how = FleetAudit(cost, tuple(named), recommend)
     source = Path(snapshots)
     total = storage.count(source)

@@ -37,6 +37,8 @@ def snapshot(
 ) -> int:
     """Export live consumer groups as scenarios for `rackassign plan`."""
     names = wanted_groups(group, all_=all_)
+    if output and parquet:
+        raise ConfigError("--output is for scenarios: --parquet writes none")
     output = output or ("json" if names is not None and len(names) == 1 else "jsonl")
     check_output(output, "json", "jsonl")
     racks = read_rack_map(rack_map)

@@ -54,6 +54,10 @@ def test_what_all_refuse(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (
+            ["snapshot", "--all-groups", "--parquet", "x", "--output", "json"],
+            "--output is for scenarios: --parquet writes none",
+        ),
         (["inspect", "--all-groups", "--fail-under", "most"], "fail-under: expected a percentage like 95%, got 'most'"),
         (["inspect", "--all-groups", "--fail-under", "101%"], "fail-under: expected a percentage like 95%, got '101%'"),
         (["inspect", "--all-groups", "--fail-under", "nan"], "fail-under: expected a percentage like 95%, got 'nan'"),

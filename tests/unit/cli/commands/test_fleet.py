@@ -121,6 +121,7 @@ def test_a_fleet_of_nothing_is_no_error(
         (["text.parquet"], "cannot read text.parquet: "),
         (["cut.parquet"], "cannot read cut.parquet: "),
         (["seen", "--what-if", "rf"], "what-if: expected one of as-is, racks-reported, "),
+        (["seen", "--what-if", "all", "--what-if", "add-rakc"], "what-if: expected one of as-is, racks-reported, "),
         (["seen", "--html", "/nowhere/x.html"], "html: cannot write /nowhere/x.html: there is no such folder"),
         (["seen", "--output-dir", "foreign.parquet"], "cannot create foreign.parquet: File exists"),
         (["seen", "--output-dir", "seen"], "seen is not empty"),
