@@ -27,6 +27,9 @@ _MOVED = (
     # kafka-python caches the first coordinator forever, dead or alive.
     errors.KafkaConnectionError,
     errors.NodeNotReadyError,
+    # A broker that hangs is replaced as coordinator, too. Its connections stay open, so that only time shows it.
+    errors.RequestTimedOutError,
+    errors.KafkaTimeoutError,
 )
 
 _PATIENCE_S = 10.0

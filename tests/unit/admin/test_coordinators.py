@@ -8,7 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import CoordinatorLoadInProgressError, NodeNotReadyError, NotCoordinatorError, UnknownError
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RequestTimedOutError,
+    UnknownError,
+)
 from kafka.protocol.metadata import CoordinatorType
 
 from rackassign.admin.coordinators import GroupCoordinators
@@ -73,6 +80,21 @@ def test_a_coordinator_that_moved_is_looked_up_again(admin: Admin, coordinators:
     admin.answers = iter([0])
     coordinators.ask("g", "request")
     assert admin.lookups == 4
+
+
+@pytest.mark.parametrize("timeout", [RequestTimedOutError, KafkaTimeoutError])
+def test_a_coordinator_that_hangs_is_looked_up_again(
+    admin: Admin, coordinators: GroupCoordinators, timeout: type[Exception]
+) -> None:
+    def answers() -> Iterator[int | Exception]:
+        # As long as the request is not answered; by then another broker coordinates the group.
+        admin.now += 30
+        yield timeout()
+        yield 0
+
+    admin.answers = answers()
+    assert coordinators.ask("g", "request").error_code == 0
+    assert (admin.sent, admin.lookups) == (2, 2)
 
 
 def test_other_errors_are_returned_at_once(admin: Admin, coordinators: GroupCoordinators) -> None:
