@@ -17,6 +17,15 @@ _NAMED = 3
 """Number of members and topics listed in a sentence; others are counted."""
 
 
+_ABSENT = frozenset({"UnknownTopicOrPartitionError", "InvalidTopicError"})
+"""Errors of topics that do not exist, which have no partitions to read."""
+
+
+def hidden_topics(inspected: GroupAnalysis) -> tuple[str, ...]:
+    """Return the topics of a group that exist and cannot be described: what is read of them is unknown."""
+    return tuple(topic for topic, why in inspected.missing.items() if why not in _ABSENT)
+
+
 def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
     """Return what matters about a group in one sentence: what crosses racks, and what changes that most.
 
@@ -25,12 +34,17 @@ def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
         price: Price of cross-rack traffic.
         measured: Whether bytes were measured; otherwise the sentence is about partitions.
     """
-    counts = inspected.partitions
+    counts, flows = inspected.partitions, inspected.flows
+    hidden = (
+        f"{counted(len(hidden_topics(inspected)), 'topic')} cannot be described" if hidden_topics(inspected) else ""
+    )
     if not counts.total:
-        return "It reads nothing."
+        return f"It is unknown what it reads: {hidden}." if hidden else "It reads nothing."
     if not counts.cross + counts.unknown:
-        return "Nothing crosses racks."
-    crosses = _bytes_across(inspected, price) if measured and inspected.flows.total else _partitions_across(inspected)
+        return f"Nothing crosses racks as far as it is known: {hidden}." if hidden else "Nothing crosses racks."
+    # Bytes of partitions that were not measured may cross racks as well.
+    by_bytes = measured and flows.total and (flows.cross_at_most or not flows.unmeasured)
+    crosses = _bytes_across(inspected, price) if by_bytes else _partitions_across(inspected)
     first = next(iter(inspected.actions), None)
     if first is None:
         return f"{crosses}, and no change that was tried reduces that."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rackassign.errors import MissingExtraError
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.describe import hidden_topics
 from rackassign.monitoring.metric_labels import rack_label
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.shared_metrics import add_partitions, partitions_metric
@@ -93,8 +94,8 @@ def _money(survey: ClusterReport, price: Price) -> Iterator[Metric]:
         "bound",
     )
     for inspected in survey.inspections:
-        # If only a part was measured, the cost would be too low.
-        if survey.measured.seconds and not inspected.flows.unmeasured:
+        # If only a part was measured or described, the cost would be too low.
+        if survey.measured.seconds and not inspected.flows.unmeasured and not hidden_topics(inspected):
             name = inspected.snapshot.live.name
             cost.add_metric((name,), price.monthly(inspected.flows.cross))
             for bound, bytes_s in zip(("at_least", "at_most"), inspected.savings_bytes_s, strict=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rackassign.errors import MissingExtraError
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.consumer_metrics import ConsumerMetrics
+from rackassign.monitoring.describe import hidden_topics
 from rackassign.monitoring.group_metrics import group_metrics
 from rackassign.monitoring.metric_labels import RackPair
 from rackassign.monitoring.pricing import Price
@@ -159,6 +160,7 @@ class ReportMetrics(Collector):
         yield bytes_
         yield from group_metrics(last, rebalances, self._price)
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
+        problems += len({topic for inspected in last.inspections for topic in hidden_topics(inspected)})
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
 
 

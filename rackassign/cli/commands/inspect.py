@@ -39,9 +39,6 @@ _WHOLE = 100
 _WIDE = 10_000
 """Columns of a table that is not to be fitted into the terminal."""
 
-_ABSENT = frozenset({"UnknownTopicOrPartitionError", "InvalidTopicError"})
-"""Errors of topics that do not exist, which have no partitions to read."""
-
 
 def inspect(
     *,
@@ -72,6 +69,7 @@ def inspect(
     by = sort_key(sort or ("name" if output == "json" else "money"))
     check_writable("html", html)
     from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.describe import hidden_topics  # noqa: PLC0415 - the same
 
     cost = Price.from_options(price, cloud)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
@@ -96,9 +94,7 @@ def inspect(
         warn(_shortfall(inspected, fail_under or ""))
     if below:
         return ExitCode.NO
-    unseen = any(odd.unseen for odd in survey.skipped) or any(
-        why not in _ABSENT for each in survey.inspections for why in each.missing.values()
-    )
+    unseen = any(odd.unseen for odd in survey.skipped) or any(map(hidden_topics, survey.inspections))
     if least is not None and unseen:
         raise KafkaUnavailableError("not all groups and topics could be described, so --fail-under cannot be evaluated")
     return ExitCode.DONE

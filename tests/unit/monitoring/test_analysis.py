@@ -26,6 +26,7 @@ from rackassign.monitoring import (
     as_json,
     collection_warnings,
     describe_action,
+    verdict,
 )
 from rackassign.monitoring.format import format_bytes, format_percent, format_usd
 from rackassign.monitoring.snapshot import snapshot, topics_of
@@ -244,6 +245,30 @@ def test_topics_that_are_not_described_are_named_and_distort_nothing() -> None:
     assert collection_warnings(ClusterReport(there, (seen,), (), EVEN)) == [
         "g: topic u is not described: TopicAuthorizationFailedError"
     ]
+
+
+@pytest.mark.parametrize(
+    ("owned", "why", "text"),
+    [
+        ({"u": [0]}, "not allowed: DESCRIBE on topic u", "It is unknown what it reads: 1 topic cannot be described."),
+        (
+            {"t": [0], "u": [0]},
+            "not allowed: DESCRIBE on topic u",
+            "Nothing crosses racks as far as it is known: 1 topic cannot be described.",
+        ),
+        ({"u": [0]}, "UnknownTopicOrPartitionError", "It reads nothing."),
+        ({"t": [0], "u": [0]}, "UnknownTopicOrPartitionError", "Nothing crosses racks."),
+    ],
+)
+def test_of_topics_that_are_not_described_nothing_is_stated(owned: Any, why: str, text: str) -> None:
+    there = replace(cluster(ONE_EACH), missing={"u": why})
+    assert verdict(inspected(group(member("m", "a", owned)), there), Price(), measured=False) == text
+
+
+def test_bytes_that_were_not_measured_may_cross_racks() -> None:
+    seen = inspected(group(member("m", "a", {"t": [0, 1]})), cluster(ONE_EACH), rates({("t", 0): 1000.0}))
+    assert (seen.flows.total, seen.flows.cross_at_most, seen.flows.unmeasured) == (1000.0, 0.0, 1)
+    assert verdict(seen, Price(), measured=True).startswith("1 of 2 partitions are read across racks")
 
 
 def test_an_uneven_group_that_is_local_is_told_nothing() -> None:

@@ -111,6 +111,17 @@ def test_money_is_left_out_where_not_all_was_measured() -> None:
     assert not [key for key in scraped(metrics) if key[0] == "rackassign_cross_usd_per_month"]
 
 
+@pytest.mark.parametrize(("why", "hidden"), [("not allowed: DESCRIBE on topic u", 1), ("InvalidTopicError", 0)])
+def test_money_is_left_out_where_not_all_was_described(why: str, hidden: int) -> None:
+    there, known = replace(cluster({"t": [[1], [2]]}), missing={"u": why}), rates({("t", 0): 100.0})
+    metrics = ReportMetrics(Price())
+    groups = (group(member("m1", "b", {"t": [0], "u": [0]}), name=name) for name in "gh")
+    metrics.take(ClusterReport(there, tuple(inspected(each, there, known) for each in groups), (), known))
+    found = scraped(metrics)
+    assert of(found, "rackassign_survey_problems") == hidden
+    assert ("rackassign_cross_usd_per_month" in {name for name, _ in found}) is not bool(hidden)
+
+
 def test_a_rack_that_is_named_like_an_unknown_one_is_one_series_with_it() -> None:
     there = cluster({"t": [[1], [1]]})
     tps = [TopicPartition("t", p) for p in (0, 1)]
