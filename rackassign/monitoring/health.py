@@ -182,19 +182,36 @@ def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, 
         )
     foreign = tuple(m for m in reporting if m.rack is not None and m.rack not in racks)
     if foreign and racks:
-        theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
-        yield Finding(
-            "unknown-rack",
-            f"{_count(foreign)} report {theirs} as their rack, which has no broker",
-            f"{exist}: use exactly the same names (`rackassign detect-rack` shows the rack of a machine)",
-            foreign,
-        )
+        yield _unknown_rack(foreign, exist, tuple(b.id for b in brokers if b.fenced and not b.rack))
     if group.kind == "classic" and group.strategy == "roundrobin":
         yield Finding(
             "strategy",
             "the group's strategy is roundrobin, which ignores racks whatever members send",
             "give every member a rack-aware strategy beside it first, and alone then: range or cooperative-sticky",
         )
+
+
+def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tuple[int, ...]) -> Finding:
+    """Return the finding of members with a rack that no broker shows.
+
+    Args:
+        foreign: The members.
+        exist: Text with the racks of the brokers.
+        hidden: IDs of brokers that are offline, and whose rack the cluster does not list (before 4.0).
+    """
+    theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
+    advice = f"{exist}: use exactly the same names (`rackassign detect-rack` shows the rack of a machine)"
+    if hidden:
+        advice = (
+            f"start {_ids(hidden, 'first', 'first')}: the rack of an offline broker is not shown, and may be that of"
+            f" these members; otherwise {advice}"
+        )
+    return Finding(
+        "unknown-rack",
+        f"{_count(foreign)} report {theirs} as their rack, which has no broker{' that is online' if hidden else ''}",
+        advice,
+        foreign,
+    )
 
 
 def _served(group: GroupDescription) -> Finding:

@@ -180,6 +180,17 @@ def test_members_without_rack_or_with_one_no_broker_has_are_named_with_the_racks
     assert "a, b, c" in without.advice
 
 
+def test_a_rack_may_be_that_of_a_broker_that_is_offline() -> None:
+    # Clusters before 4.0 list no offline broker: it is known from the replicas, and its rack is not.
+    foreign, offline = findings(watched(), (*BROKERS[:2], BrokerDescription(3, None, fenced=True)))
+    assert (foreign.kind, foreign.members) == ("unknown-rack", (HEALTHY.members[2],))
+    assert foreign.problem == "1 member report 'c' as their rack, which has no broker that is online"
+    assert foreign.advice.startswith(
+        "start broker 3 first: the rack of an offline broker is not shown, and may be that"
+    )
+    assert (offline.kind, offline.brokers) == ("brokers-offline", (3,))
+
+
 def test_racks_are_not_foreign_where_no_broker_has_one() -> None:
     assert kinds(watched(), tuple(replace(b, rack=None) for b in BROKERS)) == ["brokers-without-rack"]
 
