@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -51,8 +51,12 @@ _LATE = 3
 _END_S = 1.0
 """How long the end of a request in progress is waited for."""
 
-Surveys: TypeAlias = "queue.SimpleQueue[ClusterReport | str | BaseException | None]"
-"""Reports, or why there is none; an error that ends the command, None at the end."""
+Surveys: TypeAlias = "queue.Queue[ClusterReport | str | BaseException | None]"
+"""Reports, or why there is none; an error that ends the command, None at the end.
+
+There is one at most: if the reader of the output pauses, as `less` does, no reports are made meanwhile. Otherwise they
+would be kept, and be shown later as if they were current.
+"""
 
 
 def top(
@@ -121,7 +125,7 @@ def _in_thread(
     survey: Callable[[Callable[[Progress], None]], Iterator[ClusterReport | str]],
 ) -> Iterator[tuple[Surveys, Callable[[], str]]]:
     """Make reports in a thread, so that keys work meanwhile; yield the reports, and what the thread does now."""
-    surveys: Surveys = queue.SimpleQueue()
+    surveys: Surveys = queue.Queue(maxsize=1)
     stop = threading.Event()
     step = "Connecting"
 
@@ -131,15 +135,21 @@ def _in_thread(
         if stop.is_set():
             raise _StoppedError
 
+    def put(each: ClusterReport | str | BaseException | None) -> None:
+        while not stop.is_set():
+            with suppress(queue.Full):
+                surveys.put(each, timeout=_LOOK_S)
+                return
+
     def work() -> None:
         try:
             for each in survey(report_progress):
-                surveys.put(each)
+                put(each)
         except _StoppedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the main thread
-            surveys.put(error)
-        surveys.put(None)
+            put(error)
+        put(None)
 
     thread = threading.Thread(target=work, name="rackassign-top", daemon=True)
     thread.start()

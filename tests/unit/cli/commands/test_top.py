@@ -1,0 +1,46 @@
+"""`rackassign top`: reports are made no faster than they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event
+
+from rackassign.cli.commands import top
+from rackassign.testing.harness import wait_until
+from rackassign.util.progress import Progress
+
+
+def test_while_the_reader_of_the_output_pauses_reports_are_not_kept() -> None:
+    begun: list[int] = []
+    read_on = Event()
+
+    def survey(_: Callable[[Progress], None]) -> Iterator[str]:
+        for number in range(1000):
+            begun.append(number)
+            yield f"report {number}"
+        read_on.set()
+
+    with top._in_thread(survey) as (surveys, _):
+        wait_until(lambda: not surveys.empty(), "a report")
+        # One that waits to be read, and one that is ready.
+        assert not read_on.wait(0.3)
+        assert len(begun) <= 2
+        assert [top._received(surveys, 60.0) for _ in range(1000)] == [f"report {number}" for number in range(1000)]
+        assert top._received(surveys, 60.0) is None
+
+
+def test_a_command_that_ends_does_not_wait_for_a_reader() -> None:
+    ended = Event()
+
+    def survey(report_progress: Callable[[Progress], None]) -> Iterator[str]:
+        try:
+            while True:
+                yield "report"
+                # As in the middle of a report: a command that was stopped ends at the next step.
+                report_progress(Progress("Describing groups"))
+        finally:
+            ended.set()
+
+    with top._in_thread(survey) as (surveys, _):
+        wait_until(lambda: not surveys.empty(), "a report")
+    assert ended.wait(60.0)
