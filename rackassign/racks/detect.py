@@ -27,9 +27,9 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
     """Return the rack this process runs in; None if it cannot be detected.
 
     Args:
-        network: Whether to try more sources than `RACKASSIGN_RACK`: a Kubernetes downward-API file (the pod's labels in
-            `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2, Google
-            Cloud and Azure, for a few seconds at most.
+        network: Whether to try more sources if `RACKASSIGN_RACK` is not set: a Kubernetes downward-API file (the pod's
+            labels in `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2,
+            Google Cloud and Azure, for a few seconds at most.
         zone: On EC2, whether a zone is named by its ID or its name.
 
     Raises:
@@ -37,8 +37,10 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
     """
     if zone not in get_args(ZoneForm):
         raise ConfigError(f"zone must be one of {', '.join(get_args(ZoneForm))}, got {short_repr(zone)}")
-    if not network:
-        return rack_from_environment()
+    known = rack_from_environment()
+    if known is not None or not network:
+        # The environment comes first: outside of a cloud the metadata services keep a caller waiting for seconds.
+        return known
     found: list[RackDetection] = import_module("rackassign.racks.sources").detect_all(zone=zone)
     return next((finding.rack for finding in found if finding.rack is not None), None)
 

@@ -266,7 +266,8 @@ def test_the_environment_is_enough_and_nobody_else_is_asked(
     for name, value in settings(service.address, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RACKASSIGN_RACK", "here")
-    assert detect_rack() == "here"
+    assert [detect_rack(), detect_rack(network=True)] == ["here", "here"]
+    assert not service.asked
     monkeypatch.delenv("RACKASSIGN_RACK")
     assert detect_rack() is None
     assert not service.asked
