@@ -46,11 +46,13 @@ class SkippedGroup:
         name: Name of the group; empty if more than one is affected.
         problem: Reason.
         unseen: Whether it may be a consumer group.
+        unlisted: Whether the names of groups are not known because of this.
     """
 
     name: str
     problem: str
     unseen: bool = True
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ class GroupCollector:
                 kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
-                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {name_error(error)}"))
+                problem = f"broker {broker} does not list its groups: {name_error(error)}"
+                skipped.append(SkippedGroup("", problem, unlisted=True))
 
         for broker in brokers:
             ask(broker)

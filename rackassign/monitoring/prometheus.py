@@ -80,6 +80,9 @@ class ReportMetrics(Collector):
             gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
             # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
+            if any(odd.unlisted for odd in survey.skipped):
+                # Any group that is missing may be one of those that a broker does not list now.
+                odd |= gone | self._rebalances.totals().keys()
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             self._drop_former_racks(survey)
             self._rebalances.take((i.snapshot.live for i in survey.inspections), frozenset(odd))

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import NodeNotReadyError
 
 from rackassign.errors import ConfigError
-from rackassign.model import TopicPartition
+from rackassign.model import Broker, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupCollector, collect_repeatedly, collector
 from rackassign.monitoring.groups import GroupDescription
 from rackassign.monitoring.measurement import Measurement
@@ -119,3 +120,19 @@ def test_partitions_without_a_reader_lag_as_well(
     assert found.lag_by_rack == racks
     # To measure its lag, the topics of a group without members are described, too.
     assert seen.topics[0] == {"t"}
+
+
+def test_groups_of_a_broker_that_lists_none_are_unlisted_and_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(_: object, broker: int) -> dict[str, str]:
+        if broker == 1:
+            raise NodeNotReadyError(1)
+        return {"a": "consumer"}
+
+    Coordinators(monkeypatch, a=own("a"))
+    monkeypatch.setattr(collector, "list_brokers", lambda _: (Broker(1), Broker(2)))
+    monkeypatch.setattr(collector, "list_groups_on", listed)
+    monkeypatch.setattr(collector, "can_describe_cluster", lambda _: False)
+    report = collecting().report(None)
+    assert names(report) == (["a"], ["", ""])
+    # A permission that is missing is missing for good: groups that are gone are forgotten nevertheless.
+    assert [odd.unlisted for odd in report.skipped] == [True, False]

@@ -189,6 +189,21 @@ def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
     assert of(found, "rackassign_surveys_failed_total") == 1
 
 
+def test_a_group_that_a_broker_does_not_list_now_continues_its_counters() -> None:
+    metrics, there = ReportMetrics(Price()), cluster({"t": [[1], [2]]})
+    metrics.take(survey("g", "h"))
+    silent = SkippedGroup("", "broker 1 does not list its groups: NodeNotReadyError", unlisted=True)
+    metrics.take(replace(survey("g"), skipped=(silent,)))
+    moved = inspected(group(member("m1", "b", {"t": [0, 1]}), name="h"), there, rates({("t", 0): 100.0}))
+    metrics.take(ClusterReport(there, (moved,), (), rates({("t", 0): 100.0})))
+    found = scraped(metrics)
+    pair = {"rack": "b", "from_rack": "a", "locality": "cross"}
+    assert of(found, "rackassign_read_bytes_total", group="h", **pair) == 2000.0
+    assert of(found, "rackassign_rebalances_total", group="h") == 1
+    # All brokers have listed their groups again, and this one was not among them.
+    assert not [key for key in found if ("group", "g") in key[1]]
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
 def test_metrics_are_served_and_nothing_else(address: str) -> None:
     metrics = ReportMetrics(Price())
