@@ -293,7 +293,7 @@ def totals(survey: ClusterReport, price: Price) -> str:
     if flows.unknown:
         line += f" (the rack is unknown of {format_bytes(flows.unknown)}/s)"
     if savings[1]:
-        line += f"; rackassign would save {describe_savings(savings, price)}"
+        line += f"; rackassign would save {describe_savings(savings, price, flows.unmeasured)}"
     seconds = survey.measured.seconds
     return f"{line}; measured over {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
 

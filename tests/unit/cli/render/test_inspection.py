@@ -102,6 +102,14 @@ def test_what_is_not_known_is_a_question_mark_or_a_range_and_never_nothing() -> 
     assert row.split() == ["stock", usd, usd, "3", "MB", "?", *shares, "3", "3", "range", "written"]
 
 
+def test_sums_without_all_partitions_are_lower_bounds() -> None:
+    there, known = cluster({"t": [[1], [2], [3]]}), rates({("t", 0): 1e6})
+    live = group(member("m", "b", {"t": [0, 1]}), member("n", "a", {"t": [2]}))
+    seen = ClusterReport(there, (inspected(live, there, known),), (), known)
+    usd = f"≥{Price().monthly(1e6):.2f}"
+    assert f"≥1 MB/s across racks, {usd} USD a month; rackassign would save {usd};" in totals(seen, Price())
+
+
 def rendered(seen: ClusterReport, *, width: int, wide: bool = False) -> list[str]:
     console = Console(file=io.StringIO(), width=10_000 if wide else width)
     console.print(overview(seen, Price(), width=width, wide=wide))
