@@ -82,7 +82,9 @@ class StickyCodec:
         """Return topics and rack, and as user data this member's last partitions; null before the first assignment."""
         user_data = None
         if self._last is not None:
-            owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in topics}
+            # A member of a large group owns as many topics as it subscribes to.
+            wanted = frozenset(topics)
+            owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in wanted}
             user_data = encode_sticky(self._last._replace(owned=owned))
         return Subscription(topics, user_data, rack=self._member.rack)
 
