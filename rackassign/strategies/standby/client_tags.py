@@ -37,6 +37,11 @@ def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequen
         if not all(pair):
             # A variable that is not set, more often than not: all members would have one value.
             raise ConfigError(f"client_tags must not be empty, got {short_repr(pair[0])} with {short_repr(pair[1])}")
+        if not all(map(_is_unicode, pair)):
+            # Python reads such text from variables whose bytes are not UTF-8. Each join would fail in `poll()`.
+            raise ConfigError(
+                f"client_tags cannot be sent as UTF-8: {short_repr(pair[0])} with {short_repr(pair[1])}"
+            )
     if len(assignment_tags) > MOST_TAGS:
         raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
     if len(client_tags) > MOST_TAGS:
@@ -63,3 +68,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _length(text: str) -> int:
     return len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

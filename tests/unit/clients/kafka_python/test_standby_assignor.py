@@ -320,6 +320,8 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
         ({"client_tags": {"": "a"}}, 'client_tags must not be empty, got "" with "a"'),
         ({"client_tags": {"zone": 3}}, 'client_tags must be strings, got "zone" with 3'),
         ({"client_tags": "zone"}, 'client_tags must be keys with values, got "zone"'),
+        # What `os.environ` has of a variable whose bytes are not UTF-8.
+        ({"client_tags": {"zone": "\udce4"}}, r'client_tags cannot be sent as UTF-8: "zone" with "\\udce4"'),
         ({"standbys": 1}, "standbys must be StandbyOptions, got 1"),
     ],
 )
