@@ -39,9 +39,7 @@ def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequen
             raise ConfigError(f"client_tags must not be empty, got {short_repr(pair[0])} with {short_repr(pair[1])}")
         if not all(map(_is_unicode, pair)):
             # Python reads such text from variables whose bytes are not UTF-8. Each join would fail in `poll()`.
-            raise ConfigError(
-                f"client_tags cannot be sent as UTF-8: {short_repr(pair[0])} with {short_repr(pair[1])}"
-            )
+            raise ConfigError(f"client_tags cannot be sent as UTF-8: {short_repr(pair[0])} with {short_repr(pair[1])}")
     if len(assignment_tags) > MOST_TAGS:
         raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
     if len(client_tags) > MOST_TAGS:

@@ -384,7 +384,9 @@ def test_a_member_does_not_look_for_each_topic_it_owns_in_all_that_it_subscribes
         __slots__ = ()
 
         def __contains__(self, _: object) -> bool:
-            raise AssertionError("15,000 topics in a list of 15,000 take seconds, in which the client does nothing else")
+            raise AssertionError(
+                "15,000 topics in a list of 15,000 take seconds, in which the client does nothing else"
+            )
 
     codec = RackAwareStickyAssignor(rack="a")._codec
     codec.on_assigned({"t": (0, 1), "gone": (0,)}, 3)
