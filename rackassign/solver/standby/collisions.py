@@ -19,6 +19,8 @@ not change the cost, so only the first of the unused twins is tried.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,11 +147,33 @@ class CollisionBound:
     cells: Cells
 
 
+_TRIED_LATE = 20
+"""Limit after the deadline: enough to find a set at all."""
+
+_CELLS_LATE = 16
+"""How many cells are tried after the deadline, unless that is too few to place an item."""
+
+
 @dataclass(slots=True)
 class SearchBudget:
-    """Number of sets that a search may still try."""
+    """Number of sets that a search may still try.
+
+    Args:
+        left: The number.
+        until: Deadline, on the clock of `time.monotonic`, after which hardly any are left.
+    """
 
     left: int = MOST_TRIED
+    until: float = math.inf
+
+    def spend(self) -> bool:
+        """Deduct one set; return whether there was one left."""
+        if time.monotonic() >= self.until:
+            self.left = min(self.left, _TRIED_LATE)
+        if not self.left:
+            return False
+        self.left -= 1
+        return True
 
 
 @dataclass(slots=True)
@@ -158,9 +182,11 @@ class CollisionIndex:
 
     Args:
         field: The topology.
+        until: Deadline, on the clock of `time.monotonic`. Later searches end with the first set that they find.
     """
 
     field: Topology
+    until: float = math.inf
     of: list[int] = made(init=False)
     """The cell of each node."""
 
@@ -179,6 +205,7 @@ class CollisionIndex:
     _joining: dict[tuple[Cells, int, int], int] = made(init=False, default_factory=dict)
     _known: dict[tuple[Cells, int], int] = made(init=False, default_factory=dict)
     _best: dict[tuple[int, int], CollisionBound] = made(init=False, default_factory=dict)
+    _first_twin: dict[tuple[int, ...], int] = made(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         dimensions = self.field.dimensions
@@ -271,10 +298,22 @@ class CollisionIndex:
 
     def least(self, item: ItemDemand) -> CollisionBound:
         """Return the lowest cost of an item."""
-        kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
-        if kind not in self._best:
-            self._best[kind] = self._search(item)
-        return self._best[kind]
+        if item.fixed < 0:
+            key = -1, item.copies
+            if key not in self._best:
+                self._best[key] = self._search(item)
+            return self._best[key]
+        # With a tag of hosts there may be a thousand cells that differ in nothing else, and one search is enough.
+        cell = self.of[item.fixed]
+        first = self._first_twin.setdefault(self._kinds[cell], cell)
+        key = first, item.copies
+        if key not in self._best:
+            self._best[key] = self._search(replace(item, fixed=self.nodes[first][0]))
+        best = self._best[key]
+        if cell == first:
+            return best
+        swapped = {cell: first, first: cell}
+        return replace(best, cells=tuple(sorted(swapped.get(each, each) for each in best.cells)))
 
     def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
         """Return the lowest cost of an item, given sets that may be better than the search result.
@@ -300,18 +339,34 @@ class CollisionIndex:
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
         order = range(len(self.nodes))
+        if self.late() and len(order) > _CELLS_LATE:
+            # Spread over all of them, since cells are ordered by their values.
+            found, _ = self._best_of(item, most, all_in_all, order[:: len(order) // _CELLS_LATE])
+            if found is not None:
+                return CollisionBound(most, found[1], proven=False, cells=found[0])
         proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
-            tries, best = SearchBudget(), None
-            lowest = sum(each.least_cost(copies + (item.fixed >= 0)) for each in self.field.dimensions)
-            for cells, cost in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
-                best = cells, cost
-                if cost == lowest:
-                    break
-            proven = proven and tries.left > 0
-            if best is not None:
-                return CollisionBound(copies, best[1], proven, best[0])
+            found, ended = self._best_of(item, copies, all_in_all, order)
+            proven = proven and ended
+            if found is not None:
+                return CollisionBound(copies, found[1], proven, found[0])
         return CollisionBound(0, 0, proven, ())
+
+    def _best_of(
+        self, item: ItemDemand, copies: int, all_in_all: int, order: Sequence[int]
+    ) -> tuple[tuple[Cells, int] | None, bool]:
+        """Return the best set of some cells with its cost, None if there is none, and whether all were tried."""
+        tries, best = SearchBudget(until=self.until), None
+        lowest = sum(each.least_cost(copies + (item.fixed >= 0)) for each in self.field.dimensions)
+        for found in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
+            best = found
+            if found[1] == lowest:
+                break
+        return best, tries.left > 0
+
+    def late(self) -> bool:
+        """Return whether the deadline has passed."""
+        return time.monotonic() >= self.until
 
     def sets(
         self,
@@ -339,9 +394,8 @@ class CollisionIndex:
         best = [bound]
 
         def add(chosen: list[int], start: int) -> Iterator[tuple[Cells, int]]:
-            if not tries.left:
+            if not tries.spend():
                 return
-            tries.left -= 1
             cells = tuple(sorted(fixed + chosen))
             found = self.cost(cells, all_in_all)
             if found > best[0]:

@@ -73,9 +73,10 @@ def place_standbys(
         items: Items to place.
         field: Nodes on which copies can be placed.
         starts: Other placements to start from, if they have as few collisions; the best result is returned.
-        until: Deadline, on the clock of `time.monotonic`. No further exchange is made after it.
+        until: Deadline, on the clock of `time.monotonic`. After it no exchange is made, and hardly anything is searched
+            for.
     """
-    rooms = CollisionIndex(field)
+    rooms = CollisionIndex(field, until)
     least = [
         rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
     ]

@@ -10,7 +10,9 @@ moved items are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 
 from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand, SearchBudget
 
@@ -19,6 +21,13 @@ Arcs = tuple[int, int, int]
 
 MOST_TRIED_FIRST = 1_000
 """Limit of the sets of cells that are tried for the initial set of an item."""
+
+MOST_CELLS_FIRST = 100
+"""Limit of the cells that are tried for it, and of the least loaded nodes that they are those of. There is a cell for
+each node if a tag has another value on each host."""
+
+_CELLS_LATE = 16
+"""The same after the deadline."""
 
 RETURNS = (1, 0, -1)
 """Returns of arcs, in the order of `Arcs`."""
@@ -50,8 +59,14 @@ class ExchangeGraph:
         self._at: list[dict[int, Arcs]] = [{} for _ in self.count]
         self._arcs: list[Arcs | None] = [None for _ in self.count]
         self.sets: list[set[int]] = [set() for _ in items]
-        for number in range(len(items)):
-            self._apply(number, self._best_set(number) if sets is None else sets[number])
+        if sets is None:
+            ranking = _Ranking(index, self.count)
+            for number in range(len(items)):
+                self._apply(number, self._best_set(number, ranking))
+                ranking.add(self.sets[number])
+            return
+        for number, own in enumerate(sets):
+            self._apply(number, own)
 
     def arcs(self, node: int) -> Arcs:
         """Return the targets of the copies on a node."""
@@ -159,20 +174,71 @@ class ExchangeGraph:
         rest = cells[:place] + cells[place + 1 :]
         return self._index.joining(rest, self._all_in_all(number), self._least[number].cost)
 
-    def _best_set(self, number: int) -> set[int]:
+    def _best_set(self, number: int, ranking: _Ranking) -> set[int]:
         """Return a set of the lowest cost: nodes that have a copy first, then the least loaded."""
         item, least = self._items[number], self._least[number]
         if not least.copies:
             return set()
-        liking = {
-            node: (node not in item.current, (self.count[node] + 1) / weight, node)
-            for node, weight in enumerate(self._weight)
-        }
+        ranked = ranking.first(item, least)
         # In each cell the best nodes are used first, so a cell is rated by its best node.
-        ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._index.nodes]
-        order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
-        all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST)
+        order = sorted(ranked, key=lambda cell: ranked[cell][0])
+        all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST, self._index.until)
         good = self._index.sets(item, least.copies, all_in_all, order, bound=least.cost, tries=tries)
         # If none is found in that order, the set that proved the bound is used.
         cells, _ = next(good, (least.cells, least.cost))
-        return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}
+        return {node for cell in set(cells) for _, _, node in ranked[cell][: cells.count(cell)]}
+
+
+class _Ranking:
+    """The nodes by load while sets are chosen item by item: there are as many choices, so none looks at all nodes.
+
+    Args:
+        index: Cells of the topology.
+        count: Number of copies on each node.
+    """
+
+    def __init__(self, index: CollisionIndex, count: Sequence[int]) -> None:
+        self._index = index
+        self._count = list(count)
+        self._all = sorted(map(self._load, range(len(count))))
+        self._inside = [sorted(map(self._load, nodes)) for nodes in index.nodes]
+
+    def _load(self, node: int) -> tuple[float, int]:
+        return (self._count[node] + 1) / self._index.field.weight[node], node
+
+    def add(self, nodes: Iterable[int]) -> None:
+        """Record one more copy on each of these nodes."""
+        for node in nodes:
+            ordered = self._all, self._inside[self._index.of[node]]
+            before = self._load(node)
+            self._count[node] += 1
+            for each in ordered:
+                del each[bisect_left(each, before)]
+                insort(each, self._load(node))
+
+    def first(self, item: ItemDemand, least: CollisionBound) -> dict[int, list[tuple[bool, float, int]]]:
+        """Return some cells with their best nodes for an item's copies: former nodes, then the least loaded.
+
+        Args:
+            item: The item.
+            least: Lowest cost of the item. The cells that prove it are among the cells.
+
+        Returns:
+            By cell, as many nodes as there are copies: whether the node is no former one, its load, and the node.
+        """
+        cells: Iterable[int] = range(len(self._inside))
+        most = _CELLS_LATE if self._index.late() else MOST_CELLS_FIRST
+        if len(self._inside) > most:
+            nodes = chain((node for _, node in self._all[:most]), item.current)
+            cells = {*(self._index.of[node] for node in nodes), *least.cells}
+        former: dict[int, list[tuple[bool, float, int]]] = {}
+        for node in {*item.current} - {item.fixed}:
+            former.setdefault(self._index.of[node], []).append((False, *self._load(node)))
+        taken = {item.fixed, *item.current}
+        found: dict[int, list[tuple[bool, float, int]]] = {}
+        for cell in cells:
+            free = ((True, *each) for each in self._inside[cell] if each[1] not in taken)
+            best = [*islice(chain(sorted(former.get(cell, ())), free), least.copies)]
+            if best:
+                found[cell] = best
+        return found

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from rackassign.model import Group, Member, Partitions, TopicPartition
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
@@ -28,6 +29,9 @@ from rackassign.strategies.standby.warmup import (
 from rackassign.strategies.sticky import plan_units
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
+
+_MOST_FOR_ANOTHER_START = 10_000_000
+"""Partitions times members up to which Kafka's placement is a start too. Some of its copies take a look at all."""
 
 
 def assign_standbys(
@@ -222,9 +226,15 @@ def _place_copies(
     """Place the copies of all partitions; topics with different subscribers are placed one set after the other."""
     found = _PlacedCopies()
     owner = dict(_each(target))
-    subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
+    readers = _subscribers(group)
+    # By topic first: hashing thousands of IDs for each partition would take longer than placing its copies.
+    of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for tp in sorted(owner):
-        subscriber_sets[tuple(sorted(member.id for member in group.members if tp.topic in member.topics))].append(tp)
+        of_topic[tp.topic].append(tp)
+    subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
+    for topic, tps in of_topic.items():
+        subscriber_sets[readers[topic]] += tps
+    lags = _lags_by_partition(copies)
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
     for ids, tps in sorted(subscriber_sets.items()):
@@ -233,7 +243,7 @@ def _place_copies(
             [tags[member] for member in ids],
             [load[member] for member in ids],
             [number[owner[tp]] for tp in tps],
-            [_previous_holders(tp, number, copies) for tp in tps],
+            [_previous_holders(lags.get(tp, ()), number) for tp in tps],
             until,
         )
         for tp, holders, missing in zip(tps, *subscribers.solved(options, found), strict=True):
@@ -244,11 +254,38 @@ def _place_copies(
     return found
 
 
-def _previous_holders(tp: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
+def _subscribers(group: Group) -> dict[str, tuple[str, ...]]:
+    """Return the IDs of the members that subscribe to each topic, in order: one object for all topics of a set."""
+    subscriptions: dict[frozenset[str], list[str]] = defaultdict(list)
+    for member in sorted(group.members, key=lambda member: member.id):
+        subscriptions[member.topics].append(member.id)
+    classes = list(subscriptions.values())
+    of_topic: dict[str, list[int]] = defaultdict(list)
+    for number, topics in enumerate(subscriptions):
+        for topic in topics:
+            of_topic[topic].append(number)
+    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for topic, numbers in of_topic.items():
+        key = tuple(numbers)
+        if key not in known:
+            known[key] = tuple(sorted(chain.from_iterable(classes[number] for number in key)))
+        found[topic] = known[key]
+    return found
+
+
+def _lags_by_partition(copies: Copies) -> dict[TopicPartition, list[tuple[int, str]]]:
+    """Return the copies of each partition: their lags and members."""
+    found: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for member, theirs in copies.items():
+        for tp, lag in theirs.items():
+            found[tp].append((lag, member))
+    return found
+
+
+def _previous_holders(lags: Iterable[tuple[int, str]], number: Mapping[str, int]) -> tuple[int, ...]:
     """Return the members with a copy, the one with the smallest lag first."""
-    having = [(lag, number[member]) for member, theirs in copies.items() if member in number
-              and (lag := theirs.get(tp)) is not None]  # fmt: skip
-    return tuple(member for _, member in sorted(having))
+    return tuple(member for _, member in sorted((lag, number[member]) for lag, member in lags if member in number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +318,9 @@ class _SubscriberSet:
             for owner, held in zip(self.owner, self.held, strict=True)
         ]
         where = Topology((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
-        starts = [] if where.strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
+        starts: list[list[tuple[int, ...]]] = []
+        if not where.strict and options.rule == "even" and len(items) * len(self.tags) <= _MOST_FOR_ANOTHER_START:
+            starts = [[tuple(own) for own in self._as_kafka(options)]]
         placed = place_standbys(items, where, starts, self.until)
         found.collisions += sum(placed.collisions)
         found.proven &= placed.proven

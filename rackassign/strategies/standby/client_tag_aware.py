@@ -17,6 +17,7 @@ and has no second round over the values of a tag. Load is copies divided by capa
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -50,13 +51,21 @@ class _StandbyState:
     standbys: dict[int, list[int]]
     owner: dict[int, int] = field(init=False)
     count: list[int] = field(init=False)
+    held: list[set[int]] = field(init=False)
+    order: list[tuple[float, int]] = field(init=False)
+    """Clients with their loads, the least loaded first: with thousands of clients each copy looks at few of them."""
+
+    _lowest: float = field(init=False, default=-1.0)
+    """The lowest load of a client after one more copy; negative if it has to be computed again."""
 
     def __post_init__(self) -> None:
         self.owner = {task: client for client, tasks in enumerate(self.clients.active) for task in tasks}
-        self.count = [len(tasks) for tasks in self.clients.active]
-        for holders in self.standbys.values():
+        self.held = [set() for _ in self.clients.active]
+        for task, holders in self.standbys.items():
             for client in holders:
-                self.count[client] += 1
+                self.held[client].add(task)
+        self.count = [len(tasks) + len(held) for tasks, held in zip(self.clients.active, self.held, strict=True)]
+        self.order = sorted((self.load(client), client) for client in range(len(self.clients)))
 
     def load(self, client: int) -> float:
         return self.count[client] / self.clients.capacity[client]
@@ -64,16 +73,35 @@ class _StandbyState:
     def holds(self, client: int, task: int) -> bool:
         return self.owner.get(task) == client or client in self.standbys[task]
 
-    def least_loaded(self, able: Iterable[int]) -> int | None:
-        return min(able, key=lambda client: (self.load(client), client), default=None)
+    def least_loaded(self, task: int, blocked: Mapping[str, set[str]] | None = None) -> int | None:
+        """Return the least loaded client without a copy of the task, and without a blocked value of a tag."""
+        limits, tags = list((blocked or {}).items()), self.clients.tags
+        for _, client in self.order:
+            if not any(tags[client].get(key) in values for key, values in limits) and not self.holds(client, task):
+                return client
+        return None
 
     def give(self, client: int, task: int) -> None:
         self.standbys[task].append(client)
-        self.count[client] += 1
+        self.held[client].add(task)
+        self._change(client, 1)
 
     def take(self, client: int, task: int) -> None:
         self.standbys[task].remove(client)
-        self.count[client] -= 1
+        self.held[client].remove(task)
+        self._change(client, -1)
+
+    def may_give(self, client: int) -> bool:
+        """Return whether there is a client to which moving a copy would balance loads."""
+        counts = zip(self.count, self.clients.capacity, strict=True)
+        self._lowest = min((count + 1) / capacity for count, capacity in counts) if self._lowest < 0 else self._lowest
+        return (self.count[client] - 1) / self.clients.capacity[client] >= self._lowest
+
+    def _change(self, client: int, by: int) -> None:
+        del self.order[bisect_left(self.order, (self.load(client), client))]
+        self.count[client] += by
+        self._lowest = -1.0
+        insort(self.order, (self.load(client), client))
 
 
 def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[str]) -> Holders:
@@ -87,10 +115,10 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
     """
     board = _StandbyState(clients, {task: [] for task in range(len(tasks))})
     if standbys:
-        dimensions = _Dimensions.of(clients, keys)
+        values = _values_of(clients, keys)
         for task in tasks:
             if task in board.owner:
-                _spread(board, task, standbys, dimensions)
+                _spread(board, task, standbys, values)
         for task in tasks:
             _fill(board, task, standbys)
     return [board.standbys[task] for task in range(len(tasks))]
@@ -103,10 +131,13 @@ def balance(clients: Clients, holders: Holders) -> Holders:
     while moved:
         moved = False
         for source in range(len(clients)):
+            # Nearly all pairs have equal loads, and with thousands of clients there are millions of pairs.
+            if not board.may_give(source):
+                continue
             for target in range(len(clients)):
                 if not _evens(board, source, target) or not preserves_tags(clients.tags[source], clients.tags[target]):
                     continue
-                for task in [task for task, own in board.standbys.items() if source in own]:
+                for task in sorted(board.held[source]):
                     if not _evens(board, source, target):
                         break
                     if not board.holds(target, task):
@@ -133,41 +164,26 @@ def preserves_diversity(holders: Sequence[Mapping[str, str]], source: int, targe
     return len(_pairs(after)) >= len(_pairs(holders))
 
 
-@dataclass(frozen=True, slots=True)
-class _Dimensions:
-    """The relevant tags: the number of values of each, and the clients with each value."""
-
-    values: Mapping[str, int]
-    carriers: Mapping[tuple[str, str], frozenset[int]]
-
-    @classmethod
-    def of(cls, clients: Clients, keys: Sequence[str]) -> _Dimensions:
-        found: dict[tuple[str, str], set[int]] = {}
-        for client, tags in enumerate(clients.tags):
-            for key in keys:
-                if key in tags:
-                    found.setdefault((key, tags[key]), set()).add(client)
-        values = {key: sum(1 for each, _ in found if each == key) for key in keys}
-        return cls(values, {pair: frozenset(who) for pair, who in found.items()})
+def _values_of(clients: Clients, keys: Sequence[str]) -> dict[str, int]:
+    """Return the number of values of each relevant tag."""
+    return {key: len({tags[key] for tags in clients.tags if key in tags}) for key in keys}
 
 
-def _spread(board: _StandbyState, task: int, standbys: int, dimensions: _Dimensions) -> None:
+def _spread(board: _StandbyState, task: int, standbys: int, values: Mapping[str, int]) -> None:
     """Place copies on clients without a tag that the task's copies have already."""
     clients = board.clients
     last = board.owner[task]
-    blocked: dict[str, set[int]] = {}
+    blocked: dict[str, set[str]] = {}
     for used in range(1, standbys + 1):
-        for key, values in dimensions.values.items():
+        for key, several in values.items():
             value = clients.tags[last].get(key)
             if value is None:
                 continue
-            if values <= used:
+            if several <= used:
                 blocked.pop(key, None)
             else:
-                blocked.setdefault(key, set()).update(dimensions.carriers[key, value])
-        out = set().union(*blocked.values())
-        able = (client for client in range(len(clients)) if client not in out and not board.holds(client, task))
-        picked = board.least_loaded(able)
+                blocked.setdefault(key, set()).add(value)
+        picked = board.least_loaded(task, blocked)
         if picked is None:
             return
         board.give(picked, task)
@@ -177,7 +193,7 @@ def _spread(board: _StandbyState, task: int, standbys: int, dimensions: _Dimensi
 def _fill(board: _StandbyState, task: int, standbys: int) -> None:
     """Place the missing copies, regardless of tags."""
     while len(board.standbys[task]) < standbys:
-        picked = board.least_loaded(client for client in range(len(board.clients)) if not board.holds(client, task))
+        picked = board.least_loaded(task)
         if picked is None:
             return
         board.give(picked, task)

@@ -5,15 +5,26 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.solver.standby import joint
-from rackassign.solver.standby.collisions import NO_VALUE, CollisionIndex, Dimension, ItemDemand, SearchBudget, Topology
+from rackassign.solver.standby.collisions import (
+    NO_VALUE,
+    Cells,
+    CollisionBound,
+    CollisionIndex,
+    Dimension,
+    ItemDemand,
+    SearchBudget,
+    Topology,
+)
 from rackassign.solver.standby.exchange import StandbyPlacement, place_standbys
 from rackassign.solver.standby.exchange_graph import ExchangeGraph
 from tests.helpers.examples import examples
@@ -253,3 +264,88 @@ def test_a_search_that_is_cut_off_is_told() -> None:
     # What another has found is not lost, even if the search does not come that far.
     poor = replace(rooms.least(items[0]), cost=99)
     assert rooms.lowered(items[0], poor, [placed.nodes[1], placed.nodes[0]]).cost == placed.collisions[0]
+
+
+class Counted(tuple[int, ...]):  # noqa: SLOT001 - with a counter, for which a tuple has no slot
+    """Weights of nodes, which count how many of them are looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for weight in super().__iter__():
+            self.seen += 1
+            yield weight
+
+    def __getitem__(self, node: Any) -> Any:
+        self.seen += 1
+        return super().__getitem__(node)
+
+
+def test_a_set_is_chosen_without_a_look_at_all_nodes() -> None:
+    nodes, number = 300, 600
+    weight = Counted((1,) * nodes)
+    field = Topology(weight, (number // nodes,) * nodes, (Dimension(tuple(node % 3 for node in range(nodes)), 3),))
+    rooms = CollisionIndex(field)
+    items = [ItemDemand(each % nodes, 1, ((each + 7) % nodes,) if each % 2 else ()) for each in range(number)]
+    least = [rooms.least(item) for item in items]
+    weight.seen = 0
+    graph = ExchangeGraph(rooms, items, least)
+    assert max(graph.count) - min(graph.count) <= 2
+    assert all(graph.is_feasible(each, own) for each, own in enumerate(graph.sets))
+    assert weight.seen < 20 * (nodes + number)
+
+
+def hosts(nodes: int) -> Topology:
+    """Nodes with a host of their own each, in two racks that do not fit what hosts have in common otherwise."""
+    rack = tuple(node % 2 for node in range(nodes))
+    room = tuple(0 if node % 8 else 1 + node % 3 for node in range(nodes))
+    return Topology(
+        (1,) * nodes,
+        (1,) * nodes,
+        tuple(Dimension(each, 1 + max(each), distinct=True) for each in (rack, room, tuple(range(nodes)))),
+    )
+
+
+def test_hosts_that_differ_in_their_names_only_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[ItemDemand] = []
+    search = CollisionIndex._search
+
+    def noted(index: CollisionIndex, item: ItemDemand) -> CollisionBound:
+        searched.append(item)
+        return search(index, item)
+
+    monkeypatch.setattr(CollisionIndex, "_search", noted)
+    field = hosts(120)
+    rooms = CollisionIndex(field)
+    items = [ItemDemand(node, 2) for node in range(120)]
+    found = [rooms.least(item) for item in items]
+    assert len(searched) <= 8
+    for item, bound in zip(items, found, strict=True):
+        assert rooms.of[item.fixed] not in bound.cells
+        assert rooms.cost(tuple(sorted((*bound.cells, rooms.of[item.fixed]))), 3) == bound.cost
+        assert (bound.cost, bound.proven) == (search(rooms, item).cost, True)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_after_the_deadline_hardly_any_sets_are_tried(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    tried: list[Cells] = []
+    cost = CollisionIndex.cost
+
+    def noted(index: CollisionIndex, cells: Cells, copies: int) -> int:
+        tried.append(cells)
+        return cost(index, cells, copies)
+
+    monkeypatch.setattr(CollisionIndex, "cost", noted)
+    nodes = 120
+    # Hosts with a node in each rack, so that no cell is the twin of another; in what they run few differ.
+    runs = tuple(int(node % 3 == 0 and node % 2 == 1) for node in range(nodes))
+    dimensions = (
+        Dimension(tuple(node // 3 for node in range(nodes)), nodes // 3, 1, strict=strict, distinct=not strict),
+        Dimension(tuple(node % 3 for node in range(nodes)), 3, distinct=True),
+        Dimension(runs, 2, distinct=True),
+    )
+    items = [ItemDemand(node, 2) for node in range(nodes)]
+    placed = place_standbys(items, Topology((1,) * nodes, (1,) * nodes, dimensions), until=0.0)
+    assert placed.missing == (0,) * nodes
+    assert not placed.proven
+    assert len(tried) <= 60 * nodes

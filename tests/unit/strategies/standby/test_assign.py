@@ -399,3 +399,23 @@ def test_eager_members_get_cold_partitions_at_once_and_warm_ones_where_owners_ar
         else:
             assert {owner} == holders_of(first)[partition]
     assert after.plan.moved == 0
+
+
+class Looked(frozenset[str]):
+    """Topics of members, which count how often one of them is looked for."""
+
+    times = 0
+
+    def __contains__(self, topic: object) -> bool:
+        Looked.times += 1
+        return super().__contains__(topic)
+
+
+def test_subscribers_are_not_looked_for_partition_by_partition() -> None:
+    topics = {name: (Partition((1,), 1),) * 40 for name in ("t", "u")}
+    members = tuple(Member(f"m{i:02}", Looked(("t", "u") if i % 3 else ("t",))) for i in range(40))
+    Looked.times = 0
+    found = assign_standbys(Group(Topology((Broker(1, "a"),), topics), members), {}, StandbyOptions(1))
+    assert not found.missing
+    assert all("u" not in found.standbys[member.id] for member in members if "u" not in member.topics)
+    assert Looked.times <= 10 * len(members)

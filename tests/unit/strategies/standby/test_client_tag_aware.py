@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError
+from rackassign.strategies.standby import client_tag_aware
 from rackassign.strategies.standby.client_tag_aware import Clients, balance, place, preserves_diversity, preserves_tags
 from rackassign.strategies.standby.client_tags import validate_client_tags
 
@@ -108,3 +109,19 @@ def test_no_standbys_are_none() -> None:
     clients = Clients((1, 1), ({}, {}), (frozenset({0}), frozenset()))
     assert place(clients, [0], 0, []) == [[]]
     assert place(clients, [0], 5, ["zone"]) == [[1]]
+
+
+def test_clients_with_even_loads_are_not_compared_two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+    evens = client_tag_aware._evens
+
+    def noted(board: Any, source: int, target: int) -> bool:
+        compared.append((source, target))
+        return evens(board, source, target)
+
+    monkeypatch.setattr(client_tag_aware, "_evens", noted)
+    count = 300
+    clients = Clients((1,) * count, ({},) * count, tuple(frozenset({task}) for task in range(count)))
+    placed = place(clients, range(count), 1, ())
+    assert balance(clients, placed) == placed
+    assert len(compared) <= 2 * count
