@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rackassign.spark import Coordinator
 from rackassign.spark.source.stream import supports_read_limits
 from rackassign.testing import Cluster
-from rackassign.testing.harness import TIMEOUT_S
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import all_of, fill, known_everywhere, remade, session, stream
 
@@ -128,9 +128,17 @@ def test_transactions_that_end_between_batches_are_read_once_or_not_at_all(
     write(kept_one, 2)
     assert run() == plain
     kept_one.commit_transaction(TIMEOUT_S)
+    # The coordinator writes the marker of a transaction after it has responded.
+    wait_until(lambda: _end(rack_cluster, topic) == 26, "the marker of the commit")
     fill(rack_cluster, topic, {0: 1})
     # Offset 22 is the marker of the abort, and 25 that of the commit.
     assert run() == [*plain, 18, 19, 20, 21, 23, 24, 26]
+
+
+def _end(cluster: Cluster, topic: str) -> int:
+    config = {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "isolation.level": "read_uncommitted"}
+    with closing(Consumer(config)) as consumer:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S, cached=False)[1])
 
 
 def test_two_streams_and_two_coordinators_share_a_session(

@@ -17,8 +17,8 @@ TASK_RECORDS = 50_000
 TASK_BYTES = 16 * 2**20
 """What a task reads at least, on average, unless options determine the number of tasks.
 
-Spark itself needs 0.16 s of CPU for a Python task that reads nothing. A task needs about as long for this many records
-of 100 bytes, or for this many bytes in large records.
+Spark 4.0 itself needs 0.16 s of CPU for a Python task that reads nothing, if `worker_process` does not avoid most of
+it. A task needs about as long for this many records of 100 bytes, or for this many bytes in large records.
 """
 
 
