@@ -35,9 +35,8 @@ def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
         measured: Whether bytes were measured; otherwise the sentence is about partitions.
     """
     counts, flows = inspected.partitions, inspected.flows
-    hidden = (
-        f"{counted(len(hidden_topics(inspected)), 'topic')} cannot be described" if hidden_topics(inspected) else ""
-    )
+    topics = hidden_topics(inspected)
+    hidden = f"{counted(len(topics), 'topic')} cannot be described" if topics else ""
     if not counts.total:
         return f"It is unknown what it reads: {hidden}." if hidden else "It reads nothing."
     if not counts.cross + counts.unknown:

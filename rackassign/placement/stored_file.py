@@ -33,15 +33,13 @@ def locked(file: Path, *, wait: bool) -> Iterator[None]:
         raise ConfigError(f"cannot create a lock file beside {file}: {error.strerror}") from None
     with handle:
         try:
-            # Some network file systems have no locks.
-            is_locked = try_lock(handle)
-            if not is_locked and wait:
+            if wait:
                 lock(handle)
-                is_locked = True
+            elif not try_lock(handle):
+                raise ConfigError(f"another process is using {file}")
         except OSError as error:
+            # Some network file systems have no locks.
             raise ConfigError(f"cannot lock the file beside {file}: {error.strerror}") from None
-        if not is_locked:
-            raise ConfigError(f"another process is using {file}")
         yield
 
 

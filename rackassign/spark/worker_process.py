@@ -1,8 +1,8 @@
 """What a worker process of PySpark does before each task, made cheaper.
 
-Spark keeps a worker process for many tasks. Before each of them, PySpark (seen in 4.0; since 4.3 only if a path was
-added) calls `importlib.invalidate_caches()`. In Python before 3.13 each finder of an archive then reads the directory
-of the archive again. Spark's own archives have a finder for each of their packages that was imported from, so that a
+Spark keeps a worker process for many tasks. Before each of them, PySpark calls `importlib.invalidate_caches()` (seen in
+4.0; 4.3 does so only if a path was added). Each finder of an archive then reads the directory of the archive again
+(seen in Python 3.11). Spark's own archives have a finder for each of their packages that was imported from, so that a
 task costs 0.1 s of CPU before it begins.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
 
-_ARCHIVE_OF_SPARK = re.compile(r"(?:.*[/\\])?(?:pyspark\.zip|py4j-[^/\\]*-src\.zip|spark-core_[^/\\]*\.jar)")
-"""The archives that Spark puts on the path of a worker: `PythonUtils.sparkPythonPath`, and `Client` for YARN."""
+_ARCHIVE_OF_SPARK = re.compile(r"pyspark\.zip|py4j-.*-src\.zip|spark-core_.*\.jar")
+"""Names of the archives that Spark puts on the path of a worker (`PythonUtils.sparkPythonPath`)."""
 
 
 def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> None:
@@ -29,6 +30,6 @@ def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> 
     """
     cache = sys.path_importer_cache if finders is None else finders
     for path, finder in list(cache.items()):
-        if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(finder.archive):
+        if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(Path(finder.archive).name):
             # Another thread may have removed it.
             cache.pop(path, None)

@@ -150,7 +150,7 @@ class CollisionBound:
 _TRIED_LATE = 20
 """Limit after the deadline: enough to find a set at all."""
 
-_CELLS_LATE = 16
+CELLS_LATE = 16
 """How many cells are tried after the deadline, unless that is too few to place an item."""
 
 
@@ -339,9 +339,9 @@ class CollisionIndex:
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
         order = range(len(self.nodes))
-        if self.late() and len(order) > _CELLS_LATE:
+        if self.late() and len(order) > CELLS_LATE:
             # Spread over all of them, since cells are ordered by their values.
-            found, _ = self._best_of(item, most, all_in_all, order[:: len(order) // _CELLS_LATE])
+            found, _ = self._best_of(item, most, all_in_all, order[:: len(order) // CELLS_LATE])
             if found is not None:
                 return CollisionBound(most, found[1], proven=False, cells=found[0])
         proven = True

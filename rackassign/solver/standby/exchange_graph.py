@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 
-from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand, SearchBudget
+from rackassign.solver.standby.collisions import CELLS_LATE, CollisionBound, CollisionIndex, ItemDemand, SearchBudget
 
 Arcs = tuple[int, int, int]
 """Targets as bits: those to which a copy returns, those where it makes no difference, and those for which it leaves."""
@@ -25,9 +25,6 @@ MOST_TRIED_FIRST = 1_000
 MOST_CELLS_FIRST = 100
 """Limit of the cells that are tried for it, and of the least loaded nodes that they are those of. There is a cell for
 each node if a tag has another value on each host."""
-
-_CELLS_LATE = 16
-"""The same after the deadline."""
 
 RETURNS = (1, 0, -1)
 """Returns of arcs, in the order of `Arcs`."""
@@ -227,7 +224,7 @@ class _Ranking:
             By cell, as many nodes as there are copies: whether the node is no former one, its load, and the node.
         """
         cells: Iterable[int] = range(len(self._inside))
-        most = _CELLS_LATE if self._index.late() else MOST_CELLS_FIRST
+        most = CELLS_LATE if self._index.late() else MOST_CELLS_FIRST
         if len(self._inside) > most:
             nodes = chain((node for _, node in self._all[:most]), item.current)
             cells = {*(self._index.of[node] for node in nodes), *least.cells}

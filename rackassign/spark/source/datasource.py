@@ -90,10 +90,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input partitions, one for each task; runs on the driver, in a process that plans other queries."""
-        splits = make_planner(self._options).batch(self._bounds)
-        pulls = self._options.rack_binding == "pull" and splits
         try:
-            return _submitted(self._options, splits) if pulls else split_partitions(self._options, splits)
+            splits = make_planner(self._options).batch(self._bounds)
+            if self._options.rack_binding != "pull" or not splits:
+                return split_partitions(self._options, splits)
+            return _submitted(self._options, splits)
         finally:
             forget_finders_of_spark()
 

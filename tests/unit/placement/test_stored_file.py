@@ -38,10 +38,10 @@ def test_a_file_has_one_lock_under_both_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wait: bool) -> None:
-    def no_locks(_: object) -> bool:
+    def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(stored_file, "try_lock", no_locks)
+    monkeypatch.setattr(stored_file, "lock" if wait else "try_lock", no_locks)
     is_named = pytest.raises(ConfigError, match=r"cannot lock the file beside .*x\.json: No locks available")
     with is_named, locked(tmp_path / "x.json", wait=wait):
         pass
