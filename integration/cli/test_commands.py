@@ -19,6 +19,7 @@ from kafka import KafkaAdminClient
 
 from rackassign.testing import KAFKA_VERSION, LocalCluster, cache_dir
 from rackassign.testing.harness import TIMEOUT_S, wait_until
+from tests.helpers.json_schemas import parsed
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -104,7 +105,7 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
     up += ["--create-topic", "orders:12:2", "--create-topic", "one"]
     with running(up) as process:
         assert process.stdout is not None
-        shown = json.loads(process.stdout.readline())
+        shown = parsed("cluster up", process.stdout.readline())
         admin = KafkaAdminClient(bootstrap_servers=f"localhost:{first_port}")
         racks = {broker["broker_id"]: broker["rack"] for broker in admin.describe_cluster()["brokers"]}
         described = {topic["name"]: topic["partitions"] for topic in admin.describe_topics(["orders", "one"])}
@@ -174,7 +175,7 @@ def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(ca
         wrong = cluster("kill-rack", "z")
         assert (wrong.returncode, wrong.stderr) == (2, "rackassign: no rack 'z': the cluster has 'a', 'b', 'c'\n")
         killed = cluster("kill-rack", "c", "--output", "json")
-        assert json.loads(killed.stdout) == {"rack": "c", "changed": [3], "running": [1, 2]}
+        assert parsed("cluster kill-rack", killed.stdout) == {"rack": "c", "changed": [3], "running": [1, 2]}
         twice = cluster("kill-rack", "c")
         assert (twice.returncode, twice.stderr) == (1, "rackassign: rack 'c' is down already\n")
         wait_until(lambda: len(group()["members"]) == 3, "the group to go on")

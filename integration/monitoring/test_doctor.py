@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import ConfluentMember, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
+from tests.helpers.json_schemas import parsed
 from tests.helpers.kafka.consumers import CONSUMER, plain_consumer
 from tests.helpers.kafka.rack_group import at_rest
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
@@ -58,7 +58,7 @@ def doctor(rack_cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Doctor:
         )
         said = capsys.readouterr()
         assert said.out, said.err
-        return code, json.loads(said.out)
+        return code, parsed("doctor", said.out)
 
     return call
 
@@ -404,7 +404,7 @@ def test_brokers_without_selector_or_rack_are_named_over_a_secured_listener(
         with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
             settle(admin, group, [one], {topic: 2})
         code = run([*words, str(file), "--output", "json"])
-        said = json.loads(capsys.readouterr().out)
+        said = parsed("doctor", capsys.readouterr().out)
         assert (code, kinds(said)) == (1, ["brokers-without-rack", "brokers-without-selector"])
         assert [finding["brokers"] for finding in said["findings"]] == [[2], [1, 2]]
 

@@ -21,12 +21,12 @@ class RackMap:
     """Racks of members that do not report one.
 
     Args:
-    client_ids: Rack by client ID; `*` and `?` are wildcards as in file names, and the first match is used.
-    hosts: Rack by the address that the broker sees, with the same wildcards.
-    subnets: Rack by network ("10.0.1.0/24"); the smallest that contains the address is used.
-    follower_fetchers: Client IDs, with wildcards, that use follower fetching although they do not report their rack to
-        their group: kafka-python's own assignors and Java's before 3.5 never do. A member that reports no rack, and is
-        not listed here, is assumed to have no `client.rack` and to read from leaders.
+        client_ids: Rack by client ID; `*` and `?` are wildcards as in file names, and the first match is used.
+        hosts: Rack by the address that the broker sees, with the same wildcards.
+        subnets: Rack by network ("10.0.1.0/24"); the smallest that contains the address is used.
+        follower_fetchers: Client IDs, with wildcards, that use follower fetching although they do not report their
+            rack to their group: kafka-python's own assignors and Java's before 3.5 never do. A member that reports no
+            rack, and is not listed here, is assumed to have no `client.rack` and to read from leaders.
 
     Raises:
         InputError: A value is invalid.

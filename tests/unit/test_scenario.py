@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 
@@ -15,11 +14,10 @@ from rackassign.errors import InputError
 from rackassign.model import Group, Partition, StrategyName
 from rackassign.strategies import STRATEGIES, Options, plan_range
 from tests.helpers.generators.groups import groups
+from tests.helpers.json_schemas import check
 
 DATA = Path(__file__).parents[1] / "data"
 EXAMPLES: list[dict[str, Any]] = json.loads((DATA / "contract_examples.json").read_text())
-SCENARIO_SCHEMA = json.loads((DATA / "scenario.schema.json").read_text())
-PLAN_SCHEMA = json.loads((DATA / "plan.schema.json").read_text())
 
 GOOD = {
     "format": "rackassign/1",
@@ -155,7 +153,7 @@ def test_forms_of_a_partition(written: object, expected: Partition) -> None:
 @given(groups())
 def test_a_written_group_reads_back_equal_and_fits_the_schema(group: Group) -> None:
     written = json.loads(json.dumps(scenario.write_group(group)))
-    jsonschema.validate(written, SCENARIO_SCHEMA)
+    check("scenario", written)
     read = scenario.read_group(written)
     assert read == group
     assert plan_range(read).assignment == plan_range(group).assignment
@@ -164,7 +162,7 @@ def test_a_written_group_reads_back_equal_and_fits_the_schema(group: Group) -> N
 @given(groups())
 def test_a_written_plan_fits_the_schema(group: Group) -> None:
     written = json.loads(json.dumps(scenario.write_plan(group, plan_range(group))))
-    jsonschema.validate(written, PLAN_SCHEMA)
+    check("plan", written)
     assert written["assignment"].keys() == {member.id for member in group.members}
 
 

@@ -63,6 +63,7 @@ def text() -> str:
             for path, command, _ in commands.walk()
         },
         "formats": sorted(_FORMATS),
+        "columns of fleet snapshots": {column.name: str(column.type) for column in schema.SCHEMA},
         "spark options": sorted(DISPLAY_NAMES.values()),
         "metrics": {
             name: {metric.name: [metric.type, *metrics.labels_of(metric)] for metric in of}

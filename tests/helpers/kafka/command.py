@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.helpers.json_schemas import parsed
+
 TIMEOUT_S = 600.0
 
 NO_ANSWER = 3
@@ -32,6 +34,8 @@ def rackassign(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does, on a wide terminal; check how it ends, and that problems are told in words.
 
+    JSON that it writes has to be what its schema documents.
+
     A command that only reads is repeated, as a user would, while its exit code is that of "no reliable answer": brokers
     that are stalled on a busy machine do not answer it in time.
 
@@ -49,6 +53,8 @@ def rackassign(
         done = _run(name, bootstrap, *words, home=home)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+    if "json" in words and done.stdout:
+        parsed(name, done.stdout)
     return done
 
 

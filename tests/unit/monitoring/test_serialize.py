@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -17,8 +16,9 @@ from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SkippedGroup, Throughput, as_json
 from rackassign.monitoring.snapshot import snapshot, topics_of
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+from tests.helpers.json_schemas import check, schema, strict
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs/reference/inspection.schema.json").read_text("utf-8"))
+SCHEMA = schema("inspection")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 THERE = cluster({"t": [[1, 2], [2], [3]], "gone": [[1]]}, brokers(("a", "b", None)))
@@ -26,16 +26,6 @@ KNOWN = rates({("t", p): 1000.0 * (p + 1) for p in range(3)})
 LAGGING = ReadRates(
     {TopicPartition("t", 0): 5.0}, {TopicPartition("t", 0): 50.0}, {TopicPartition("t", 0): 7}, frozenset()
 )
-
-
-def strict(schema: Any) -> Any:
-    """Return a schema that allows no undocumented properties; the published one does, for later versions."""
-    if isinstance(schema, list):
-        return [strict(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {"additionalProperties": False} if "properties" in schema and schema.get("type") == "object" else {}
-    return {**{name: strict(part) for name, part in schema.items()}, **closed}
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -53,7 +43,7 @@ def test_it_follows_the_schema(*, measured: bool) -> None:
     )
     report = ClusterReport(THERE, groups, (SkippedGroup("", "odd"), SkippedGroup("x", "odd")), known)
     found = json.loads(json.dumps(as_json(report, Price(), AT)))
-    Draft202012Validator(strict(SCHEMA)).validate(found)
+    check("inspection", found)
     assert (found["version"], found["time"]) == (__version__, "2026-01-02T03:04:05+00:00")
     assert (found["groups"][0]["savings"] is not None) == measured
     if measured:

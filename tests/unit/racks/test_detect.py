@@ -18,6 +18,7 @@ from rackassign.cli.app import run
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, sources
 from rackassign.racks.sources import RackDetection, detect_all
+from tests.helpers.json_schemas import parsed
 from tests.helpers.machine_speed import scaled_s
 from tests.helpers.processes import DEADLINE_S
 
@@ -296,7 +297,7 @@ def test_the_command_says_what_each_source_said(
     assert line in out
     assert all(source in out for source in ("environment", "kubernetes", "ec2", "google", "azure"))
     assert run(["detect-rack", "--output", "json"]) == code
-    answer = json.loads(capsys.readouterr().out)
+    answer = parsed("detect-rack", capsys.readouterr().out)
     assert answer["rack"] == ("use1-az4" if code == 0 else None)
     assert len(answer["sources"]) == 5
 

@@ -44,6 +44,7 @@ from rackassign.reassignment.journal import archive, begin, open_exclusive, read
 from rackassign.reassignment.plan_status import plan_status
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
 from tests.helpers.fakes.reassignment_cluster import CrashError, FakePartition, FakeReassignmentCluster
+from tests.helpers.json_schemas import parsed
 
 PACE = ExecutionLimits(batch_size=3, rate=1_000_000, stall_timeout_s=20)
 BROKERS = range(1, 7)
@@ -606,7 +607,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     clusters["c"] = "c"
     before = stage.lists()
     assert run(["reassign", "abandon", "--bootstrap-server", "b:1", "--output", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = parsed("reassign abandon", capsys.readouterr().out)
     assert (told["phase"], told["throttled"]) == ("abandoned", False)
     assert told["changed-by-others"] == {"t": {"2": [3, 6]}}
     assert sorted(told["as-before"]["t"]) == ["0", "1", "3", "4"]

@@ -19,6 +19,7 @@ from rackassign.spark import metadata
 from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening, recipe
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 from rackassign.spark.metadata import KafkaMetadata
+from tests.helpers.json_schemas import parsed
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
@@ -65,7 +66,7 @@ def test_a_rack_never_makes_it_worse(told: list[tuple[str | None, int]], replica
 def test_nothing_is_wrong_where_all_is_well() -> None:
     found = diagnose("t", THREE, RF3, RACKS, followers=True)
     assert found.findings == ()
-    assert json.loads(json.dumps(found.as_json()))["expected"] == {
+    assert parsed("spark-doctor", json.dumps(found.as_json()))["expected"] == {
         "none": pytest.approx(1 / 3),
         "executor": 1.0,
         "pull": 1.0,

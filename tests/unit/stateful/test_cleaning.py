@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sqlite3
 import time
@@ -20,6 +19,7 @@ from rackassign.stateful.changelog.records import ChangelogRecord
 from rackassign.stateful.files.cleaning import clean
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.listing import by_partition, list_local_files
+from tests.helpers.json_schemas import parsed
 
 CHANGE = [ChangelogRecord("last", 1, 0, b"k", b"v" * 100)]
 IDS = {"t": "id"}
@@ -233,10 +233,10 @@ def test_the_command_lists_first_and_deletes_when_it_is_to(tmp_path: Path, capsy
     assert "damaged, set aside" in shown
     assert f"{tmp_path}: 1 file to delete, 2 kB: --execute deletes them; 1 kept" in shown.replace("\n", "")
     assert run([*words, "--output", "json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = parsed("state clean", capsys.readouterr().out)
     assert (tmp_path / name(1, ".damaged")).exists()
     assert run([*words, "--execute", "--output", "json"]) == 0
-    deleted = json.loads(capsys.readouterr().out)
+    deleted = parsed("state clean", capsys.readouterr().out)
     row = {"file": name(1, ".damaged"), "topic": "t", "partition": 1, "bytes": 2000, "reason": "damaged, set aside"}
     assert listed["files"] == [{**row, "deleted": False}]
     assert deleted["files"] == [{**row, "deleted": True}]

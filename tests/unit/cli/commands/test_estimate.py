@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import permutations
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 
 from rackassign.cli.app import run
 from rackassign.cli.commands.demo import striped
+from tests.helpers.json_schemas import parsed
 
 ROOT = Path(__file__).parents[4]
 
 
 def estimated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert run(["estimate", "--gb-per-day", "1000", "--output", "json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = parsed("estimate", capsys.readouterr().out)
     return found
 
 

@@ -20,6 +20,7 @@ from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, Rack
 from rackassign.monitoring.format import format_usd
 from rackassign.monitoring.snapshot import snapshot
 from tests.helpers.builders import cluster, group, member, rates
+from tests.helpers.json_schemas import parsed
 
 SEEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 STEERING = "\x1b[31mred\n\x1b]0;owned\x07[bold]"
@@ -75,7 +76,7 @@ def test_changes_and_advice_are_shown_where_they_are_asked_for(
 
 def test_programs_get_all_of_it(seen: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", seen, "--what-if", "add-replica", "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = parsed("fleet", capsys.readouterr().out)
     assert [each["group"] for each in found["groups"]] == [f"large{STEERING}", "small", "silent"]
     assert [each["groups"] for each in found["snapshots"]] == [3, 2]
     assert [*found["what_ifs"]] == ["as-is", "add-replica"]
@@ -109,7 +110,7 @@ def test_a_fleet_of_nothing_is_no_error(
     assert run(["fleet", str(tmp_path), "--html", str(tmp_path / "x.html"), "--what-if", "all", "--recommend"]) == 0
     assert "0 groups that read" in capsys.readouterr().out
     assert run(["fleet", str(tmp_path), "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["groups"] == []
+    assert parsed("fleet", capsys.readouterr().out)["groups"] == []
 
 
 @pytest.mark.parametrize(

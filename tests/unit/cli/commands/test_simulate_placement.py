@@ -19,6 +19,7 @@ from rackassign.placement.create_topic import CreateResult
 from rackassign.placement.creation_policy import PolicyPlacement
 from rackassign.placement.layout import Layout
 from rackassign.reassignment import ReassignmentPlan
+from tests.helpers.json_schemas import parsed
 
 RESONANT = {
     "brokers": [{"id": i, "rack": rack} for i, rack in enumerate("aaabbbccc", 1)],
@@ -35,7 +36,7 @@ def written(layout: Any, tmp_path: Path) -> str:
 def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(RESONANT, tmp_path)
     assert run(["simulate-placement", file, "--compare", "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = parsed("simulate-placement", capsys.readouterr().out)
     assert list(found["placers"]) == ["optimal", "kafka", "striped"]
     assert found["now"]["sharing"] == found["now"]["gone_with_rack"] == 9
     exact = found["placers"]["optimal"]
@@ -52,7 +53,7 @@ def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_layout_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(RESONANT).encode())))
     assert run(["simulate-placement", "--placer", "kafka", "--replication-factor", "2", "--output", "json"]) == 0
-    (made,) = json.loads(capsys.readouterr().out)["placers"].values()
+    (made,) = parsed("simulate-placement", capsys.readouterr().out)["placers"].values()
     assert {len(replicas) for replicas in made["topics"]["t"]} == {2}
 
 
