@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 _RUN = "rackassign.run"
 _HOST = "rackassign.owner.host"
 _LOCK = "rackassign.owner.lock"
+
+_IN_USE = frozenset({403, 409})
+"""Statuses with which an engine refuses to remove a network that has endpoints (403 of Docker 20.10), and a container
+that is being removed (409)."""
+
+_PATIENCE_S, _PAUSE_S = 60.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,20 @@ def sweep() -> int:
         client.close()
 
 
-def remove(client: Any, should_remove: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
+def remove(
+    client: Any,  # noqa: ANN401 - docker-py is untyped
+    should_remove: Callable[[ResourceOwner], bool],
+    patience_s: float = _PATIENCE_S,
+) -> int:
     """Remove containers with their volumes, then networks, of owners for which `should_remove` returns true.
+
+    Two processes may clean up at the same time, and what a killed process had requested may still be going on. The
+    engine then refuses to remove a container that is being removed, and a network to which a container is connected.
+
+    Args:
+        client: The engine.
+        should_remove: Whether the resources of an owner are to be removed.
+        patience_s: Seconds for which a removal is repeated that the engine refuses for these reasons.
 
     Returns:
         The number of removed containers and networks.
@@ -100,24 +118,45 @@ def remove(client: Any, should_remove: Callable[[ResourceOwner], bool]) -> int: 
     Raises:
         ClusterError: The engine refuses the request.
     """
-    from docker.errors import NotFound  # noqa: PLC0415 - only for this provider
-
-    removed = 0
+    removed: set[str] = set()
+    until = time.monotonic() + patience_s
     with engine_errors("containers and networks cannot be removed"):
-        for container in client.containers.list(all=True, filters={"label": _RUN}, ignore_removed=True):
-            owner = ResourceOwner.from_labels(container.labels)
-            if owner and should_remove(owner):
-                # Two processes may clean up at the same time.
-                with suppress(NotFound):
-                    container.remove(force=True, v=True)
-                removed += 1
-        for network in client.networks.list(filters={"label": _RUN}):
-            owner = ResourceOwner.from_labels(network.attrs.get("Labels"))
-            if owner and should_remove(owner):
-                with suppress(NotFound):
-                    network.remove()
-                removed += 1
-    return removed
+        while (refusal := _remove_all(client, should_remove, removed)) is not None:
+            if time.monotonic() >= until:
+                raise refusal
+            time.sleep(_PAUSE_S)
+    return len(removed)
+
+
+def _remove_all(client: Any, should_remove: Callable[[ResourceOwner], bool], removed: set[str]) -> Exception | None:  # noqa: ANN401 - as above
+    """Remove what there is, and add its IDs to `removed`; return why something has to wait, None if nothing has to."""
+    from docker.errors import APIError, NotFound  # noqa: PLC0415 - only for this provider
+
+    refusal: Exception | None = None
+
+    def attempt(found: Any, **options: bool) -> None:  # noqa: ANN401 - as above
+        nonlocal refusal
+        try:
+            found.remove(**options)
+        except NotFound:
+            # Another process has removed it.
+            pass
+        except APIError as error:
+            if error.status_code not in _IN_USE:
+                raise
+            refusal = error
+            return
+        removed.add(found.id)
+
+    for container in client.containers.list(all=True, filters={"label": _RUN}, ignore_removed=True):
+        owner = ResourceOwner.from_labels(container.labels)
+        if owner and should_remove(owner):
+            attempt(container, force=True, v=True)
+    for network in client.networks.list(filters={"label": _RUN}):
+        owner = ResourceOwner.from_labels(network.attrs.get("Labels"))
+        if owner and should_remove(owner):
+            attempt(network)
+    return refusal
 
 
 if __name__ == "__main__":

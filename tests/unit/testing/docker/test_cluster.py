@@ -7,11 +7,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from docker.errors import APIError, ImageNotFound, NotFound
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
@@ -126,13 +129,19 @@ def test_of_other_machines_nothing_is_known(tmp_path: Path) -> None:
 class Thing:
     """A container or a network."""
 
-    def __init__(self, labels: dict[str, str], *, vanishes: bool = False) -> None:
+    def __init__(self, labels: dict[str, str], *, vanishes: bool = False, refusals: Iterable[int] = ()) -> None:
+        self.id = f"id-{id(self)}"
         self.labels = labels
         self.attrs = {"Labels": labels}
         self.removed = False
         self._vanishes = vanishes
+        self._refusals = iter(refusals)
 
     def remove(self, **_: bool) -> None:
+        if (status := next(self._refusals, None)) is not None:
+            response = requests.Response()
+            response.status_code = status
+            raise APIError("not now", response=response)
         if self._vanishes:
             raise NotFound("somebody was faster")
         self.removed = True
@@ -150,6 +159,20 @@ def test_only_the_condemned_are_removed() -> None:
     networks = [Thing(alive.labels), Thing(dead.labels)]
     assert remove(engine_with(containers, networks), lambda owner: owner.run == "dead") == 3
     assert [thing.removed for thing in containers + networks] == [True, False, False, False, False, True]
+
+
+def test_what_another_process_still_removes_is_waited_for() -> None:
+    dead = ResourceOwner("dead", "h", "l")
+    container, network = Thing(dead.labels, refusals=[409]), Thing(dead.labels, refusals=[403, 403])
+    assert remove(engine_with([container], [network]), lambda _: True) == 2
+    assert (container.removed, network.removed) == (True, True)
+
+
+@pytest.mark.parametrize(("status", "patience_s"), [(403, 0.0), (500, 600.0)])
+def test_a_removal_that_the_engine_refuses_for_good_is_an_error(status: int, patience_s: float) -> None:
+    stuck = Thing(ResourceOwner("dead", "h", "l").labels, refusals=repeat(status))
+    with pytest.raises(ClusterError, match="containers and networks cannot be removed"):
+        remove(engine_with([], [stuck]), lambda _: True, patience_s)
 
 
 # The engine and the image
