@@ -13,6 +13,7 @@ Ties are broken for the bases whose result is not worse than the best one before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -73,7 +74,8 @@ def solve_with_skew(problem: Problem, balance: BalanceConstraints, max_skew: int
     grouped = CompressedProblem.of(problem, np.ones(len(problem.edge_topic_class), bool))
     search = _Search(grouped, max_skew, work)
     ranges = search.ranges()
-    combinations = int(np.prod([len(r) for r in ranges], dtype=float))
+    # Of hundreds of subscription classes no float holds the number.
+    combinations = math.prod(map(len, ranges))
     start = tuple(np.clip(balance.max_load - 1, [r[0] for r in ranges], [r[-1] for r in ranges]).tolist())
     search.try_bases(start)
     try:

@@ -304,3 +304,14 @@ def test_a_skew_that_is_not_solved_in_its_budget_is_as_local_as_balanced_loads(m
     even, short = plan_cooperative(group), plan_cooperative(group, Options(max_skew=max_skew, work=0))
     assert short.optimality_note == "the budget of the plan is used up"
     assert Locality.of(group, short).cross == Locality.of(group, even).cross
+
+
+def test_a_skew_with_more_combinations_of_loads_than_a_float_holds_has_a_plan() -> None:
+    chance = random.Random(1)
+    topics = [f"t{i}" for i in range(60)]
+    subscriptions = [frozenset(chance.sample(topics, 20)) for _ in range(260)]
+    members = tuple(Member(f"m{i:03d}", subscriptions[i // 2], "a") for i in range(520))
+    group = Group(Topology((Broker(0, "a"),), dict.fromkeys(topics, (Partition((0,), 0),) * 10)), members)
+    plan = plan_cooperative(group, Options(max_skew=1, work=0))
+    assert plan.optimality_note == "the budget of the plan is used up"
+    assert sum(loads(plan)) == 600
