@@ -123,17 +123,20 @@ class IndexedGroup:
         tables = _CostTables(self._units(), homes, self.group)
         near, cost = tables.of(self.mode)
         # Where only leaders count, they are decided on already.
-        ties = None if self.mode == "leader" else TieCosts(*tables.of("leader"))
+        tie_row, tie_cost = (near, cost) if self.mode == "leader" else tables.of("leader")
+        # Racks with equal costs are one for the solver: with the name of its host as rack each member has its own.
+        kept, place = _equal_columns(np.concatenate([cost, tie_cost]))
+        cost, tie_cost = cost[:, kept], tie_cost[:, kept]
         return Problem(
             topic_class=np.asarray(class_of_topic, np.int64)[self.topic_of],
             cost_row=near,
             owner=self.claims.owner,
             subscription_class=subscription_class,
-            rack=np.asarray([column[member.rack] for member in self.members], np.int64),
+            rack=place[np.asarray([column[member.rack] for member in self.members], np.int64)],
             edge_topic_class=np.repeat(np.arange(len(classes)), list(map(len, classes))),
             edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
             cost=cost,
-            ties=ties,
+            ties=None if self.mode == "leader" else TieCosts(tie_row, tie_cost),
         )
 
     def _units(self) -> list[Partition | Sequence[Partition]]:
@@ -243,6 +246,15 @@ class _CostTables:
     def _row(self, parts: Sequence[Sequence[str]]) -> tuple[int, ...]:
         """Return the cost of reading replicas in these racks, from each of the homes."""
         return tuple(sum(cross_rack_cost(self._table, home, each) for each in parts) for home in self._homes)
+
+
+def _equal_columns(table: Ints) -> tuple[Ints, Ints]:
+    """Return the first of each set of equal columns, in order, and for each column its index among them."""
+    if not table.size:
+        return np.arange(table.shape[1]), np.arange(table.shape[1])
+    numbers: dict[bytes, int] = {}
+    place = np.asarray([numbers.setdefault(each.tobytes(), len(numbers)) for each in table.T.copy()], np.int64)
+    return np.unique(place, return_index=True)[1].astype(np.int64), place
 
 
 def partitions_by_topic(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
