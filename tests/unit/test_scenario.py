@@ -176,3 +176,24 @@ def test_contract_examples(example: dict[str, Any], strategy: StrategyName) -> N
     plan = scenario.write_plan(group, STRATEGIES[strategy](group, Options()))
     assert {key: plan[key] for key in example[strategy]} == example[strategy]
     assert plan["name"] == example["scenario"]["name"]
+
+
+class Key(str):
+    """A key that counts its comparisons."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Key.compared += 1
+        return str.__eq__(self, str(other))
+
+    __hash__ = str.__hash__
+
+
+def test_a_key_that_occurs_twice_behind_many_others_is_found_in_linear_time() -> None:
+    keys = [Key(f"k{i}") for i in range(1000)]
+    pairs = [(key, 1) for key in [*keys, Key("k999")]]
+    with pytest.raises(InputError, match='the key "k999" occurs twice'):
+        scenario._object(pairs)
+    assert Key.compared < 10 * len(keys)
