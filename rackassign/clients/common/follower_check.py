@@ -24,8 +24,8 @@ enough."""
 class FollowerFetchCheck:
     """Checks the fetch responses of one consumer and warns once if it cannot read locally.
 
-    The warning is logged if no broker is in the consumer's rack, which is checked at the first response, or if local
-    replicas are never named.
+    The warning is logged if no broker is in the consumer's rack, which is checked from the first response until there is
+    one, or if local replicas are never named.
 
     Args:
         rack: The consumer's `client_rack`.
@@ -34,24 +34,21 @@ class FollowerFetchCheck:
             this one is in sync.
     """
 
-    __slots__ = ("_cross_rack", "_done", "_looked", "_near_elsewhere", "_rack", "_racks")
+    __slots__ = ("_cross_rack", "_done", "_found", "_near_elsewhere", "_rack", "_racks", "_warned")
 
     def __init__(
         self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
     ) -> None:
         self._rack = rack
         self._racks = racks
-        self._looked = False
+        self._found = self._warned = False
         self._near_elsewhere = near_elsewhere
         self._cross_rack = 0
         self._done = False
 
     def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
         """Process one response."""
-        if not self._looked:
-            self._looked = True
-            self._look_for_rack()
-        if self._done:
+        if self._done or not self._has_rack():
             return
         for partition in fetched:
             if partition.preferred_replica is not None:
@@ -64,14 +61,22 @@ class FollowerFetchCheck:
                     self._warn(broker, partition.partition)
                     return
 
-    def _look_for_rack(self) -> None:
+    def _has_rack(self) -> bool:
+        """Return whether a broker is in the consumer's rack; warn once if there is none.
+
+        In an outage of the rack there is none for a time, so it is looked for until it is found.
+        """
+        if self._found:
+            return True
         racks = sorted(self._racks())
-        if self._rack not in racks:
-            self._done = True
+        self._found = self._rack in racks
+        if not self._found and not self._warned:
+            self._warned = True
             log.warning(
                 "client_rack %r is the rack of no broker, so nothing is read locally; racks of brokers: %s",
                 *(self._rack, ", ".join(racks) or "none"),
             )
+        return self._found
 
     def _warn(self, broker: int, partition: TopicPartition) -> None:
         self._done = True

@@ -349,6 +349,18 @@ def test_a_client_rack_that_is_no_broker_s_is_told_with_those_there_are(
     assert record.getMessage().endswith(f"racks of brokers: {shown}")
 
 
+def test_the_selector_is_looked_at_after_a_start_in_an_outage_of_the_rack(warnings: pytest.LogCaptureFixture) -> None:
+    racks = {"b"}
+    check = FollowerFetchCheck("a", lambda: racks, lambda *_: True)
+    check(2, fetch(10))
+    racks.add("a")
+    for _ in range(ENOUGH):
+        check(2, fetch(10))
+    first, second = (record.getMessage() for record in warnings.records)
+    assert "is the rack of no broker" in first
+    assert "replica.selector.class" in second
+
+
 @pytest.mark.parametrize(
     ("isr", "broker", "expected"),
     [([1, 2], 2, True), ([2], 2, False), ([1, 2], 1, False), ([1, 2], 3, False), ([1, 2], 9, False)],
