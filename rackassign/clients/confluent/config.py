@@ -285,8 +285,8 @@ def _check_membership(member: dict[str, Any]) -> None:
     """Refuse what cannot work, and remove what librdkafka takes for "not set" and kafka-python does not."""
     if (missing := missing_login(member)) is not None:
         raise ConfigError(missing)
-    if member.get("metadata_max_age_ms", 0) < 0:
-        # No refreshes of its own. kafka-python would refresh all the time.
+    if member.get("metadata_max_age_ms", 1) <= 0:
+        # For librdkafka no refreshes of its own, with 0 too. kafka-python would refresh all the time.
         del member["metadata_max_age_ms"]
     if not member.get("group_instance_id"):
         member.pop("group_instance_id", None)

@@ -160,6 +160,7 @@ def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> 
         ({"bootstrap.servers": "broker:9092,, "}, {"bootstrap_servers": ["broker:9092"]}),
         # Off. kafka-python would refresh all the time.
         ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": None}),
+        ({"topic.metadata.refresh.interval.ms": 0}, {"metadata_max_age_ms": None}),
         (
             {"group.id": 7, "client.id": 5.5, "client.rack": 1},
             {"group_id": "7", "client_id": "5.5", "client_rack": "1"},
