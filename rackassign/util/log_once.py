@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from rackassign.util.text import strip_control_chars
+
 _MOST = 100
 
 
@@ -38,6 +40,8 @@ class WarnOnce:
         if about in logged or len(logged) >= _MOST:
             return
         logged.add(about)
-        self._logger.warning(message, *args, exc_info=exc_info)
+        # Names are chosen by others: a line end in the client ID of a member would begin a line of its own.
+        plain = (each if isinstance(each, int | float) else strip_control_chars(str(each)) for each in args)
+        self._logger.warning(message, *plain, exc_info=exc_info)
         if len(logged) == _MOST:
             self._logger.warning("more warnings like the last one are not logged")
