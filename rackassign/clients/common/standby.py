@@ -138,8 +138,11 @@ class StandbyCopies:
         self._retry_interval_s = 0.0
 
     def positions(self) -> Positions:
-        """Return the changelog positions of the copies; raises whatever the user's function does."""
-        return dict.fromkeys(self.kept, 0) if self._config.positions is None else self._config.positions()
+        """Return the changelog positions of the copies; raises whatever the user's function does.
+
+        A copy, since the user's own mapping may change on a thread that restores copies.
+        """
+        return dict.fromkeys(self.kept, 0) if self._config.positions is None else dict(self._config.positions())
 
     def on_assigned(self, user_data: bytes | None) -> None:
         """Record the copies this member is to keep; without user data they are unchanged."""

@@ -405,3 +405,18 @@ def test_user_data_goes_with_the_host_s_answers() -> None:
             ([("t", 1)], told.get("m")),
             ([], None),
         ]
+
+
+def test_positions_may_get_more_copies_while_they_are_sent(caplog: pytest.LogCaptureFixture) -> None:
+    class Growing(dict[TopicPartition, int]):
+        def items(self) -> Any:
+            for pair in super().items():
+                yield pair
+                self[TopicPartition("t", len(self))] = 1
+
+    cluster = FakeCluster({1: "a"}, {"t": [[1]] * 4})
+    of = StandbyMember("a1", cluster)
+    of.have = Growing({TopicPartition("t", 0): 7})
+    info = decode_streams(of.joins().metadata.user_data)
+    assert info.task_offset_sums == {TaskId(0, 0, "t"): 7}
+    assert not caplog.records
