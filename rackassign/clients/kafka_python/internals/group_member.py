@@ -12,7 +12,7 @@ run on its IO thread, where commits are not possible, so they are replaced:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -184,6 +184,10 @@ class GroupOnlyMember:
 
     async def _prepare_unless_due(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
         due, lost = self._due()
+        given, self._given = self._given, None
+        if given is not None and not lost and is_cooperative(self._coordinator):
+            # What was not taken by now, because an exception ended a poll, is valid but for what is revoked here.
+            self._given = replace(given, owned=given.owned - due)
         if due - self._given_up:
             raise RevocationRequired(due, lost=lost)
         await self._prepare(generation, member_id, timeout_ms=timeout_ms)

@@ -182,3 +182,28 @@ def test_another_host_is_no_seat() -> None:
     coordinator.poll = lambda: True  # type: ignore[assignment,method-assign,misc]
     with pytest.raises(ConfigError, match=r"_coordinator\.poll takes nothing"):
         seat_of(coordinator)
+
+
+def test_an_assignment_that_was_not_taken_before_the_membership_was_lost_is_void() -> None:
+    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
+    # The handler of a signal has raised in place of the call that would have taken it.
+    coordinator.lost = True
+    with pytest.raises(RevocationRequired):
+        seat.poll(5)
+    assert seat.take_new_assignment() is None
+
+
+def test_of_an_assignment_that_was_not_taken_only_what_is_still_subscribed_is_left() -> None:
+    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
+    coordinator.assigned = {HostPartition("t", 0), HostPartition("u", 0)}
+    seat._given = MemberAssignment(1, "m", frozenset({ONE, HostPartition("u", 0)}))
+    with pytest.raises(RevocationRequired):
+        seat.poll(5)
+    assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+
+
+def test_an_eager_assignment_that_was_not_taken_before_the_next_join_is_void() -> None:
+    _, seat = owner_of_one(RebalanceProtocol.EAGER)
+    with pytest.raises(RevocationRequired):
+        seat.poll(5)
+    assert seat.take_new_assignment() is None
