@@ -46,6 +46,9 @@ class Weigher(Protocol):
         """Stop measuring, because another member leads now; must not block."""
 
 
+_ABSENT = object()
+"""Stands for the weights of a topic that has none."""
+
 WeightsOption: TypeAlias = Weights | Weigher | Callable[[], Weights | None]
 """What the option `weights` accepts."""
 
@@ -90,15 +93,29 @@ class WeightSource:
         Raises:
             Exception: Whatever the user's code raises.
         """
-        weights = self._current(group)
-        if weights is None:
+        begun = time.monotonic()
+        try:
+            rows = self._read(group)
+        finally:
+            # Also of what raises: a request that times out is the usual reason for being slow.
+            self._check_time(time.monotonic() - begun)
+        if rows is None:
             self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
             return presumed_weights(group)
+        return rows
+
+    def _read(self, group: Group) -> dict[str, tuple[float, ...]] | None:
+        """Return what the user has for the topics of a group; None if that is not known."""
+        weights: Any = self._current(group)
+        if weights is None:
+            return None
         known = group.topology.topics
         if isinstance(weights, Mapping):
-            if weights:
+            # Not iterated, since another thread may add topics; and read once, since a mapping may compute its rows.
+            read = {topic: weights.get(topic, _ABSENT) for topic in known} if weights else {}
+            weights = {topic: row for topic, row in read.items() if row is not _ABSENT}
+            if read:
                 self._warn_of_misfits(weights, group)
-            weights = {topic: row for topic, row in weights.items() if topic in known}
         return _rows(weights, {topic: len(row) for topic, row in known.items()})
 
     def _warn_of_misfits(self, weights: Mapping[Any, Any], group: Group) -> None:
@@ -121,16 +138,9 @@ class WeightSource:
         option = self._option
         if option is None or self._slow:
             return {}
-        if not isinstance(option, Weigher) and not callable(option):
-            return option
-        begun = time.monotonic()
-        try:
-            if isinstance(option, Weigher):
-                return option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
-            return option()
-        finally:
-            # Also of what raises: a request that times out is the usual reason for being slow.
-            self._check_time(time.monotonic() - begun)
+        if isinstance(option, Weigher):
+            return option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
+        return option() if callable(option) else option
 
     def _check_time(self, took_s: float) -> None:
         """Call the user's code never again if it has taken too long."""
@@ -185,7 +195,9 @@ def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, 
         listed = isinstance(row, Iterable) and isinstance(row, Sized)
         if not listed or isinstance(row, (Mapping, AbstractSet, str, bytes)):
             raise InputError(f"weights.{topic}", f"expected a list of numbers, got {short_repr(row)}")
-        rows[topic] = tuple(map(_number, islice(row, None if sizes is None else sizes.get(topic))))
+        # All at once, before anything is called for a weight: another thread may change the user's object.
+        read = tuple(islice(row, None if sizes is None else sizes.get(topic)))
+        rows[topic] = tuple(map(_number, read))
     return rows
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Mapping
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rackassign import ByteRates, RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
+from rackassign.clients.common import weights as weights_module
 from rackassign.clients.common.weights import presumed_weights
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, Topology
@@ -210,3 +212,46 @@ def test_a_slow_function_is_called_once_also_if_it_raises(
 def test_weights_that_fit_are_not_warned_of(caplog: pytest.LogCaptureFixture, weights: Any) -> None:
     RackAwareStickyAssignor(rack="a", weights=weights).assign(CLUSTER, [member("m1", ["t"])])
     assert not [each for each in caplog.messages if "do not fit" in each]
+
+
+class Growing(dict[str, Any]):
+    """Gets another topic whenever one is read, as from another thread."""
+
+    def items(self) -> Any:
+        for pair in super().items():
+            yield pair
+            self[f"t{len(self)}"] = [1.0]
+
+    def get(self, topic: str, default: Any = None) -> Any:
+        self[f"t{len(self)}"] = [1.0]
+        return super().get(topic, default)
+
+
+def test_weights_may_get_more_topics_while_they_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    growing = Growing({"t": [float(100 * (p == 0) + 1) for p in range(13)]})
+    assignor = RackAwareStickyAssignor(rack="a", weights=lambda: growing)
+    given = given_out(assignor.assign(CLUSTER, [member("m1", ["t"]), member("m2", ["t"])]))
+    # The heavy one alone, as it is not if partitions are counted.
+    assert sorted(map(len, given.values())) == [1, 12]
+    assert "weights" not in caplog.text
+
+
+def test_weights_that_are_computed_when_they_are_read_have_the_limit_of_the_function(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(weights_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Lazy(dict[str, Any]):
+        read = 0
+
+        def get(self, topic: str, default: Any = None) -> Any:
+            Lazy.read += topic == "t"
+            now[0] += 1000.0
+            return super().get(topic, default)
+
+    assignor = RackAwareStickyAssignor(rack="a", weights=lambda: Lazy({"t": [1.0] * 13}))
+    for _ in range(3):
+        assignor.assign(CLUSTER, [member("m1", ["t"]), member("m2", ["t"])])
+    assert Lazy.read == 1
+    assert "the function is not called any more" in caplog.text
