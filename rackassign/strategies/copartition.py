@@ -169,10 +169,12 @@ def _merged(
                 for partition in range(len(parts[name]))
             )
     units = _unit_owners(group.members, topics)
+    # One set for all members with equal subscriptions, as in the original group.
+    subscriptions = {each: each - gone for each in {member.topics for member in group.members}}
     members = tuple(
         replace(
             member,
-            topics=member.topics - gone,
+            topics=subscriptions[member.topics],
             owned={
                 **{topic: ids for topic, ids in member.owned.items() if topic not in gone and topic not in topics},
                 **units.get(member.id, {}),
