@@ -8,6 +8,7 @@ with it the consumer; no exception leaves this module.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
 from types import MethodType
@@ -44,17 +45,28 @@ class _PerConsumerMethod(Generic[P, R]):
         update_wrapper(cast("Callable[..., Any]", self), method)
 
     def __get__(self, instance: RackAwareAssignor | None, kind: type[RackAwareAssignor]) -> Callable[P, R]:
-        bound = internals.per_consumer_instance(kind, partial(_made, kind)) if instance is None else instance
+        bound = instance
+        if bound is None:
+            alone = _ALONE.setdefault(kind, WarnOnce(logging.getLogger(f"{__package__}.assignor")))
+            bound = internals.per_consumer_instance(kind, partial(_made, kind), partial(_made, kind, alone))
         return cast("Callable[P, R]", MethodType(self._method, bound))
 
 
-def _made(kind: Callable[..., RackAwareAssignor]) -> RackAwareAssignor:
+_ALONE: dict[object, WarnOnce] = {}
+"""By class, the warnings of instances whose consumer cannot be determined: there is one with each call."""
+
+
+def _made(kind: Callable[..., RackAwareAssignor], once: WarnOnce | None = None) -> RackAwareAssignor:
+    problem = None
     try:
-        return kind()
+        made = kind()
     except ConfigError as error:
-        made = kind(rack=None)
-        made.config_error(error)
-        return made
+        made, problem = kind(rack=None), error
+    if once is not None:
+        made.share_warnings(once)
+    if problem is not None:
+        made.config_error(problem)
+    return made
 
 
 class RackAwareAssignor(Assignor):
@@ -136,6 +148,10 @@ class RackAwareAssignor(Assignor):
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
         """Use the rack cache of a consumer that is not started yet."""
         self._member.racks = racks
+
+    def share_warnings(self, once: WarnOnce) -> None:
+        """Log only warnings that no other instance with the same `once` has logged."""
+        self._member.once = once
 
     def config_error(self, error: ConfigError) -> None:
         """Report why a class could not be instantiated."""

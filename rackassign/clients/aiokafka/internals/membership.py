@@ -159,16 +159,23 @@ def _checked(coordinator: Coordinator | None) -> Membership | None:
     return Membership(coordinator) if fits else None
 
 
-def per_consumer_instance(kind: type[AssignorT], make: Callable[[], AssignorT]) -> AssignorT:
+def per_consumer_instance(
+    kind: type[AssignorT], make: Callable[[], AssignorT], make_alone: Callable[[], AssignorT]
+) -> AssignorT:
     """Return the calling consumer's instance of an assignor, if the class was passed to the consumer.
 
     aiokafka uses a class as it is, for all consumers. So at the first call the class is replaced by an instance in
     `_assignors` of the coordinator. If the caller cannot be determined, each call gets an instance of its own, which
     sends its rack and keeps no state.
+
+    Args:
+        kind: The class.
+        make: Creates the instance of a consumer.
+        make_alone: Creates an instance for one call.
     """
     found = membership_from_stack()
     if found is None:
-        return make()
+        return make_alone()
     assignors: Sequence[Any] = found.coordinator._assignors
     for each in assignors:
         if type(each) is kind:

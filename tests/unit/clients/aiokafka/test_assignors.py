@@ -503,3 +503,12 @@ def test_an_object_of_the_application_does_not_disturb_the_look_for_the_fetcher(
             task.cancel()
 
     assert asyncio.run(look()) is None
+
+
+def test_a_class_whose_consumer_cannot_be_found_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Alone(RackAwareStickyAssignor):
+        """A class of which no other test has logged anything."""
+
+    for _ in range(3):
+        assert Alone.metadata({"t"})
+    assert ["cannot be found" in message for message in caplog.messages] == [True]
