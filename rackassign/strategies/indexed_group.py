@@ -99,7 +99,7 @@ class IndexedGroup:
         reads = np.zeros((len(read), len(self.topics)), bool)
         for i, topics in enumerate(read):
             reads[i, topics] = True
-        return resolve_ownership(self.members, self.topics, self.sizes, reads[subscription_class])
+        return resolve_ownership(self.members, self.topics, self.sizes, reads, subscription_class)
 
     def to_problem(self, *, per_topic: bool = False) -> Problem:
         """Return the problem for the solver; with `per_topic` each topic is a topic class of its own."""

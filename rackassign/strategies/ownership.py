@@ -51,7 +51,9 @@ class OwnershipClaims:
         return int(((self.owner != NO_MEMBER) & (self.owner != reader)).sum())
 
 
-def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> OwnershipClaims:
+def resolve_ownership(
+    members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools, row: Ints | None = None
+) -> OwnershipClaims:
     """Resolve the claims of members on partitions, numbered topic after topic.
 
     Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
@@ -60,7 +62,8 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
         members: The members; the result refers to their indexes.
         topics: Names of the topics.
         sizes: Number of partitions of each topic.
-        reads: Whether a member (row) subscribes to a topic (column).
+        reads: Whether members (row) subscribe to a topic (column).
+        row: Row of each member: members with equal subscriptions share one; if omitted, each has its own.
     """
     member, topic, claimed = _claims(members, {topic: i for i, topic in enumerate(topics)})
     total = int(sizes.sum())
@@ -82,7 +85,7 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     topic_of = np.repeat(np.arange(len(sizes)), sizes)
     one = claimant >= 0
     subscribed = np.zeros(total, bool)
-    subscribed[one] = reads[claimant[one], topic_of[one]]
+    subscribed[one] = reads[claimant[one] if row is None else row[claimant[one]], topic_of[one]]
     return OwnershipClaims(claimant, np.where(subscribed, claimant, NO_MEMBER))
 
 

@@ -286,7 +286,7 @@ def test_eager_members_get_everything_at_once(group: Group) -> None:
 
 
 def test_members_with_equal_subscriptions_share_one_set_in_the_merged_group() -> None:
-    # With a set for each of 10,000 members of 1,000 topics it would take gigabytes.
+    # With a set for each of 10,000 members of 1,000 topics it would take 300 MB.
     topology = Topology(BROKERS, {topic: rows((1,), (2,)) for topic in TOPICS})
     members = tuple(Member(f"m{i}", frozenset(TOPICS)) for i in range(5))
     merged = MergedGroup.of(Group(topology, members, copartition=PAIR)).group

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
@@ -33,3 +35,20 @@ def test_racks_that_differ_by_leaders_only_stay_apart() -> None:
     members = tuple(Member(rack, frozenset({"t"}), rack) for rack in "ba")
     plan = plan_cooperative(Group(topology, members))
     assert plan.target == {"a": {"t": (0,)}, "b": {"t": (1,)}}
+
+
+def test_claims_of_members_with_equal_subscriptions_take_no_memory_for_each_member_and_topic() -> None:
+    topics = [f"t{i}" for i in range(2000)]
+    topology = Topology((Broker(0, "a"),), dict.fromkeys(topics, (Partition((0,), 0),)))
+    members = tuple(Member(f"m{i}", frozenset(topics), owned={f"t{i}": (0,)}) for i in range(2000))
+    indexed = IndexedGroup.of(Group(topology, members), "any-replica")
+    assert len(indexed.sizes) == 2000
+    tracemalloc.start()
+    try:
+        claims = indexed.claims
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (claims.owner >= 0).all()
+    # A byte for each would be 4 million.
+    assert peak < 2_000_000
