@@ -193,7 +193,7 @@ class Key(str):
 
 def test_a_key_that_occurs_twice_behind_many_others_is_found_in_linear_time() -> None:
     keys = [Key(f"k{i}") for i in range(1000)]
-    pairs = [(key, 1) for key in [*keys, Key("k999")]]
+    pairs: list[tuple[str, Any]] = [(key, 1) for key in [*keys, Key("k999")]]
     with pytest.raises(InputError, match='the key "k999" occurs twice'):
         scenario._object(pairs)
     assert Key.compared < 10 * len(keys)

@@ -24,8 +24,8 @@ enough."""
 class FollowerFetchCheck:
     """Checks the fetch responses of one consumer and warns once if it cannot read locally.
 
-    The warning is logged if no broker is in the consumer's rack, which is checked from the first response until there is
-    one, or if local replicas are never named.
+    The warning is logged if no broker is in the consumer's rack, which is checked at each response until there is one,
+    or if local replicas are never named.
 
     Args:
         rack: The consumer's `client_rack`.
