@@ -16,6 +16,7 @@ Three parts do this: `StandbyCodec` encodes what a member sends, `StandbyPlanner
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid4
@@ -83,7 +84,8 @@ class StandbyConfig:
             active. It is called where the client handles its group, and must not block. Without it all copies that are
             to be kept count as warm.
         ends: Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy
-            counts as warm.
+            counts as warm. If it has taken a leader longer than a third of the session timeout once, that leader does
+            not call it again.
         on_standbys: Called with added and removed copies, in the same way. Partitions for which this member becomes
             active are among the removed ones. It is not called when the member unsubscribes.
         changelog: Returns the name of a topic's changelog, for readers of the assignment.
@@ -253,6 +255,7 @@ class StandbyPlanner(OptimalPlanner):
         super().__init__(member, "cooperative-sticky", copartition=config.copartition)
         self._config = config
         self._missing = 0
+        self._slow = False
 
     def load(self) -> None:
         """Import the strategies, with that of standbys."""
@@ -290,7 +293,7 @@ class StandbyPlanner(OptimalPlanner):
     def _copies(self, sums: Mapping[str, Mapping[TaskId, int]]) -> Copies:
         """Return the lags of the members' copies."""
         try:
-            return _lags(sums, self._config.ends())
+            return _lags(sums, self._ends())
         except BaseException as error:
             if not is_failure(error):
                 raise
@@ -298,6 +301,26 @@ class StandbyPlanner(OptimalPlanner):
                 "ends", "%s: the ends of changelogs are not available", self._member.name, exc_info=True
             )
             return _lags(sums, {})
+
+    def _ends(self) -> Positions:
+        """Return the known ends of changelogs; none once the user's function has taken too long."""
+        if self._slow:
+            return {}
+        begun = time.monotonic()
+        try:
+            return dict(self._config.ends())
+        finally:
+            # Also of what raises: a request that times out is the usual reason for being slow.
+            took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
+            if took_s > limit_s:
+                # This leader may have been removed from the group by now, and would be again, each time it leads.
+                self._slow = True
+                self._member.once.warn(
+                    "slow ends",
+                    "%s: ends took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
+                    " the function is not called any more by a leader, and the most advanced copies count as warm",
+                    *(self._member.name, took_s, limit_s),
+                )
 
     def _warn_of_missing_tags(self, infos: Mapping[str, StreamsSubscriptionInfo]) -> None:
         wanted = self._config.standbys.rack_aware_assignment_tags

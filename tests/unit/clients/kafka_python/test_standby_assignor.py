@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import StandbyAwareAssignor
+from rackassign.clients.common import standby
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -420,3 +422,22 @@ def test_positions_may_get_more_copies_while_they_are_sent(caplog: pytest.LogCap
     info = decode_streams(of.joins().metadata.user_data)
     assert info.task_offset_sums == {TaskId(0, 0, "t"): 7}
     assert not caplog.records
+
+
+def test_ends_that_take_too_long_are_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, asked = [0.0], []
+
+    def ends() -> dict[TopicPartition, int]:
+        asked.append(1)
+        now[0] += 1000.0
+        return {}
+
+    monkeypatch.setattr(standby, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cluster = FakeCluster({1: "a"}, {"t": [[1]] * 4})
+    of = StandbyMember("a1", cluster, ends=ends)
+    for _ in range(3):
+        assert of.assignor.assign(cluster, [of.joins()])
+    assert len(asked) == 1
+    assert "the function is not called any more" in caplog.text
