@@ -131,15 +131,14 @@ class Shares:
             for partition in loose[first:end].tolist():
                 row, places = problem.cost[problem.cost_row[partition]], free[class_of[partition]]
                 rack = min((rack for rack in queues if places[rack]), key=lambda rack: (row[rack], rack))
-                member = queues[rack][0]
-                queues[rack].rotate(-1)
+                member = queues[rack].popleft()
                 places[rack] -= 1
                 reader[partition] = member
                 capacity_of[member] -= 1
-                if not capacity_of[member]:
-                    queues[rack].remove(member)
-                    if not queues[rack]:
-                        del queues[rack]
+                if capacity_of[member]:
+                    queues[rack].append(member)
+                elif not queues[rack]:
+                    del queues[rack]
         return reader
 
     def _readers(self, topic_class: int, left: Ints) -> tuple[Ints, Ints]:

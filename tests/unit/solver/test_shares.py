@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -98,3 +99,20 @@ def test_thousands_of_members_and_topics_take_little_memory_and_keep_what_they_h
     assert plan.moved <= 10
     # A network has 3,000,000 arcs, of some 100 bytes each, and several copies of them.
     assert peak < 150_000_000
+
+
+def test_what_is_left_is_assigned_in_time_that_is_linear_in_the_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 readers in one rack, a search among them for each partition takes ten seconds after the limit."""
+    looked_at: list[int] = []
+
+    class Counted(deque[int]):
+        def remove(self, value: int) -> None:
+            looked_at.append(len(self))
+            super().remove(value)
+
+    monkeypatch.setattr(shares, "deque", Counted)
+    topology = Topology((Broker(0, "a"),), {"t": (Partition((0,), 0),) * 300})
+    group = Group(topology, tuple(Member(f"m{i:03d}", frozenset({"t"}), "a") for i in range(200)))
+    plan = plan_sticky(group, replace(TOPICS, work=0))
+    assert sorted(sum(map(len, owned.values())) for owned in plan.target.values()) == [1] * 100 + [2] * 100
+    assert sum(looked_at) <= 200
