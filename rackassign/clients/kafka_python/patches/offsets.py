@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
@@ -47,6 +48,10 @@ REFRESH_ON_STALE_LEADER = Patch(
 )
 
 
+_WAITED_FOR_S = 5.0
+"""Seconds after which a caller that has asked for committed offsets does not wait for the answer any more."""
+
+
 class _CommittedOffsets:
     """Answers to requests for committed offsets, which kafka-python keeps if their caller did not wait for them.
 
@@ -62,6 +67,8 @@ class _CommittedOffsets:
         # The states of the partitions when each request was made. A partition gets another state with each assignment
         # that it was not in before.
         self._states: dict[frozenset[Any], list[Any]] = {}
+        # When each of them was asked for last.
+        self._asked: dict[frozenset[Any], float] = {}
 
     def install(self) -> None:
         self._coordinator.fetch_committed_offsets_async = self.fetch
@@ -72,7 +79,11 @@ class _CommittedOffsets:
         self._states = {each: states for each, states in self._states.items() if each in kept}
         states = [self._assigned.get(tp) for tp in sorted(key)]
         before = self._states.setdefault(key, states)
-        if any(now is not then for now, then in zip(states, before, strict=True)):
+        now, self._asked = time.monotonic(), {each: at for each, at in self._asked.items() if each in kept}
+        # What others own they commit, which is not seen here. A caller that still waits asks again soon.
+        former = None in states and now - self._asked.get(key, now) > _WAITED_FOR_S
+        self._asked[key] = now
+        if former or any(after is not then for after, then in zip(states, before, strict=True)):
             kept.pop(key, None)
             self._states[key] = states
         return await self._fetch(partitions, timeout_ms=timeout_ms)

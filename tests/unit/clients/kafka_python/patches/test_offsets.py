@@ -7,8 +7,10 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kafka import TopicPartition
 
+from rackassign.clients.kafka_python.patches import offsets
 from rackassign.clients.kafka_python.patches.offsets import DISCARD_FORMER_COMMITTED_OFFSETS
 from rackassign.util.log_once import WarnOnce
 
@@ -63,3 +65,18 @@ def test_what_was_asked_before_a_commit_or_an_assignment_is_asked_again() -> Non
     coordinator._subscription.assignment[NEW] = object()
     assert fetched(coordinator, OLD, NEW) is None
     assert fetched(coordinator, OLD, NEW) == 3
+
+
+def test_what_others_own_is_asked_again_once_its_caller_has_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(offsets, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    coordinator, theirs = patched(), TopicPartition("t", 9)
+    assert fetched(coordinator, theirs) is None
+    # A caller that tries again takes the answer to its first request, however long that takes.
+    now[0] += 1.0
+    assert fetched(coordinator, theirs) == 1
+    assert fetched(coordinator, theirs) is None
+    now[0] += 3600.0
+    assert fetched(coordinator, theirs) is None
+    assert coordinator.requests == 3
+    assert fetched(coordinator, theirs) == 3
