@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -75,13 +75,19 @@ SHORT := not docker and not spark and not spark_faults and not frameworks and no
 
 .PHONY: test
 test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
-	$(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and not long' tests integration
+	$(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
 
 .PHONY: test-all
+EXAMPLES ?= 1
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	RACKASSIGN_THOROUGH=1 $(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and (long or hypothesis)' tests integration
+	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(TOGETHER) \
+	  -m '$(SHORT) and not release and (long or hypothesis)' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
+
+.PHONY: test-release
+test-release: $(VENV)/dev.stamp ## Whole programs, before a release: the demo, examples whose members are killed, mutants, brokers of all versions
+	$(BIN)/python -m pytest $(TOGETHER) -m release tests integration
 
 .PHONY: test-stress
 ROUNDS ?= 3
@@ -93,7 +99,7 @@ test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: 
 CONTAINERS ?= not local and not frameworks
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
-	  exec $(BIN)/python -m pytest -n 2 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
+	  exec $(BIN)/python -m pytest -n 3 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
 	else \
 	  echo "Skipped the tests on brokers in containers: no Docker engine responds"; \
 	fi

@@ -46,7 +46,7 @@ def clusters(cache: Path) -> list[str]:
     return [path.name for path in cache.glob("clusters/*") if path.name != "lock"]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
     done = subprocess.run([*RACKASSIGN, "demo", "--price-per-gb", "0.01"], capture_output=True, check=True, text=True)
     rows = re.findall(r"│ (\S+ \w+) +│ +([\d.]+)% │ +(\d+) USD │ +(\d) │", done.stdout)
@@ -68,7 +68,7 @@ def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
     assert clusters(cache) == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(cache: Path) -> None:
     with subprocess.Popen(
         [*RACKASSIGN, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

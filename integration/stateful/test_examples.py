@@ -32,7 +32,7 @@ from tests.helpers.stateful_results import (
     read,
 )
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.release]
 
 SPREAD = [[1, 2], [2, 3], [3, 1], [1, 3]]
 PARTITIONS = len(SPREAD)

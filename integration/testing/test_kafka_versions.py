@@ -51,7 +51,7 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text("utf-8")
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
 def test_brokers_of_a_version_take_records_and_return_them(version: str) -> None:
     with LocalCluster(["a", "b", "c"], kafka_version=version) as cluster:
@@ -65,7 +65,7 @@ def test_brokers_of_a_version_take_records_and_return_them(version: str) -> None
         assert cluster.running == {1, 2}
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_rolling_upgrade_keeps_records_and_raises_the_features_at_its_end() -> None:
     with LocalCluster(["a", "b", "c"], kafka_version="3.9") as cluster:
         create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
@@ -99,7 +99,7 @@ def test_a_rolling_upgrade_keeps_records_and_raises_the_features_at_its_end() ->
         assert sorted(values) == [b"before"] * RECORDS + [b"during"] * 4 * RECORDS
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_brokers_of_several_versions_start_with_the_features_of_the_oldest() -> None:
     with LocalCluster(["a", "b", "c", "d"], kafka_version=["4.4", "3.5", "4.3.0", "3.9"]) as cluster:
         assert cluster.versions == {1: "4.4.0", 2: "3.5.2", 3: "4.3.0", 4: "3.9.2"}
@@ -109,14 +109,14 @@ def test_brokers_of_several_versions_start_with_the_features_of_the_oldest() -> 
         assert set(levels(cluster)) == {"metadata.version"}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.kafka_version("3.9", "4.4")
 def test_a_marked_test_runs_with_each_of_its_versions(rack_cluster: LocalCluster, kafka_version: str) -> None:
     assert kafka_version in {"3.9.2", "4.4.0"}
     assert set(rack_cluster.versions.values()) == {kafka_version}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.kafka_version("3.9")
 def test_further_clusters_of_a_marked_test_have_its_version_unless_they_ask_for_another(
     make_cluster: MakeCluster,

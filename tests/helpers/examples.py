@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: fewer in `make test`, all in `make test-all`."""
+"""How many examples a property is tried with: a tenth in `make test`, in `make test-all` as many as are asked for."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ import pytest
 
 from tests.helpers.machine_speed import OWN_LOAD, machine_factor
 
+SHARE = "RACKASSIGN_EXAMPLES"
+"""Environment variable with the share of the examples, 0.1 to 1."""
+
 _LEAST = 10
-_SHARE = 10
+_FEW = 0.1
 
 
-def thorough() -> bool:
-    """Return whether all examples are asked for, by RACKASSIGN_THOROUGH=1 in the environment."""
-    return os.environ.get("RACKASSIGN_THOROUGH") == "1"
+def _share() -> float:
+    text = os.environ.get(SHARE) or str(_FEW)
+    share = float(text)
+    if not _FEW <= share <= 1:
+        raise ValueError(f"{SHARE}: expected a share from {_FEW} to 1, got {text!r}")
+    return share
 
 
 def examples(number: int) -> int:
     """Return the number of examples of a run.
 
-    A thorough run has this number on a machine of the usual speed, and fewer on a slower one, where it takes as long:
-    a slow machine would find the same with more time, and its other tests take longer already. A machine that the run
-    itself loads is no slower one. Other runs have a tenth.
+    It is a tenth, unless the environment asks for a larger share. That share is meant for a machine of the usual speed;
+    a slower one has fewer, and takes as long: it would find the same with more time, and its other tests take longer
+    already. A machine that the run itself loads is no slower one.
 
     Args:
         number: As many as are needed to find what the property was written for.
     """
-    few = min(number, max(_LEAST, number // _SHARE))
-    return max(few, round(number / max(1.0, machine_factor() / OWN_LOAD))) if thorough() else few
+    few, share = min(number, max(_LEAST, round(number * _FEW))), _share()
+    if share == _FEW:
+        return few
+    return max(few, round(number * share / max(1.0, machine_factor() / OWN_LOAD)))
 
 
 def seeds(few: int, many: int) -> list[Any]:

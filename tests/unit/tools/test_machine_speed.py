@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import machine_speed
+from tests.helpers.examples import SHARE, examples
 from tests.helpers.machine_speed import (
     FACTOR,
     MOST,
@@ -95,20 +96,42 @@ def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
     assert machine_factor({FACTOR: "1"}, workers=workers) == 1
 
 
-@pytest.mark.parametrize("thorough", ["", "1"])
-def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(thorough: str) -> None:
+@pytest.mark.parametrize("share", ["", "1"])
+def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(share: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != FACTOR and "PYTEST" not in name}
     command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), "tests/unit/test_locality.py"]
     run = subprocess.run(
         command,
         cwd=ROOT,
-        env={**environment, "RACKASSIGN_THOROUGH": thorough},
+        env={**environment, SHARE: share},
         capture_output=True,
         text=True,
         check=True,
     )
     [factor] = re.findall(r"timeouts are multiplied by ([\d.]+)", run.stdout)
     assert float(factor) >= OWN_LOAD
+
+
+@pytest.mark.parametrize(
+    ("share", "number", "expected"),
+    [("", 200, 20), ("", 40, 10), ("", 5, 5), ("0.1", 200, 20), ("0.4", 200, 80), ("1", 200, 200), ("1", 5, 5)],
+)
+def test_a_property_has_the_share_of_its_examples_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, share: str, number: int, expected: int
+) -> None:
+    monkeypatch.setenv(SHARE, share)
+    monkeypatch.setenv(FACTOR, "1")
+    assert examples(number) == expected
+    # A slower machine has fewer of them, and never less than without a share.
+    monkeypatch.setenv(FACTOR, "1000")
+    assert examples(number) == min(number, max(10, number // 10))
+
+
+@pytest.mark.parametrize("wrong", ["0", "1.5", "nan", "-1", "all"])
+def test_a_share_of_examples_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv(SHARE, wrong)
+    with pytest.raises(ValueError, match=wrong):
+        examples(100)
 
 
 @pytest.mark.parametrize("wrong", ["", "fast", "0.5", "-1", "nan", "inf"])

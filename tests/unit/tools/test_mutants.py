@@ -114,7 +114,7 @@ def test_the_same_change_twice_in_a_function_has_two_names() -> None:
     assert changes("a in b\nb in c").count("a in b -> a not in b") == 1
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_each_part_has_tests_and_mutants_that_compile(part: Part) -> None:
     assert all((ROOT / tests).exists() for tests in part.tests)
@@ -235,7 +235,7 @@ def of(part: Part, root: Path, *wanted: str) -> Iterator[Mutant]:
     return (made[change] for change in wanted)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     root = project()
     before = {file: file.read_bytes() for file in root.rglob("*.py")}
@@ -256,7 +256,7 @@ def test_a_hole_in_the_tests_is_found(project: Callable[..., Path]) -> None:
     assert {file: file.read_bytes() for file in root.rglob("*.py")} == before
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) -> None:
     root = project()
     with Copy(root) as copy:
@@ -269,7 +269,7 @@ def test_only_tests_that_execute_the_line_are_run(project: Callable[..., Path]) 
     ]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_mutant_of_the_same_size_is_not_hidden_by_compiled_code_that_all_runs_share(
     project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +303,7 @@ def test_second():
 """
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Callable[..., Path]) -> None:
     root = project(LATE)
     with Copy(root) as copy:
@@ -316,7 +316,7 @@ def test_of_a_module_that_the_first_test_imports_all_tests_are_run(project: Call
     ]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_tests_that_fail_without_a_mutant_are_an_error(project: Callable[..., Path]) -> None:
     with Copy(project("def test_wrong():\n    assert 1 == 2\n")) as copy, pytest.raises(BaselineError, match="1 == 2"):
         copy.baseline(PART)
