@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -47,13 +47,15 @@ class _PerConsumerMethod(Generic[P, R]):
     def __get__(self, instance: RackAwareAssignor | None, kind: type[RackAwareAssignor]) -> Callable[P, R]:
         bound = instance
         if bound is None:
-            alone = _ALONE.setdefault(kind, WarnOnce(logging.getLogger(f"{__package__}.assignor")))
-            bound = internals.per_consumer_instance(kind, partial(_made, kind), partial(_made, kind, alone))
+            warned = _warned(f"{kind.__module__}.{kind.__qualname__}")
+            bound = internals.per_consumer_instance(kind, partial(_made, kind), partial(_made, kind, warned))
         return cast("Callable[P, R]", MethodType(self._method, bound))
 
 
-_ALONE: dict[object, WarnOnce] = {}
-"""By class, the warnings of instances whose consumer cannot be determined: there is one with each call."""
+@cache
+def _warned(_name: str) -> WarnOnce:
+    """Return the warnings of a class's instances whose consumer cannot be determined: each call has another one."""
+    return WarnOnce(logging.getLogger(f"{__package__}.assignor"))
 
 
 def _made(kind: Callable[..., RackAwareAssignor], once: WarnOnce | None = None) -> RackAwareAssignor:
