@@ -174,8 +174,8 @@ class BatchExecutor:
                 # The goals of those given up are others now.
                 actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
             self._send({tp: action for tp, action in actions.items() if not ongoing[tp].over})
-            stuck = {_clock(tp, action) for tp, action in actions.items() if action.do == "stuck"}
-            self._clocks.update(stuck, self._cluster.now())
+            stuck = {_clock(tp, action): action.awaits for tp, action in actions.items() if action.do == "stuck"}
+            self._clocks.update(stuck, offline, self._cluster.now())
             for tp, action in actions.items():
                 self._conclude(tp, action)
             self._conclude_stalled({tp: seen.get(tp) for tp, action in actions.items() if action.do == "wait"})
@@ -318,15 +318,35 @@ class _StallClocks:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s, self._now = timeout_s, 0.0
         self._since: dict[_Clock, float] = {}
+        self._offline: dict[_Clock, frozenset[int]] = {}
+        """The awaited brokers that were offline while a clock was running."""
 
-    def update(self, stuck: set[_Clock], now: float) -> None:
+    def update(self, stuck: Mapping[_Clock, frozenset[int]], offline: frozenset[int], now: float) -> None:
         """Start clocks of causes, and remove those of other causes unless they have expired.
 
-        An expired clock is kept so that the next batch does not wait for the same cause again.
+        An expired clock is kept so that the next batch does not wait for the same cause again. It is removed once the
+        brokers are back: if they are restarted later, that is another cause.
+
+        Args:
+            stuck: The brokers that are awaited, by clock.
+            offline: Brokers that are not serving.
+            now: The time.
         """
         self._now = now
-        kept = {clock: since for clock, since in self._since.items() if clock in stuck or self.expired(clock)}
+        kept = {
+            clock: since
+            for clock, since in self._since.items()
+            if clock in stuck or (self.expired(clock) and not self._is_over(clock, offline))
+        }
         self._since = dict.fromkeys(stuck, now) | kept
+        none = frozenset[int]()
+        self._offline = {
+            clock: self._offline.get(clock, none) | (stuck.get(clock, none) & offline) for clock in self._since
+        }
+
+    def _is_over(self, clock: _Clock, offline: frozenset[int]) -> bool:
+        """Return whether all brokers of a clock that were offline are serving again."""
+        return bool(self._offline[clock]) and not self._offline[clock] & offline
 
     def expired(self, clock: _Clock) -> bool:
         """Return whether the cause has been there for too long."""

@@ -76,11 +76,13 @@ class Action(NamedTuple):
             another change in the cluster.
         why: Reason for `foreign` and `stuck`.
         cause: What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the awaited brokers.
+        awaits: IDs of the awaited brokers, if these are the cause.
     """
 
     do: Literal["send", "cancel", "wait", "done", "foreign", "stuck"]
     why: str = ""
     cause: str = ""
+    awaits: frozenset[int] = frozenset()
 
 
 DONE, WAIT, SEND, CANCEL = Action("done"), Action("wait"), Action("send"), Action("cancel")
@@ -129,7 +131,8 @@ def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[
         return Action("stuck", "it has no leader to copy from", "leaderless")
     waits_for = adding & down if adding else (goal & down if goal != set(seen.replicas) else set())
     if waits_for:
-        return Action("stuck", f"waits for {named_brokers(waits_for)}", named_brokers(waits_for))
+        named = named_brokers(waits_for)
+        return Action("stuck", f"waits for {named}", named, frozenset(waits_for))
     return None
 
 

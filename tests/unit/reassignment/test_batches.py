@@ -1,0 +1,38 @@
+"""Batches of an execution on a played cluster: what is awaited how often, and what is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rackassign.model import TopicPartition
+from rackassign.reassignment import ExecutionLimits, ExecutionResult, Journal, ReplicaMove, execute_plan
+from rackassign.reassignment.executor import Direction
+from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
+
+BROKERS = range(1, 7)
+LIMITS = ExecutionLimits(batch_size=1, stall_timeout_s=20)
+
+
+def execute(
+    cluster: FakeReassignmentCluster, journal: Journal, direction: Direction = "apply"
+) -> tuple[Journal, ExecutionResult]:
+    return execute_plan(cluster, journal, direction, keep=lambda _: None, limits=LIMITS)
+
+
+def test_a_broker_that_was_given_up_once_and_came_back_is_awaited_again() -> None:
+    first, second, last = (TopicPartition("t", number) for number in range(3))
+    moves = {tp: ReplicaMove((1, 2), (2, 3)) for tp in (first, last)} | {second: ReplicaMove((1, 2), (2, 4))}
+    cluster = FakeReassignmentCluster({tp: move.before for tp, move in moves.items()}, BROKERS)
+    cluster.kill(3)
+
+    def restart(tps: Iterable[TopicPartition]) -> None:
+        if second in tps:
+            cluster.away.discard(3)
+        elif last in tps and not cluster.events:
+            cluster.kill(3)
+            cluster.events.append((cluster.clock + 5, lambda: cluster.away.discard(3)))
+
+    cluster.on_reassign = restart
+    _, result = execute(cluster, Journal("c", moves=moves))
+    assert result.failed == {first: "waits for broker 3"}
+    assert result.done == (second, last)
