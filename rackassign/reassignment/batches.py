@@ -92,6 +92,7 @@ class BatchExecutor:
         limits: Limits of the execution.
         report_progress: Called with the progress.
         stop: Return whether to stop.
+        elect_unchanged: Whether leaders are elected also of partitions that have their list from the beginning.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -102,7 +103,10 @@ class BatchExecutor:
         limits: ExecutionLimits,
         report_progress: ProgressCallback,
         stop: Callable[[], bool],
+        *,
+        elect_unchanged: bool = True,
     ) -> None:
+        self._elect_unchanged = elect_unchanged
         self._cluster, self._limits, self._report_progress, self._stop = cluster, limits, report_progress, stop
         self._executions = {tp: PartitionExecution(moves[tp], goal) for tp, goal in goals.items()}
         self._until = None if limits.timeout_s is None else cluster.now() + limits.timeout_s
@@ -280,12 +284,11 @@ class BatchExecutor:
             if first:
                 self._cluster.sleep(_LOOK_EVERY_S)
 
-    @staticmethod
-    def _is_led_by_first(execution: PartitionExecution) -> bool:
+    def _is_led_by_first(self, execution: PartitionExecution) -> bool:
         """Return whether the first replica of a partition's list is to be its leader."""
         if execution.state is ExecutionState.REVERTED and execution.start is not None:
             return execution.start.leader == execution.goal[0]
-        return execution.state is ExecutionState.DONE
+        return execution.state is ExecutionState.DONE and (execution.changed or self._elect_unchanged)
 
     def _report(self, batch: Sequence[TopicPartition], *, last: bool) -> None:
         if last or self._cluster.now() - self._counted_at > _COUNTED_EVERY_S:

@@ -70,7 +70,9 @@ def execute_plan(
     """
     goals = {tp: move.after if direction == "apply" else move.before for tp, move in sorted(journal.moves.items())}
     notes = _StoredJournal(replace(journal, phase="begun"), keep)
-    batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop)
+    # A plan that was never begun has moved no leader. Its lists may have been exported and applied by another tool.
+    begun = direction == "apply" or journal.phase != "planned"
+    batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop, elect_unchanged=begun)
     try:
         with _throttled(cluster, notes, limits.rate):
             outcome = batches.run()

@@ -36,3 +36,15 @@ def test_a_broker_that_was_given_up_once_and_came_back_is_awaited_again() -> Non
     _, result = execute(cluster, Journal("c", moves=moves))
     assert result.failed == {first: "waits for broker 3"}
     assert result.done == (second, last)
+
+
+def test_a_rollback_of_a_plan_that_was_never_begun_elects_no_leaders() -> None:
+    same, exported = TopicPartition("t", 0), TopicPartition("t", 1)
+    moves = {tp: ReplicaMove((1, 2), (2, 3)) for tp in (same, exported)}
+    # The plan was exported, and another tool has applied it to one partition.
+    cluster = FakeReassignmentCluster({same: (1, 2), exported: (2, 3)}, BROKERS)
+    cluster.partitions[same].led_by = 2
+    journal, result = execute(cluster, Journal("c", moves=moves), "rollback")
+    assert (journal.phase, result.done, result.sent) == ("rolled-back", (same, exported), 1)
+    assert cluster.lists() == {same: (1, 2), exported: (1, 2)}
+    assert (cluster.partitions[same].led_by, cluster.partitions[exported].led_by) == (2, 1)
