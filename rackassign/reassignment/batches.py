@@ -180,8 +180,10 @@ class BatchExecutor:
             self._send({tp: action for tp, action in actions.items() if not ongoing[tp].over})
             stuck = {_clock(tp, action): action.awaits for tp, action in actions.items() if action.do == "stuck"}
             self._clocks.update(stuck, offline, self._cluster.now())
+            unseen = [tp for tp, action in actions.items() if action.cause == "gone" and self._is_expired(tp, action)]
+            existing = self._cluster.not_deleted(unseen) if unseen else {}
             for tp, action in actions.items():
-                self._conclude(tp, action)
+                self._conclude(tp, action, existing.get(tp))
             self._conclude_stalled({tp: seen.get(tp) for tp, action in actions.items() if action.do == "wait"})
             ongoing = {tp: execution for tp, execution in ongoing.items() if not execution.over}
             self._report(batch, last=not ongoing)
@@ -216,8 +218,18 @@ class BatchExecutor:
             else:
                 execution.refuse(refused[tp], final=refused[tp] in _FINAL)
 
-    def _conclude(self, tp: TopicPartition, action: Action) -> None:
-        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long."""
+    def _is_expired(self, tp: TopicPartition, action: Action) -> bool:
+        """Return whether a partition that is not over has been stuck for too long."""
+        return not self._executions[tp].over and self._clocks.expired(_clock(tp, action))
+
+    def _conclude(self, tp: TopicPartition, action: Action, not_deleted: str | None) -> None:
+        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long.
+
+        Args:
+            tp: The partition.
+            action: Its next action.
+            not_deleted: Why it may exist although it was not described for too long; None if it is deleted.
+        """
         execution = self._executions[tp]
         if execution.over:
             return
@@ -226,7 +238,9 @@ class BatchExecutor:
         elif action.do == "foreign":
             execution.fail(action.why)
         elif action.do == "stuck" and self._clocks.expired(_clock(tp, action)):
-            if action.cause == "gone":
+            if action.cause == "gone" and not_deleted is not None:
+                execution.fail(not_deleted)
+            elif action.cause == "gone":
                 execution.delete()
             elif action.cause == "unknown":
                 # Its replicas are of another process, in whose way no request of this one is to be.

@@ -33,6 +33,9 @@ class ReassignmentCluster(ThrottleConfigs, Protocol):
     def missing(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
         """Return the reason for each partition that the cluster does not know."""
 
+    def not_deleted(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """Return the reason for each partition that may exist although one broker does not know it."""
+
     def offline_brokers(self) -> frozenset[int]:
         """Return the registered brokers that are not serving."""
 

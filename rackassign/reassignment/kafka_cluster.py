@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import AuthorizationError, topic_resource
-from rackassign.admin.cluster import describe_log_dirs, describe_topics, describe_topics_on, list_brokers
+from rackassign.admin.cluster import (
+    DescribedTopic,
+    describe_log_dirs,
+    describe_topics,
+    describe_topics_on,
+    list_brokers,
+)
 from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
@@ -79,6 +86,32 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
                 found[tp] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
             elif tp.partition >= len(topic.partitions):
                 found[tp] = f"the topic has only {counted(len(topic.partitions), 'partition')}"
+        return found
+
+    def not_deleted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return the reason for each partition that may exist although one broker does not know it.
+
+        The metadata of a broker may be minutes behind that of another. Any other error of a topic than that it does not
+        exist is no reason either to take it for deleted. Brokers that do not respond are left out.
+
+        Raises:
+            KafkaError: Raised by the admin client.
+        """
+        wanted = list(tps)
+        names = sorted({tp.topic for tp in wanted})
+        found: dict[TopicPartition, str] = {}
+        for broker in sorted(self.serving_brokers()) if wanted else ():
+            described: Mapping[str, DescribedTopic] = {}
+            with suppress(KafkaError):
+                described = describe_topics_on(self._admin, broker, names)
+            for tp in wanted:
+                topic = described.get(tp.topic)
+                if topic is None or topic.unknown:
+                    continue
+                if topic.problem:
+                    found[tp] = topic.problem
+                elif tp.partition < len(topic.partitions):
+                    found[tp] = "not all brokers report it: their metadata differs"
         return found
 
     def offline_brokers(self) -> frozenset[int]:

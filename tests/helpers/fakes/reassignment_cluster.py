@@ -55,6 +55,8 @@ class FakeReassignmentCluster:
         self.defaults: dict[str, str] = {}
         self.shown_configs: tuple[dict[str, dict[str, str]], dict[str, str]] = ({}, {})
         """What the broker that is asked knows of configurations, which is as old as the last rest."""
+        self.unknown: set[TopicPartition] = set()
+        """Partitions that the broker does not know which describes topics."""
         self.late: dict[int, float] = {}
         """Brokers that apply what the controller has accepted only at this time."""
         self.clock = 0.0
@@ -82,13 +84,17 @@ class FakeReassignmentCluster:
 
     def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
         self._call()
-        return {place: self._seen(place) for place in places if place in self.partitions}
+        return {place: self._seen(place) for place in places if place in self.partitions and place not in self.unknown}
 
     def missing(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         self._call()
         topics = {place.topic for place in self.partitions}
         why = {True: "the topic has no such partition", False: "there is no such topic"}
         return {place: why[place.topic in topics] for place in places if place not in self.partitions}
+
+    def not_deleted(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        self._call()
+        return {place: "not all brokers report it" for place in places if place in self.partitions}
 
     def offline_brokers(self) -> frozenset[int]:
         self._call()

@@ -48,3 +48,18 @@ def test_a_rollback_of_a_plan_that_was_never_begun_elects_no_leaders() -> None:
     assert (journal.phase, result.done, result.sent) == ("rolled-back", (same, exported), 1)
     assert cluster.lists() == {same: (1, 2), exported: (1, 2)}
     assert (cluster.partitions[same].led_by, cluster.partitions[exported].led_by) == (2, 1)
+
+
+def test_a_partition_that_only_some_brokers_know_is_not_taken_for_deleted() -> None:
+    lagging, deleted = TopicPartition("lagging", 0), TopicPartition("deleted", 0)
+    moves = {tp: ReplicaMove((1, 2), (2, 3)) for tp in (lagging, deleted)}
+    cluster = FakeReassignmentCluster({lagging: (1, 2)}, BROKERS)
+    cluster.unknown = {lagging}
+    journal, result = execute(cluster, Journal("c", moves=moves))
+    assert result.failed == {lagging: "not all brokers report it"}
+    assert tuple(result.deleted) == (deleted,)
+    # It can be applied again.
+    assert journal.phase == "begun"
+    cluster.unknown.clear()
+    assert execute(cluster, journal)[0].phase == "applied"
+    assert cluster.lists() == {lagging: (2, 3)}
