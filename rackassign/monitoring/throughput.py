@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import describe_log_dirs, list_offsets
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.text import name_error
+
+_OFFSETS_S = 10.0
+"""Time limit of the requests for the offsets of single topics of a broker."""
 
 
 class LogSample(NamedTuple):
@@ -102,24 +106,36 @@ def sample_logs(
             problems.append(f"broker {broker} does not report the sizes of its logs: {name_error(error)}")
             continue
         at_s = clock()
-        ends = _offsets(admin, [tp for tp in tps if tp in sizes])
+        ends, in_time = _offsets(admin, [tp for tp in tps if tp in sizes], clock)
+        if not in_time:
+            problems.append(f"broker {broker} does not report the offsets of all its logs in time")
         logs |= {tp: LogSample(at_s, sizes[tp], *end, broker) for tp, end in ends.items()}
         if not sizes.keys() >= set(tps):
             problems.append(f"broker {broker} does not report the sizes of its logs, perhaps Describe on it is missing")
     return LogSamples(logs, tuple(problems))
 
 
-def _offsets(admin: KafkaAdminClient, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets of partitions that have them: a deleted topic must not prevent those of the others."""
-    try:
-        return list_offsets(admin, tps)
-    except KafkaError:
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for tp in tps:
-            by_topic.setdefault(tp.topic, []).append(tp)
-        if len(by_topic) <= 1:
-            return {}
-        return {tp: end for alike in by_topic.values() for tp, end in _offsets(admin, alike).items()}
+def _offsets(
+    admin: KafkaAdminClient, tps: Sequence[TopicPartition], clock: Callable[[], float]
+) -> tuple[dict[TopicPartition, tuple[int, int]], bool]:
+    """Return the offsets of partitions that have them, and whether all were requested.
+
+    A deleted topic must not prevent those of the others, so after an error each topic has a request of its own. Those
+    have a time limit in all: each request to a broker that hangs takes seconds, and a broker leads hundreds of topics.
+    """
+    with suppress(KafkaError):
+        return list_offsets(admin, tps), True
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for tp in tps:
+        by_topic.setdefault(tp.topic, []).append(tp)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    until = clock() + _OFFSETS_S
+    for alike in by_topic.values() if len(by_topic) > 1 else ():
+        if clock() > until:
+            return found, False
+        with suppress(KafkaError):
+            found |= list_offsets(admin, alike)
+    return found, True
 
 
 def compute_throughput(before: LogSamples, after: LogSamples, problems: Iterable[str] = ()) -> Throughput:
