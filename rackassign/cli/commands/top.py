@@ -80,8 +80,9 @@ def top(
     racks = read_rack_map(rack_map)
     by = sort_key(sort)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - imports a client
 
-    shown = _Shown(racks, Price.from_options(price, cloud), Console(highlight=False), by)
+    shown = _Shown(racks, Price.from_options(price, cloud), Console(highlight=False), by, period_s(interval))
 
     def survey(report_progress: Callable[[Progress], None]) -> Iterator[ClusterReport | str]:
         with admin_client(bootstrap, client_config) as admin:
@@ -114,6 +115,7 @@ class _Shown:
     price: Price
     console: Console
     by: SortKey
+    period_s: float
 
 
 class _StoppedError(Exception):
@@ -195,7 +197,7 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
             if last is None:
                 live.update(Text(strip_control_chars(f"{problem or step()}")), refresh=True)
             else:
-                age = _describe_age(problem, time.monotonic() - taken, last.measured.seconds)
+                age = _describe_age(problem, time.monotonic() - taken, _expected_s(last, shown.period_s))
                 # Drawing takes some percent of a processor if it is done at each look.
                 now = (id(last), state, age, shown.console.size)
                 if now != drawn:
@@ -206,9 +208,17 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
                 state = state.press(key, seen.groups, seen.page)
 
 
-def _describe_age(problem: str, age_s: float, interval_s: float) -> str:
+def _expected_s(last: ClusterReport, period_s: float) -> float:
+    """Return the seconds after which the next report is expected.
+
+    A report without any measured partition has no time between samples, and takes as long as any other.
+    """
+    return max(period_s, last.measured.seconds, last.duration_s)
+
+
+def _describe_age(problem: str, age_s: float, expected_s: float) -> str:
     """Return why the last report is not current; empty if it is."""
-    if not problem and age_s <= _LATE * max(interval_s, INTERVAL_S):
+    if not problem and age_s <= _LATE * max(expected_s, INTERVAL_S):
         return ""
     return f"{problem or 'no report since then'}; this is the state of {age_s:.0f} s ago"
 
