@@ -11,7 +11,13 @@ from rackassign.admin.groups import GroupAdmin
 from rackassign.locality import Locality
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
-from rackassign.monitoring.groups import BrokerDescription, GroupDescription, GroupObservation, watch
+from rackassign.monitoring.groups import (
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    MemberDescription,
+    watch,
+)
 from rackassign.monitoring.health import Finding, findings, may_not_settle
 from rackassign.monitoring.migration import MigrationStep, migration_step
 from rackassign.monitoring.rack_map import RackMap
@@ -60,6 +66,7 @@ def examine(
     observe_s: float,
     fix: bool = False,
     watching: Callable[[], None] = lambda: None,
+    report_removed: Callable[[MemberDescription], None] = lambda _: None,
 ) -> Examination:
     """Examine a group and the brokers. Nothing is changed unless the group is wedged and `fix` is set.
 
@@ -69,6 +76,7 @@ def examine(
         observe_s: Seconds to observe a group that is not stable or may not stay so.
         fix: Whether to remove members of a wedged group until it continues.
         watching: Called before each observation that takes time.
+        report_removed: Called with each member that was removed, also if an error follows.
 
     Raises:
         ConfigError: The group does not exist.
@@ -84,7 +92,7 @@ def examine(
     seen, wedged = observe()
     recovery = RecoveryResult()
     if wedged and fix:
-        recovery = recover(admin, calls, name)
+        recovery = recover(admin, calls, name, report_removed)
         # The group is checked as it is now, since it may have other problems.
         seen, wedged = observe()
     cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())

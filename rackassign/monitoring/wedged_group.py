@@ -10,6 +10,7 @@ This does not detect a group whose very first rebalance was broken: there the br
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
@@ -67,7 +68,12 @@ def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
     return True
 
 
-def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryResult:
+def recover(
+    admin: KafkaAdminClient,
+    calls: GroupAdmin,
+    name: str,
+    report_removed: Callable[[MemberDescription], None] = lambda _: None,
+) -> RecoveryResult:
     """Remove members of a wedged group one by one until it continues; do nothing to a group that is not wedged.
 
     The broker shows nothing of what members sent, so the culprit can only be found by removing members. None of them
@@ -77,6 +83,7 @@ def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryRe
         admin: Admin client.
         calls: Requests to the coordinator.
         name: Name of the group.
+        report_removed: Called with each member that was removed: an error after that discards the result.
 
     Raises:
         KafkaError: Raised by the admin client.
@@ -91,8 +98,10 @@ def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryRe
         except UnknownError:
             # The member is removed, but the broker has failed again on the remaining ones.
             removed.append(member)
+            report_removed(member)
             continue
         if answers.get(member.id) is NoError:
             removed.append(member)
+            report_removed(member)
             return RecoveryResult(tuple(removed), member)
     return RecoveryResult(tuple(removed))

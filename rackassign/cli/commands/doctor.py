@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +15,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_line, plain_lines
+from rackassign.cli.output import Output, check_output, plain_line, plain_lines, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, join_first, strip_control_chars
 
@@ -51,13 +53,27 @@ def doctor(
     def announce() -> None:
         sys.stderr.write(f"Watching {group} for {observe_seconds:g} s at most\n")
 
-    with admin_client(bootstrap, client_config) as admin:
-        examined = examine(admin, group, observe_s=observe_seconds, fix=fix, watching=announce)
+    with _removed_members() as report_removed, admin_client(bootstrap, client_config) as admin:
+        examined = examine(
+            admin, group, observe_s=observe_seconds, fix=fix, watching=announce, report_removed=report_removed
+        )
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(examined)) + "\n")
     else:
         _show(examined, Console(highlight=False, soft_wrap=True))
     return ExitCode.NO if examined.findings else ExitCode.DONE
+
+
+@contextmanager
+def _removed_members() -> Iterator[Callable[[MemberDescription], None]]:
+    """Yield the callback for removed members; print them if the block fails, since no report is printed then."""
+    removed: list[MemberDescription] = []
+    try:
+        yield removed.append
+    except BaseException:
+        for member in removed:
+            warn(f"removed {_shown(member)}")
+        raise
 
 
 def _as_json(examined: Examination) -> dict[str, Any]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import NoError
 
+from rackassign.cli.app import run
 from rackassign.cli.commands import doctor
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.errors import KafkaUnavailableError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Partition, Topology
 from rackassign.monitoring import (
@@ -19,6 +24,7 @@ from rackassign.monitoring import (
     RecoveryResult,
     examination,
     examine,
+    wedged_group,
 )
 from tests.helpers.builders import brokers, group, member
 
@@ -51,6 +57,31 @@ def test_a_wedged_group_is_recovered_only_on_request_and_then_observed_again(
     assert examined.group == (HEALTHY if fix else WEDGED)
     assert examined.recovery == (removed if fix else RecoveryResult())
     assert ("wedged" in {finding.kind for finding in examined.findings}) is not fix
+
+
+def test_members_that_were_removed_are_named_if_the_connection_is_lost_after_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = [GroupObservation(WEDGED, (WEDGED.state,), 0, 10.0)]
+
+    def watch(*_: object, **__: object) -> GroupObservation:
+        if not looks:
+            raise KafkaUnavailableError("Kafka at x:1 does not respond")
+        return looks.pop()
+
+    answers = SimpleNamespace(remove_group_members=lambda _, members: {members[0].member_id: NoError})
+    monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext(answers))
+    monkeypatch.setattr(examination, "GroupAdmin", lambda _: None)
+    monkeypatch.setattr(examination, "watch", watch)
+    monkeypatch.setattr(wedged_group, "describe_group", lambda *_: WEDGED)
+    for module in (examination, wedged_group):
+        monkeypatch.setattr(module, "is_wedged", lambda *_: True)
+    assert run(["doctor", "--bootstrap-server", "x:1", "--group", "g", "--fix"]) == ExitCode.NO_ANSWER
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "rackassign: removed " in shown.err
+    assert "(m1)" in shown.err
+    assert "Kafka at x:1 does not respond" in shown.err
 
 
 def examined_group(
