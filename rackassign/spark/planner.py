@@ -82,8 +82,13 @@ class Planner:
                 self._resolve("endingOffsets", self._options.end, partitions),
             )
         )
-        for tp in sorted(ends):
-            if ends[tp] >= starts[tp]:
+        behind = [tp for tp in sorted(ends) if ends[tp] < starts[tp]]
+        # With `read_committed` the latest offset is the start of the first open transaction. A start behind that is in
+        # the log, and there are no records to read yet.
+        latest = behind if self._options.end.everywhere is not None else []
+        high = self._brokers.high_watermarks(latest) if latest else {}
+        for tp in behind:
+            if starts[tp] <= high.get(tp, -1):
                 continue
             if self._options.start.everywhere != EARLIEST:
                 raise ConfigError(self._reversed(tp, starts[tp], ends[tp]))

@@ -104,6 +104,14 @@ def test_bounds_that_do_not_fit_are_named(options: dict[str, str], told: str) ->
         planner(Cluster({P0: (0, 20), P1: (3, 20)}), mode="batch", **options).batch()
 
 
+def test_a_batch_that_starts_behind_an_open_transaction_has_no_records_yet() -> None:
+    cluster = Cluster({P0: (0, 20), P1: (3, 20)}, opened=5)
+    splits = planner(cluster, mode="batch", startingOffsets='{"t": {"0": 25, "1": 7}}').batch()
+    assert spans(splits) == [(1, 7, 20)]
+    with pytest.raises(ConfigError, match="t-0 starts at offset 26, after the end of its log at 20"):
+        planner(cluster, mode="batch", startingOffsets='{"t": {"0": 26, "1": 7}}').batch()
+
+
 def test_an_end_that_has_expired_is_lost_data() -> None:
     cluster, ends = Cluster({P0: (100, 500), P1: (0, 500)}), {"endingOffsets": '{"t": {"0": 50, "1": 400}}'}
     with pytest.raises(DataLossError, match="the records of t-0 before offset 50 are deleted"):
