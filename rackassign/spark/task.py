@@ -14,6 +14,7 @@ from rackassign.spark.options import Options
 from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read
 from rackassign.spark.splits import Split
 from rackassign.spark.task_metrics import metered_properties, process_meter, write_report
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -26,7 +27,7 @@ def executor_rack(options: Options, environment: Mapping[str, str] = os.environ)
     """Return the rack to which reads from this executor are bound; None to read from leaders.
 
     Raises:
-        ConfigError: The executor has no rack although one is required.
+        ConfigError: The executor has no rack although one is required, or its rack is not UTF-8.
     """
     if options.rack_binding == "none":
         return None
@@ -36,7 +37,19 @@ def executor_rack(options: Options, environment: Mapping[str, str] = os.environ)
         if options.rack_required:
             raise ConfigError(f"onMissingRack: fail: {problem}")
         log.warning("%s: reading from leaders in any rack", problem)
+    elif not _is_unicode(rack):
+        # Python reads such text from variables whose bytes are not UTF-8. The client raises a SystemError for it.
+        raise ConfigError(f"{options.rack_variable} on this executor is not UTF-8: {short_repr(rack)}")
     return rack
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> str | None:

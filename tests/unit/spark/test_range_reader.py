@@ -268,6 +268,9 @@ def test_a_rack_is_bound_where_the_task_runs() -> None:
     assert executor_rack(Options.of(told, "batch"), {}) is None
     with pytest.raises(ConfigError, match="onMissingRack: fail: RACKASSIGN_RACK is not set"):
         executor_rack(Options.of({**told, "onMissingRack": "fail"}, "batch"), {})
+    # What `os.environ` has of a variable whose bytes are not UTF-8.
+    with pytest.raises(ConfigError, match=r'^RACKASSIGN_RACK on this executor is not UTF-8: "\\udce4"$'):
+        executor_rack(Options.of(told, "batch"), {"RACKASSIGN_RACK": "\udce4"})
     assert "client.rack" not in consumer_properties({}, None, 1)
 
 
