@@ -24,6 +24,7 @@ from rackassign.util.client_properties import (
     jaas_credentials,
     missing_login,
     unescape,
+    uses_delegation_token,
 )
 from rackassign.util.redaction import Settings, shown_setting
 from rackassign.util.text import describe_error, name_error, short_repr, truncate
@@ -224,6 +225,8 @@ def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
     if name in {"sasl.mechanism", "sasl.mechanisms"}:
         return {"sasl_mechanism": _one_of(name, value.upper(), *SASL_MECHANISMS)}
     if name == "sasl.jaas.config":
+        if uses_delegation_token(value):
+            raise ConfigError(f"{name}: tokenauth: kafka-python cannot log in with a delegation token")
         credentials = jaas_credentials(value)
         if credentials is None:
             raise ConfigError(f'{name}: expected username="..." and password="..." in it')

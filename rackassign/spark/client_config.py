@@ -13,7 +13,7 @@ from functools import partial
 
 from rackassign.errors import ConfigError
 from rackassign.spark.option_values import one_of, parse_bool, parse_int, parse_text
-from rackassign.util.client_properties import jaas_credentials
+from rackassign.util.client_properties import jaas_credentials, uses_delegation_token
 from rackassign.util.redaction import shown_setting
 from rackassign.util.text import short_repr
 
@@ -175,6 +175,11 @@ def _login(jaas: str) -> dict[str, str]:
         raise ConfigError(
             "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are supported; "
             "for other mechanisms use the properties of librdkafka, such as kafka.sasl.kerberos.keytab"
+        )
+    if uses_delegation_token(jaas):
+        raise ConfigError(
+            "kafka.sasl.jaas.config: tokenauth: librdkafka cannot log in with a delegation token; use the password of a"
+            " user, or OAUTHBEARER with tokenProvider"
         )
     credentials = jaas_credentials(jaas)
     if credentials is None:

@@ -49,6 +49,7 @@ SASL_MECHANISMS = (*_PASSWORD_MECHANISMS, "GSSAPI")
 """Mechanisms that kafka-python supports as well."""
 
 _CREDENTIALS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_DELEGATION_TOKEN = re.compile(r'\btokenauth\s*=\s*"?true\b', re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -56,6 +57,14 @@ def jaas_credentials(jaas: str) -> tuple[str, str] | None:
     """Return user name and password of Java's `sasl.jaas.config`; None unless it has both."""
     found = {key: unescape(value) for key, value in _CREDENTIALS.findall(jaas)}
     return (found["username"], found["password"]) if len(found) == len(("username", "password")) else None
+
+
+def uses_delegation_token(jaas: str) -> bool:
+    """Return whether Java's `sasl.jaas.config` has a delegation token (KIP-48) in place of user name and password.
+
+    Brokers find the token only if the login has the extension `tokenauth`, which no client but Java's can send.
+    """
+    return _DELEGATION_TOKEN.search(_CREDENTIALS.sub("", jaas)) is not None
 
 
 def unescape(text: str) -> str:

@@ -114,6 +114,10 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("= 3", ":1: expected a property and its value"),
         ("security.protocol=TLS", ':1: security.protocol: expected one of PLAINTEXT, .*, got "TLS"'),
         ("sasl.mechanism=OAUTHBEARER", ":1: sasl.mechanism: expected one of PLAIN, "),
+        (
+            'sasl.jaas.config=x required username="id" password="hmac" tokenauth="true";',
+            ":1: sasl.jaas.config: tokenauth: kafka-python cannot log in with a delegation token",
+        ),
         ("sasl.jaas.config=x required user=me;", ":1: sasl.jaas.config: expected username="),
         ("ssl.truststore.type=JKS", ":1: ssl.truststore.type: expected one of PEM"),
         ("ssl.ca.location=/nowhere", ":1: ssl.ca.location: cannot read /nowhere: No such file"),
