@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from rackassign.errors import InputError
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
 
 TASK_RECORDS = 50_000
@@ -20,6 +20,9 @@ TASK_BYTES = 16 * 2**20
 Spark 4.0 itself needs 0.16 s of CPU for a Python task that reads nothing, if `worker_process` does not avoid most of
 it. A task needs about as long for this many records of 100 bytes, or for this many bytes in large records.
 """
+
+MOST_SPLITS = 1_000_000
+"""The highest number of splits of a batch. Planning so many takes 5 seconds and 250 MB on the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,16 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
 
     Returns:
         The pieces. Those of a range are in order, and their sizes differ by at most one.
+
+    Raises:
+        ConfigError: There would be more than `MOST_SPLITS`, which is found before any of them is made.
     """
     by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
     pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
+    _check_number(by_start, pieces, f"maxRecordsPerPartition={max_records}")
     if sum(pieces) < min_splits:
         pieces = _proportional_counts(by_start, pieces, min_splits)
+    _check_number(by_start, pieces, f"minPartitions={min_splits}")
     return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
 
 
@@ -111,6 +119,16 @@ def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
         given[task].append(split)
         heappush(least, (size + split.size, count + 1, task))
     return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in given]
+
+
+def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:
+    """Reject more splits than the driver can plan, before any of them is made; `option` is what divides the ranges."""
+    number = sum(min(count, len(each)) for each, count in zip(by_start, pieces, strict=True))
+    if number > MOST_SPLITS:
+        raise ConfigError(
+            f"{option}: the {sum(map(len, by_start))} offsets of this batch would be {number} splits, of which the"
+            f" driver can plan {MOST_SPLITS}"
+        )
 
 
 def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:

@@ -18,7 +18,7 @@ from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
 from rackassign.spark.record_sampling import sample
-from rackassign.spark.splits import OffsetRange, Split, distribute, split_ranges, worthwhile_tasks
+from rackassign.spark.splits import MOST_SPLITS, OffsetRange, Split, distribute, split_ranges, worthwhile_tasks
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -322,6 +322,12 @@ def test_what_records_are_like_may_remain_unknown() -> None:
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
     plan = Planner(options, Cluster({P0: (0, 10_000)}), look)
     assert spans(plan.stream({P0: 0}, {P0: 500})) == [(0, 0, 500)]
+
+
+@pytest.mark.parametrize("wanted", [{"max_records": 1}, {"min_splits": MOST_SPLITS + 1}])
+def test_more_splits_than_the_driver_can_plan_are_refused(wanted: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"^(maxRecordsPerPartition=1|minPartitions=1000001): the 1000001 offsets"):
+        split_ranges([OffsetRange(P0, 0, MOST_SPLITS), OffsetRange(P1, 5, 6)], **wanted)
 
 
 RANGES = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(0, 10**6), st.integers(0, 5000)), max_size=12)
