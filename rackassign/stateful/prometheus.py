@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from rackassign.errors import ConfigError, MissingExtraError
@@ -29,6 +30,15 @@ class Member(Protocol):
         """Return the current statistics."""
 
 
+@dataclass(slots=True)
+class _Exported:
+    """A member that is exported, and its counters as they were read last."""
+
+    member: weakref.ref[Member]
+    group: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
 class StateMetrics(Collector):
     """Metrics of the members of this process: `REGISTRY.register(StateMetrics(member))`.
 
@@ -44,9 +54,9 @@ class StateMetrics(Collector):
 
     def __init__(self, member: Member | None = None) -> None:
         self._lock = threading.Lock()
-        self._members: list[tuple[weakref.ref[Member], str]] = []
-        # The counters of each member as they were read last, by the number in which it was added.
-        self._counts: list[dict[str, int]] = []
+        self._members: list[_Exported] = []
+        self._finished: dict[str, Counter[str]] = {}
+        """The counters of members that are gone, by group."""
         if member is not None:
             self.add(member)
 
@@ -59,9 +69,20 @@ class StateMetrics(Collector):
         if not callable(getattr(member, "statistics", None)):
             raise ConfigError(f"{type(member).__name__} has no statistics of state: give a StatefulConsumer")
         with self._lock:
-            if all(known() is not member for known, _ in self._members):
-                self._members.append((weakref.ref(member), member.group))
-                self._counts.append({})
+            self._remove_gone()
+            if all(known.member() is not member for known in self._members):
+                self._members.append(_Exported(weakref.ref(member), member.group))
+                self._finished.setdefault(member.group, Counter())
+
+    def _remove_gone(self) -> None:
+        """Keep only the sum of members that are gone: a process may create one after each failure for years."""
+        present: list[_Exported] = []
+        for known in self._members:
+            if known.member() is None:
+                self._finished[known.group].update(known.counts)
+            else:
+                present.append(known)
+        self._members = present
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without samples."""
@@ -69,17 +90,20 @@ class StateMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the current metrics; called from the server's thread."""
-        totals: dict[tuple[str, str], int] = {}
         tasks: dict[tuple[str, str], int] = {}
         # Several members of a process may have one partition: the one that is furthest behind counts.
         remaining: dict[tuple[str, str, str], int] = {}
         lags: dict[tuple[str, str, str], int] = {}
         with self._lock:
-            for number, (reference, group) in enumerate(self._members):
-                member = reference()
+            self._remove_gone()
+            totals = {
+                (group, name): count for group, counts in self._finished.items() for name, count in counts.items()
+            }
+            for known in self._members:
+                member, group = known.member(), known.group
                 if member is not None:
                     now = member.statistics()
-                    self._counts[number] = asdict(now.counts)
+                    known.counts = asdict(now.counts)
                     for role in ROLES:
                         tasks[group, role] = tasks.get((group, role), 0) + now.number(role)
                     for each in now.tasks:
@@ -88,7 +112,7 @@ class StateMetrics(Collector):
                             remaining[where] = max(remaining.get(where, 0), each.to_restore - each.restored)
                         elif each.role == "standby":
                             lags[where] = max(lags.get(where, 0), each.lag)
-                for name, count in self._counts[number].items():
+                for name, count in known.counts.items():
                     totals[group, name] = totals.get((group, name), 0) + count
         counters, gauges = _counters(), _gauges()
         for (group, name), total in totals.items():

@@ -15,7 +15,7 @@ from rackassign.errors import ConfigError
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful.changelog import client as changelog
 from rackassign.stateful.prometheus import StateMetrics
-from rackassign.stateful.statistics import GROUP
+from rackassign.stateful.statistics import GROUP, StateCounts, StateStatistics
 from tests.helpers.fakes.kafka import Kafka, Member, Record
 from tests.helpers.faulty_files import overwrite
 from tests.helpers.stateful_consumers import FIRST, count, drain, give, member
@@ -195,6 +195,25 @@ def test_prometheus_gets_the_sums_of_the_members_of_a_group(kafka: Kafka, tmp_pa
     assert b"rackassign_state_changelog_bytes_total" in generate_latest(registry)
     with pytest.raises(ConfigError, match="has no statistics of state"):
         metrics.add(object())  # type: ignore[arg-type]
+
+
+def test_nothing_is_kept_of_each_member_that_is_gone() -> None:
+    class Short:
+        group = "g"
+
+        def statistics(self) -> StateStatistics:
+            return StateStatistics((), StateCounts(records=1))
+
+    registry, metrics = CollectorRegistry(), StateMetrics()
+    registry.register(metrics)
+    for _ in range(100):
+        one = Short()
+        metrics.add(one)
+        generate_latest(registry)
+        del one
+        gc.collect(0)
+    assert registry.get_sample_value("rackassign_state_records_total", {"group": "g"}) == 100
+    assert metrics._members == []
 
 
 def test_statistics_can_be_read_by_another_thread(kafka: Kafka, tmp_path: Path) -> None:
