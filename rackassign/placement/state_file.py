@@ -17,7 +17,7 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.placement.stored_file import locked, write_file
+from rackassign.placement.stored_file import create_folder, locked, write_file
 from rackassign.util.text import parse_digits, short_repr
 
 FORMAT = "rackassign-registry/1"
@@ -120,10 +120,7 @@ def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> No
     Raises:
         ConfigError: It cannot be read or written.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+    create_folder(file)
     with locked(file, wait=True):
         known = read(file)
         changed = change(known)

@@ -43,6 +43,18 @@ def locked(file: Path, *, wait: bool) -> Iterator[None]:
         yield
 
 
+def create_folder(file: Path) -> None:
+    """Create the folder of a file: of a symbolic link, that of the file it leads to.
+
+    Raises:
+        ConfigError: It cannot be created.
+    """
+    try:
+        _target(file).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+
+
 def write_file(file: Path, text: str) -> None:
     """Write a file atomically: readers, and any process after a crash, find the old text or the new one.
 

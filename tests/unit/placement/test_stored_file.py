@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.placement import stored_file
+from rackassign.placement import state_file, stored_file
 from rackassign.placement.stored_file import locked, write_file
 
 
@@ -58,3 +59,11 @@ def test_what_cannot_be_replaced_leaves_no_file_behind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*folder: "):
         write_file(tmp_path / "folder", "text")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_a_state_file_that_is_a_link_into_a_missing_folder_is_written_there(tmp_path: Path) -> None:
+    link, file = tmp_path / "state.json", tmp_path / "elsewhere" / "state.json"
+    link.symlink_to(file)
+    state_file.update(link, lambda known: replace(known, cluster="c"))
+    assert link.is_symlink()
+    assert state_file.read(file).cluster == "c"
