@@ -141,12 +141,11 @@ def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator
     """
     from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster can be started without an installed client
 
-    client = KafkaAdminClient(
-        **client_config,
-        client_id="rackassign-testing",
-        request_timeout_ms=max(1, int(timeout_s * 1000)),
-        bootstrap_timeout_ms=max(1, int(timeout_s * 1000)),
-    )
+    from rackassign.admin.client import connected  # noqa: PLC0415 - as kafka-python
+
+    timeout_ms = max(1, int(timeout_s * 1000))
+    own = {"client_id": "rackassign-testing", "request_timeout_ms": timeout_ms, "bootstrap_timeout_ms": timeout_ms}
+    client = connected(KafkaAdminClient, {**client_config, **own})
     try:
         yield client
     finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
 
+from rackassign.admin.client import connected
 from rackassign.admin.coordinators import GroupCoordinators
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -42,7 +43,7 @@ class GroupHarness(Generic[MemberT]):
         self._open: dict[str, ExitStack] = {}
 
     def __enter__(self) -> Self:
-        self.admin = KafkaAdminClient(**self.client_config)
+        self.admin = connected(KafkaAdminClient, self.client_config)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +57,7 @@ class GroupHarness(Generic[MemberT]):
         That one may have ended. `settle` itself finds a coordinator that has moved.
         """
         self.admin.close()
-        self.admin = KafkaAdminClient(**self.client_config)
+        self.admin = connected(KafkaAdminClient, self.client_config)
 
     def add(self, name: str, member: Any) -> None:  # noqa: ANN401 - a MemberT that is a context manager
         """Start a member; it joins the group in its own time.

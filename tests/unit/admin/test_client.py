@@ -14,7 +14,8 @@ from rackassign.admin.client import connected
 from rackassign.cli.connection import admin_client
 from rackassign.errors import KafkaUnavailableError
 from rackassign.monitoring.byte_rates import ByteRates
-from rackassign.testing.harness import wait_until
+from rackassign.testing import topics
+from rackassign.testing.harness import GroupHarness, KafkaPythonMember, wait_until
 
 # It is never connected to: with a time limit of 0 the constructor gives up at once.
 NOWHERE = "127.0.0.1:1"
@@ -62,7 +63,9 @@ class Client:
 class Admin:
     DEFAULT_CONFIG = {"kafka_client": Client}  # noqa: RUF012 - as kafka-python's
 
-    def __init__(self, *, opened: list[Client], fails: bool, kafka_client: Callable[..., Client] = Client) -> None:
+    def __init__(
+        self, *, opened: list[Client], fails: bool, kafka_client: Callable[..., Client] = Client, **_: Any
+    ) -> None:
         self.client = kafka_client(opened=opened, name="x")
         if fails:
             raise ValueError("no broker responds")
@@ -75,6 +78,18 @@ def test_the_reason_is_kept_and_a_client_that_is_connected_stays_open() -> None:
     assert opened == []
     assert connected(Admin, {"opened": opened, "fails": False}).client.config == {"name": "x"}
     assert len(opened) == 1
+
+
+def test_nothing_is_left_of_the_clients_of_test_clusters_and_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Client] = []
+    for module in ("kafka", "rackassign.testing.harness.group"):
+        monkeypatch.setattr(f"{module}.KafkaAdminClient", Admin)
+    config = {"opened": opened, "fails": True}
+    with pytest.raises(ValueError, match="no broker responds"), topics.admin_client(config, 1.0):
+        pass
+    with pytest.raises(ValueError, match="no broker responds"), GroupHarness[KafkaPythonMember](config, "g", {"t": 1}):
+        pass
+    assert opened == []
 
 
 def test_a_client_of_the_users_is_used() -> None:
