@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,6 +89,35 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
             raise KafkaUnavailableError(_unreachable(error, bootstrap)) from None
         finally:
             admin.close()
+
+
+class Reconnection:
+    """Replaces an admin client while it is in use, as long as the `with` block lasts.
+
+    Args:
+        bootstrap: As for `admin_client`.
+        file: As for `admin_client`.
+        use: Called with each new admin client.
+    """
+
+    def __init__(self, bootstrap: str, file: str, use: Callable[[KafkaAdminClient], None]) -> None:
+        self._open = partial(admin_client, bootstrap, file)
+        self._use = use
+        self._current = ExitStack()
+
+    def __enter__(self) -> Callable[[], None]:
+        """Return the function that connects again, with the errors of `admin_client`."""
+        return self._reconnect
+
+    def __exit__(self, *_: object) -> None:
+        self._current.close()
+
+    def _reconnect(self) -> None:
+        with ExitStack() as opened:
+            # The client so far is in use until there is another one.
+            self._use(opened.enter_context(self._open()))
+            self._current.close()
+            self._current = opened.pop_all()
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:

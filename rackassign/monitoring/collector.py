@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import can_describe_cluster, cluster_id, list_brokers, list_groups_on
 from rackassign.admin.groups import GroupAdmin
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.monitoring.analysis import GroupAnalysis, SortKey, inspect
 from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
 from rackassign.monitoring.groups import GroupDescription, describe_group
@@ -36,6 +36,9 @@ _PATIENCE_S = 3.0
 """How long to wait for groups in a rebalance, in total."""
 
 _PAUSE_S = 0.1
+
+_FAILED = 2
+"""Reports in a row that fail until a new connection is made. One fails also if the coordinator of a group moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,10 @@ class GroupCollector:
         self._meter = RateMeter(admin)
         self._cluster_id: str | None = None
         self._seen: set[str] = set()
+
+    def use(self, admin: KafkaAdminClient) -> None:
+        """Use another admin client of the same cluster from now on; what is remembered stays."""
+        self._admin = self._meter.admin = admin
 
     def snapshot(
         self,
@@ -293,6 +300,7 @@ def collect_repeatedly(
     *,
     interval_s: float,
     looks: int = 0,
+    reconnect: Callable[[], None] | None = None,
     report_progress: ProgressCallback = ignore_progress,
 ) -> Iterator[ClusterReport | str]:
     """Report groups repeatedly, each time measured since the last report; yield the reason of a report that failed.
@@ -302,6 +310,10 @@ def collect_repeatedly(
         names: Names of the groups; None for all.
         interval_s: Seconds of each report, at least 1; 0 measures nothing, and reports every `UNMEASURED_S`.
         looks: Number of reports; 0 for no end.
+        reconnect: Connects the collector again; called after the second report in a row that failed, and each further
+            one. An admin client of kafka-python (3.0.12) refuses each request to a broker that has once rejected its
+            login, and never looks the addresses up again from which it was started, so that some outages have no end
+            for it.
         report_progress: Called with the progress of each report.
 
     Raises:
@@ -310,15 +322,22 @@ def collect_repeatedly(
     """
     period = period_s(interval_s)
     measured_s = period if interval_s else 0.0
+    failed = 0
     for look in count(1):
         begin = time.monotonic()
         try:
             yield collector.report(names, interval_s=measured_s, report_progress=report_progress)
+            failed = 0
         except (ConfigError, KafkaError) as error:
             # A first report that fails is reported at once, as a wrong name or address may be the reason.
             if look == 1:
                 raise
             yield f"not seen now: {describe_error(error)}"
+            failed += 1
+            if reconnect is not None and failed >= _FAILED and isinstance(error, KafkaError):
+                # Without a connection the next report fails with the reason.
+                with suppress(KafkaError, KafkaUnavailableError):
+                    reconnect()
         if look == looks:
             return
         # A report that has nothing to measure is over at once.

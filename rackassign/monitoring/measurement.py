@@ -60,7 +60,8 @@ class RateMeter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._admin = admin
+        self.admin = admin
+        """The admin client, which may be replaced between two measurements."""
         self._clock = clock
         self._sleep = sleep
         self._logs: LogSamples | None = None
@@ -81,8 +82,8 @@ class RateMeter:
             interval_s: Time between two measurements.
             report_progress: Called with the progress.
         """
-        calls = GroupAdmin(self._admin)
-        before = self._logs or sample_logs(self._admin, cluster.topology.topics, self._clock)
+        calls = GroupAdmin(self.admin)
+        before = self._logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
         commits, problems = self._sample(calls, [name for name in groups if name not in self._commits])
         seen = {name: [sample] for name, sample in (self._commits | commits).items() if name in groups}
         behind = [name for name, (sample,) in seen.items() if _is_behind(before, sample)]
@@ -99,7 +100,7 @@ class RateMeter:
                     seen[name].append(sample)
                 asked = self._clock()
                 pause = max(_STEP_S, (asked - now) / _SHARE)
-        self._logs = sample_logs(self._admin, cluster.topology.topics, self._clock)
+        self._logs = sample_logs(self.admin, cluster.topology.topics, self._clock)
         self._commits, problems_after = self._sample(calls, groups)
         for name, sample in self._commits.items():
             seen.setdefault(name, []).append(sample)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
@@ -64,7 +64,9 @@ def exporter(
 
     def watch() -> None:
         with admin_client(bootstrap, client_config) as admin:
-            _publish(collect_repeatedly(GroupCollector(admin, racks), names, interval_s=interval), metrics)
+            collector = GroupCollector(admin, racks)
+            with Reconnection(bootstrap, client_config, collector.use) as reconnect:
+                _publish(collect_repeatedly(collector, names, interval_s=interval, reconnect=reconnect), metrics)
 
     try:
         with terminate_as_interrupt(), ExitStack() as serving:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
@@ -86,13 +86,16 @@ def top(
 
     def survey(report_progress: Callable[[Progress], None]) -> Iterator[ClusterReport | str]:
         with admin_client(bootstrap, client_config) as admin:
-            yield from collect_repeatedly(
-                GroupCollector(admin, racks),
-                names,
-                interval_s=interval,
-                looks=iterations,
-                report_progress=report_progress,
-            )
+            collector = GroupCollector(admin, racks)
+            with Reconnection(bootstrap, client_config, collector.use) as reconnect:
+                yield from collect_repeatedly(
+                    collector,
+                    names,
+                    interval_s=interval,
+                    looks=iterations,
+                    reconnect=reconnect,
+                    report_progress=report_progress,
+                )
 
     try:
         with terminate_as_interrupt(), _in_thread(survey) as (surveys, step):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from rackassign.admin.authorization import (
     requires,
     topic_resource,
 )
+from rackassign.cli import connection
 from rackassign.cli.app import run
 from rackassign.cli.connection import admin_client, client_config
 from rackassign.errors import ConfigError, KafkaUnavailableError
@@ -278,3 +281,26 @@ def test_errors_that_the_client_logs_are_not_kept_while_a_command_runs(
         # An exporter that runs for days would have an error for each attempt to reach a broker.
         assert [error() for error in logged] == [None] * 3
     assert capsys.readouterr().err == ""
+
+
+def test_another_admin_client_replaces_the_one_in_use_once_it_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    answers = iter(["first", "", "second"])
+
+    @contextmanager
+    def connect(bootstrap: str, file: str) -> Iterator[str]:
+        assert (bootstrap, file) == ("h:1", "f")
+        name = next(answers)
+        if not name:
+            raise KafkaUnavailableError("away")
+        events.append(f"open {name}")
+        yield name
+        events.append(f"close {name}")
+
+    monkeypatch.setattr(connection, "admin_client", connect)
+    with connection.Reconnection("h:1", "f", lambda admin: events.append(f"use {admin}")) as reconnect:
+        reconnect()
+        with pytest.raises(KafkaUnavailableError, match="away"):
+            reconnect()
+        reconnect()
+    assert events == ["open first", "use first", "open second", "use second", "close first", "close second"]

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import NodeNotReadyError
+from kafka.errors import NodeNotReadyError, SaslAuthenticationFailedError
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupCollector, collect_repeatedly, collector
 from rackassign.monitoring.groups import GroupDescription
@@ -80,6 +80,33 @@ def test_a_named_group_that_disappears_hides_no_other_one(monkeypatch: pytest.Mo
     assert names(next(reports)) == "not seen now: group: there is no consumer group 'b' on this cluster"
     seen.groups |= {"a": own("a"), "b": own("b")}
     assert names(next(reports)) == (["a", "b"], [])
+
+
+def test_after_two_reports_in_a_row_that_failed_there_is_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Coordinators(monkeypatch, a=own("a"))
+    collector, admins = collecting(), list[object]()
+
+    def reconnect() -> None:
+        admins.append(object())
+        collector.use(admins[-1])
+        if len(admins) == 1:
+            raise KafkaUnavailableError("still away")
+
+    reports = collect_repeatedly(collector, ["a"], interval_s=0.0, reconnect=reconnect)
+    assert names(next(reports)) == (["a"], [])
+    seen.groups["a"] = SaslAuthenticationFailedError("refused")
+    failures = [str(next(reports)) for _ in range(4)]
+    assert failures == ["not seen now: SaslAuthenticationFailedError: refused"] * 4
+    # It is made when the next report is requested.
+    seen.groups["a"] = own("a")
+    assert names(next(reports)) == (["a"], [])
+    assert len(admins) == 3
+    assert collector._admin is collector._meter.admin is admins[-1]
+    seen.groups["a"] = SaslAuthenticationFailedError("refused")
+    next(reports)
+    seen.groups["a"] = own("a")
+    assert names(next(reports)) == (["a"], [])
+    assert len(admins) == 3
 
 
 def test_a_named_group_that_never_existed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
