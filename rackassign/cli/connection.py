@@ -28,7 +28,7 @@ from rackassign.util.client_properties import (
     uses_delegation_token,
 )
 from rackassign.util.redaction import Settings, shown_setting
-from rackassign.util.text import describe_error, name_error, short_repr, truncate
+from rackassign.util.text import describe_error, name_error, parse_digits, short_repr, truncate
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -204,7 +204,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     servers = [server.strip() for server in bootstrap.split(",")]
     for server in servers:
         host, _, port = server.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
+        if not host or not 0 < (parse_digits(port) or 0) <= _LARGEST_PORT:
             raise ConfigError(f"bootstrap-server: expected HOST:PORT, got {short_repr(server)}")
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 

@@ -25,7 +25,7 @@ from rackassign.cli.group_options import (
 from rackassign.cli.output import warn
 from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.util.text import short_repr
+from rackassign.util.text import parse_digits, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -125,6 +125,7 @@ def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> 
 
 def _address(listen: str) -> tuple[str, int]:
     address, _, port = listen.rpartition(":")
-    if not address or not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
+    number = parse_digits(port)
+    if not address or number is None or number > _LARGEST_PORT:
         raise ConfigError(f"listen: expected ADDRESS:PORT, got {short_repr(listen)}")
-    return address.removeprefix("[").removesuffix("]"), int(port)
+    return address.removeprefix("[").removesuffix("]"), number

@@ -85,6 +85,10 @@ def test_what_all_refuse(
         (["top", "--all-groups", "--price-per-gb", "nan"], "price must be from 0 to 1000000 USD/GB, got nan"),
         (["snapshot", "--all-groups", "--output", "table"], "output must be one of json, jsonl, got 'table'"),
         (["exporter", "--listen", "127.0.0.1"], 'listen: expected ADDRESS:PORT, got "127.0.0.1"'),
+        (
+            ["exporter", "--listen", f"h:{'1' * 5000}"],
+            f'listen: expected ADDRESS:PORT, got "h:{"1" * 37}...{"1" * 39}"',
+        ),
         (["exporter", "--listen", "127.0.0.1:70000"], 'listen: expected ADDRESS:PORT, got "127.0.0.1:70000"'),
         (
             ["exporter", "--listen", "a..b:9108"],
