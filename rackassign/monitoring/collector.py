@@ -208,9 +208,15 @@ class GroupCollector:
         if not interval_s or not shots.snapshots:
             return shots, Measurement()
         names_seen = [shot.live.name for shot in shots.snapshots]
+        before = self._meter.last
         measured = self._meter.measure(shots.cluster, names_seen, interval_s, report_progress)
-        # The analysis uses the state after the measurement.
-        return self.snapshot(names, report_progress), measured
+        try:
+            # The analysis uses the state after the measurement.
+            return self.snapshot(names, report_progress), measured
+        except BaseException:
+            # The next measurement contains this one, or its bytes would be in no report.
+            self._meter.last = before
+            raise
 
     def _all(self, skipped: list[SkippedGroup]) -> list[str]:
         """Return the names of all consumer groups; skip other groups, and brokers that do not respond."""

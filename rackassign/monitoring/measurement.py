@@ -45,6 +45,19 @@ class Measurement:
         return read_rates(tuple(tps), self.written, self.before, self.after, self.commits.get(name, ()))
 
 
+@dataclass(frozen=True, slots=True)
+class LastSamples:
+    """The samples that ended a measurement.
+
+    Args:
+        logs: Samples of the logs; None before the first measurement.
+        commits: Samples of committed offsets by group.
+    """
+
+    logs: LogSamples | None = None
+    commits: Mapping[str, CommitSample] = field(default_factory=dict)
+
+
 class RateMeter:
     """Measures repeatedly, each time since the last measurement.
 
@@ -64,8 +77,8 @@ class RateMeter:
         """The admin client, which may be replaced between two measurements."""
         self._clock = clock
         self._sleep = sleep
-        self._logs: LogSamples | None = None
-        self._commits: dict[str, CommitSample] = {}
+        self.last = LastSamples()
+        """The samples with which the next measurement begins; set it back to measure the same time again."""
 
     def measure(
         self,
@@ -83,9 +96,9 @@ class RateMeter:
             report_progress: Called with the progress.
         """
         calls = GroupAdmin(self.admin)
-        before = self._logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
-        commits, problems = self._sample(calls, [name for name in groups if name not in self._commits])
-        seen = {name: [sample] for name, sample in (self._commits | commits).items() if name in groups}
+        before = self.last.logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
+        commits, problems = self._sample(calls, [name for name in groups if name not in self.last.commits])
+        seen = {name: [sample] for name, sample in {**self.last.commits, **commits}.items() if name in groups}
         behind = [name for name, (sample,) in seen.items() if _is_behind(before, sample)]
         begin = asked = self._clock()
         pause = _STEP_S
@@ -100,12 +113,13 @@ class RateMeter:
                     seen[name].append(sample)
                 asked = self._clock()
                 pause = max(_STEP_S, (asked - now) / _SHARE)
-        self._logs = sample_logs(self.admin, cluster.topology.topics, self._clock)
-        self._commits, problems_after = self._sample(calls, groups)
-        for name, sample in self._commits.items():
+        after = sample_logs(self.admin, cluster.topology.topics, self._clock)
+        commits_after, problems_after = self._sample(calls, groups)
+        self.last = LastSamples(after, commits_after)
+        for name, sample in commits_after.items():
             seen.setdefault(name, []).append(sample)
-        written = compute_throughput(before, self._logs, (*problems, *problems_after))
-        return Measurement(written, before, self._logs, seen)
+        written = compute_throughput(before, after, (*problems, *problems_after))
+        return Measurement(written, before, after, seen)
 
     def _sample(self, calls: GroupAdmin, groups: Iterable[str]) -> tuple[dict[str, CommitSample], list[str]]:
         """Read committed offsets; return them and what could not be read."""

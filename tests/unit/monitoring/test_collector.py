@@ -60,7 +60,7 @@ def collecting() -> Any:
     samples = [CommitSample(0.0, COMMITTED), CommitSample(10.0, COMMITTED)]
     written = compute_throughput(logs(0.0), logs(10.0))
     measured = Measurement(written, logs(0.0), logs(10.0), dict.fromkeys(("a", "b"), samples))
-    made._meter = SimpleNamespace(measure=lambda *_: measured)
+    made._meter = SimpleNamespace(measure=lambda *_: measured, last=None)
     return made
 
 
@@ -107,6 +107,27 @@ def test_after_two_reports_in_a_row_that_failed_there_is_a_new_connection(monkey
     seen.groups["a"] = own("a")
     assert names(next(reports)) == (["a"], [])
     assert len(admins) == 3
+
+
+def test_what_was_measured_for_a_report_that_failed_is_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Coordinators(monkeypatch, a=own("a"))
+    made, begun = collecting(), list[str]()
+    made._meter.last = "first"
+
+    def measure(*_: object) -> Measurement:
+        begun.append(made._meter.last)
+        made._meter.last = f"after {len(begun)}"
+        # The coordinator ends after it.
+        seen.groups["a"] = NodeNotReadyError("gone") if len(begun) == 1 else own("a")
+        return Measurement()
+
+    made._meter.measure = measure
+    made._seen = {"a"}
+    with pytest.raises(NodeNotReadyError):
+        made.report(["a"], interval_s=1.0)
+    seen.groups["a"] = own("a")
+    assert names(made.report(["a"], interval_s=1.0)) == (["a"], [])
+    assert (begun, made._meter.last) == (["first", "first"], "after 2")
 
 
 def test_a_named_group_that_never_existed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
