@@ -276,7 +276,9 @@ class GroupCollector:
                         skipped.append(SkippedGroup(name, describe_error(error)))
                     failure = error
                     continue
-                self._seen.add(name)
+                if not all_:
+                    # Of all groups, none is asked for by its name; a cluster may have others every day.
+                    self._seen.add(name)
                 if group.is_visible:
                     found[name] = group
                 if not group.is_stable:

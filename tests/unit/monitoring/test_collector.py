@@ -130,6 +130,16 @@ def test_what_was_measured_for_a_report_that_failed_is_in_the_next_one(monkeypat
     assert (begun, made._meter.last) == (["first", "first"], "after 2")
 
 
+def test_names_of_groups_are_kept_only_if_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    Coordinators(monkeypatch, a=own("a"))
+    made = collecting()
+    monkeypatch.setattr(made, "_all", lambda _: ["a"])
+    assert names(made.report(None)) == (["a"], [])
+    assert made._seen == set()
+    made.report(["a"])
+    assert made._seen == {"a"}
+
+
 def test_a_named_group_that_never_existed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     Coordinators(monkeypatch, a=own("a"), b=ConfigError("group: there is no consumer group 'b' on this cluster"))
     with pytest.raises(ConfigError, match="no consumer group 'b'"):
