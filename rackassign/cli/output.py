@@ -56,15 +56,24 @@ def check_writable(option: str, name: str) -> None:
     Raises:
         ConfigError: Names the option.
     """
-    file = Path(name)
     if not name:
         return
+    try:
+        problem = _unwritable(Path(name))
+    except OSError as error:
+        # `pathlib` raises it for a folder that may not be searched, and for a name that is too long.
+        problem = error.strerror
+    if problem:
+        raise ConfigError(f"{option}: cannot write {name}: {problem}")
+
+
+def _unwritable(file: Path) -> str | None:
+    """Return why a file cannot be written; None if nothing is known to prevent it."""
     if file.is_dir():
-        raise ConfigError(f"{option}: cannot write {name}: it is a folder")
+        return "it is a folder"
     if not file.parent.is_dir():
-        raise ConfigError(f"{option}: cannot write {name}: there is no such folder")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ConfigError(f"{option}: cannot write {name}: permission denied")
+        return "there is no such folder"
+    return None if os.access(file if file.exists() else file.parent, os.W_OK) else "permission denied"
 
 
 def write_text(option: str, name: str, text: str) -> None:

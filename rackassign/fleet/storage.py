@@ -119,7 +119,10 @@ def _replacing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def _files(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    try:
+        files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {_reason(error)}") from None
     if not files:
         raise ConfigError(f"{path} has no Parquet files")
     return files

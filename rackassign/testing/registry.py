@@ -19,6 +19,7 @@ from typing import IO, Any
 from rackassign.errors import ConfigError
 from rackassign.testing.paths import cache_dir
 from rackassign.util.file_lock import lock, try_lock
+from rackassign.util.text import truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,8 @@ def register(name: str) -> Iterator[Registration]:
         ConfigError: The name is invalid, or a cluster of that name is running.
     """
     file = _file(name)
-    file.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        # Only the user may read the token.
-        with open(file, "a+", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
+        with _created(file) as opened:
             if not try_lock(opened):
                 raise ConfigError(
                     f"a cluster {name!r} is up already; end it with: rackassign cluster down --name {name}"
@@ -135,6 +134,8 @@ def find_registered(name: str) -> Iterator[RegisteredCluster | None]:
     except FileNotFoundError:
         yield None
         return
+    except OSError as error:
+        raise _unusable(file, error) from None
     with opened:
         if not try_lock(opened):
             yield RegisteredCluster(opened)
@@ -142,6 +143,20 @@ def find_registered(name: str) -> Iterator[RegisteredCluster | None]:
         if os.fstat(opened.fileno()).st_nlink:
             file.unlink(missing_ok=True)
     yield None
+
+
+def _created(file: Path) -> IO[str]:
+    """Open a file, which is created with its folder if it is missing."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Only the user may read the token.
+        return open(file, "a+", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600))
+    except OSError as error:
+        raise _unusable(file, error) from None
+
+
+def _unusable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"the file of the cluster, {truncate(str(file))}, cannot be used: {error.strerror}")
 
 
 def _file(name: str) -> Path:

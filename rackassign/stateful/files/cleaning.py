@@ -92,7 +92,8 @@ def clean(folder: Path, older_than_h: float = OLD_HOURS, *, execute: bool = Fals
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
     """Lock a directory as a member does; yield its descriptor, so that a renamed directory changes nothing."""
-    if folder.is_symlink():
+    # Not `Path.is_symlink`, which raises OSError in a folder that may not be searched.
+    if os.path.islink(folder):  # noqa: PTH114
         raise StoreError(f"state-dir: {folder} is a symbolic link: name the directory itself")
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

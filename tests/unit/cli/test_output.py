@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.app import run
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import plain_line, plain_lines, warn
 from rackassign.util.text import strip_control_chars
 
 NAME = "größe\nsecond\x1b[31m\t[b]"
 SHOWN = r"größe\nsecond\x1b[31m\t[b]"
+TOO_LONG = "a" * 300
 HOSTILE = ["a\nb", "a\rb", "a\r\nb", "a\x0bb", "a\x85b", "a\u2028b", "a\u202eb", "a\x1b]0;b\x07", "a\ud800"]
 
 
@@ -78,3 +80,29 @@ def test_a_plan_has_one_row_for_each_member(tmp_path: Path, capsys: pytest.Captu
     rows = table("a\nb")
     assert len(rows) == len(table("a"))
     assert [row.split()[1:4] for row in rows if "nb0" in row] == [[r"a\nb0", "│", r"a\nb"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fleet", TOO_LONG],
+        ["fleet", "snapshots", "--html", TOO_LONG],
+        ["inspect", "--bootstrap-server", "h:1", "--all-groups", "--html", f"{TOO_LONG}/a.html"],
+        ["state", "clean", "--state-dir", TOO_LONG],
+        ["cluster", "up", "--name", TOO_LONG],
+        ["cluster", "down", "--name", TOO_LONG],
+    ],
+)
+def test_a_name_that_cannot_be_of_a_file_is_one_line(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The same errors are raised in a folder that may not be searched, which a test of root cannot have.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path))
+    (tmp_path / "up").mkdir()
+    assert run(words) == ExitCode.BAD_INPUT
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("rackassign: ")
+    assert shown.err.endswith(": File name too long\n")
+    assert shown.err.count("\n") == 1
