@@ -124,6 +124,10 @@ $(SBOM)/bin/cyclonedx-py:
 	@$(PYTHON) -m venv $(SBOM)
 	@$(SBOM)/bin/python $(INSTALL) 'cyclonedx-bom==7.*'
 
+.PHONY: dependencies
+dependencies: $(VENV)/dev.stamp ## What each dependency is for, its licence, its size and its newest release: docs/reference/dependencies.md
+	$(BIN)/python -m tools.dependencies
+
 .PHONY: sbom
 sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of what `pip install rackassign` brings: build/sbom.json
 	rm -rf build/sbom
