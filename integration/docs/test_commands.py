@@ -20,6 +20,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.documents import ROOT, blocks
 from tests.helpers.http_get import fetched_metrics
 from tests.helpers.kafka.documented_page import INSTALLED
+from tests.helpers.prometheus_server import program
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.docs]
 
@@ -99,9 +100,8 @@ def test_permissions(open_page: OpenPage) -> None:
 def test_inspecting_a_cluster(
     open_page: OpenPage, named: dict[str, str], first_port: int, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    bootstrap, exporter = f"localhost:{first_port}", first_port + 4
-    names = {"--listen 127.0.0.1:9108": f"--listen 127.0.0.1:{exporter}", "billing": "billing"}
-    with open_page("docs/how-to/inspect-a-cluster.md", **names) as page:
+    bootstrap = f"localhost:{first_port}"
+    with open_page("docs/how-to/inspect-a-cluster.md", billing="billing") as page:
         page.bootstrap = bootstrap
         with page.beside(f"rackassign {named['cluster up']} --with-demo-group") as cluster:
             cluster.wait_for_output(UP)
@@ -112,11 +112,6 @@ def test_inspecting_a_cluster(
             page.leave("another shell: the exit code is checked where the command is run")
             with page.started(more="--interval 0.5") as top:
                 top.wait_for_output("billing")
-            page.leave(INSTALLED)
-            with page.started() as server:
-                server.wait_until(
-                    lambda: 'rackassign_group_seen{group="billing"} 1' in fetched_metrics(exporter), "metrics"
-                )
             page.run()
             config: dict[str, Any] = {"bootstrap_servers": bootstrap, "client_rack": "a", "group_id": unique_name()}
             with closing(RackAwareConsumer("orders", **config)) as consumer:
@@ -129,6 +124,24 @@ def test_inspecting_a_cluster(
             page.run()
             lines = (tmp_path / "groups.jsonl").read_text("utf-8").splitlines()
             assert "billing" in {json.loads(line)["name"] for line in lines}
+
+
+def test_monitoring_groups(open_page: OpenPage, named: dict[str, str], first_port: int, tmp_path: Path) -> None:
+    program("promtool")
+    exporter = first_port + 4
+    names = {"127.0.0.1:9108": f"127.0.0.1:{exporter}", "CLONE": str(ROOT), "billing": "billing"}
+    with open_page("docs/how-to/monitor-groups.md", **names) as page:
+        page.bootstrap = f"localhost:{first_port}"
+        with page.beside(f"rackassign {named['cluster up']} --with-demo-group") as cluster:
+            cluster.wait_for_output(UP)
+            page.leave(INSTALLED)
+            with page.started() as server:
+                seen = 'rackassign_group_seen{group="billing"} 1'
+                server.wait_until(lambda: seen in fetched_metrics(exporter), "metrics")
+                page.run()
+            page.run(commands=2)
+            assert (tmp_path / "rules.yml").is_file()
+            page.run()
 
 
 SHOW = """

@@ -13,9 +13,9 @@ from tests.helpers.builders import cluster, group, inspected, member, rates
 
 _HEAD = """# Metrics
 
-This page is made from the metrics themselves, by `make reference`. [Inspect a
-cluster](../how-to/inspect-a-cluster.md#live-and-for-prometheus) has the queries, and `examples/monitoring/` a dashboard
-and alerts. Metrics of an exporter and of consumers with the same name have the same labels.
+This page is made from the metrics themselves, by `make reference`. [Monitor
+groups](../how-to/monitor-groups.md#questions-in-promql) has queries, alerts and a dashboard. Metrics of an exporter and
+of consumers with the same name have the same labels.
 """
 
 

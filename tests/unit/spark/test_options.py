@@ -17,10 +17,16 @@ from rackassign.spark.jvm_options import kafka_options
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
 from rackassign.spark.option_effects import without_effect
-from rackassign.spark.options import Mode, Options, StartingOffsets
+from rackassign.spark.options import DISPLAY_NAMES, Mode, Options, StartingOffsets
+from tests.helpers.documents import ROOT
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
+
+
+def test_the_page_lists_all_options() -> None:
+    page = (ROOT / "docs" / "reference" / "spark-options.md").read_text("utf-8")
+    assert [name for name in DISPLAY_NAMES.values() if f"`{name}`" not in page] == []
 
 
 def test_jvm_source_binds_the_rack_of_each_executor() -> None:
