@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -110,14 +111,14 @@ def from_arrow(batch: pa.RecordBatch) -> Iterator[GroupRow]:
         ConfigError: A row was not written by `to_arrow`.
     """
     for at in range(batch.num_rows):
-        name = ""
+        name, taken = "", None
         try:
             (row,) = batch.slice(at, 1).to_pylist()
-            name = row["group"]
+            name, taken = row["group"], row["taken"]
             parsed = _read(row)
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f"group {short_repr(name)}: expected a row of a snapshot: {truncate(str(error))}"
+                f"group {short_repr(name)} at {taken}: expected a row of a snapshot: {truncate(str(error))}"
             ) from None
         yield parsed
 
@@ -181,6 +182,9 @@ def _read(row: Mapping[str, Any]) -> GroupRow:
     for entry in row["topics"]:
         if len({len(entry[name]) for name in ("replicas", "in_sync", "leaders", "bytes_s")}) > 1:
             raise ValueError(f"topic {entry['topic']}: replicas, in_sync, leaders and bytes_s differ in length")
+        # One NaN would make NaN of all sums, and comparisons with it are false.
+        if not all(rate is None or 0 <= rate < inf for rate in entry["bytes_s"]):
+            raise ValueError(f"topic {entry['topic']}: bytes_s must be finite and 0 or more, or null")
     brokers = tuple(
         BrokerDescription(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"]
     )

@@ -328,11 +328,16 @@ def test_a_damaged_file_is_refused(tmp_path: Path, seed: int) -> None:
     ("column", "value", "problem"),
     [
         ("group", None, "taken and group must not be null"),
-        ("members", None, 'group "g": expected a row of a snapshot'),
+        ("members", None, 'group "g" at 2.*: expected a row of a snapshot'),
         (
             "topics",
             [{"topic": "t", "replicas": [[1]], "in_sync": [], "leaders": [1], "bytes_s": [1.0]}],
             "topic t: replicas",
+        ),
+        (
+            "topics",
+            [{"topic": "t", "replicas": [[1]], "in_sync": [[1]], "leaders": [1], "bytes_s": [float("nan")]}],
+            "topic t: bytes_s must be finite",
         ),
         ("brokers", [{"id": -7, "rack": "a", "fenced": False, "selector": None, "problem": ""}], "-7"),
     ],
