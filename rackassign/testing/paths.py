@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rackassign.errors import MissingExtraError
+from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.util.text import short_repr
 
 
 def cache_dir() -> Path:
@@ -18,13 +19,24 @@ def cache_dir() -> Path:
         An absolute path; the directory may not exist yet.
 
     Raises:
+        ConfigError: `RACKASSIGN_CACHE` begins with the home directory of an unknown user; or it is not set, and this
+            user has no home directory.
         MissingExtraError: The extra `testing` is not installed and `RACKASSIGN_CACHE` is not set.
     """
     chosen = os.environ.get("RACKASSIGN_CACHE")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError:
+            raise ConfigError(f"RACKASSIGN_CACHE: the home directory in {short_repr(chosen)} is unknown") from None
     try:
         import platformdirs  # noqa: PLC0415 - needed only if the variable is not set
     except ImportError as error:
         raise MissingExtraError("platformdirs", "testing") from error
-    return Path(platformdirs.user_cache_dir("rackassign", appauthor=False)).absolute()
+    try:
+        return Path(platformdirs.user_cache_dir("rackassign", appauthor=False)).absolute()
+    except RuntimeError:
+        # A container may run with a user ID that is in no list of users.
+        raise ConfigError(
+            "this user has no home directory: set RACKASSIGN_CACHE to a directory for the cache"
+        ) from None
