@@ -121,7 +121,7 @@ def _parse(recorded: str) -> list[Jar]:
 
 
 def _read_index(index: Path) -> tuple[Path, ...]:
-    """Return the jars of an index; empty if there is no index, or if a jar has another size than in the index."""
+    """Return the jars of an index; empty if there is no valid one, or if a jar has another size than in the index."""
     try:
         listed = _listed(index)
         # From a cache that cannot be written to, nothing is removed either.
@@ -135,8 +135,15 @@ def _read_index(index: Path) -> tuple[Path, ...]:
 
 
 def _listed(index: Path) -> dict[str, int]:
-    listed: dict[str, int] = json.loads(index.read_text("utf-8"))
-    return listed
+    """Return the sizes of the jars of an index by name; empty if it is damaged, as a machine that lost power leaves it.
+
+    Jars of a damaged index are checked by their hashes, as those without an index are.
+    """
+    try:
+        listed = json.loads(index.read_text("utf-8"))
+    except ValueError:
+        return {}
+    return listed if isinstance(listed, dict) else {}
 
 
 def _is_unused(index: Path, seconds: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import http.server
+import json
 import os
 import socket
 import sys
@@ -121,6 +122,23 @@ def test_a_jar_that_a_crash_cut_short_is_fetched_again_and_the_others_are_not(re
     repository.asked.clear()
     assert kafka_jars() == found
     assert [name for name in repository.asked if name.endswith(".jar")] == [found[1].name]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"maven/org', b"[1]", b"\xff"])
+def test_a_damaged_index_is_written_again_without_a_download(
+    content: bytes, repository: Repository, cache: Path
+) -> None:
+    found = kafka_jars(version="3.9")
+    (index,) = (cache / "jars").glob("kafka-3.9.2-*.json")
+    kafka_jars(version="3.5")
+    (old,) = (cache / "jars").glob("kafka-3.5.2-*.json")
+    repository.asked.clear()
+    for damaged in (index, old):
+        damaged.write_bytes(content)
+    os.utime(old, (0, 0))
+    assert kafka_jars(version="3.9") == found
+    assert json.loads(index.read_bytes())
+    assert repository.asked == []
 
 
 def test_wrong_bytes_are_refused(repository: Repository) -> None:
