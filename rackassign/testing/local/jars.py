@@ -9,6 +9,7 @@ for a long time are removed when another version is fetched.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,9 @@ _LISTS = "kafka_jars"
 _THREADS = 6
 _HTTP_TIMEOUT_S = 30
 _MAX_ATTEMPTS = 3
+_UNWRITABLE = frozenset({errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.EROFS})
+"""Errors of the cache, for which the network is no reason and another attempt no help."""
+
 _UNUSED_S = 90 * 24 * 3600.0
 """After this time without use, the jars of a version are removed."""
 
@@ -78,11 +82,11 @@ def kafka_jars(progress: ProgressCallback | None = None, *, version: str | None 
     recorded = _recorded(chosen)
     root = cache_dir() / "jars"
     index = root / f"kafka-{chosen}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
-    if not _is_unused(index, _UNUSED_S / 2):
-        found = _read_index(index)
-        if found:
-            return found
     try:
+        if not _is_unused(index, _UNUSED_S / 2):
+            found = _read_index(index)
+            if found:
+                return found
         root.mkdir(parents=True, exist_ok=True)
         with _lock(root / "lock", on_progress):
             # Another process may have fetched everything while this one waited.
@@ -93,7 +97,7 @@ def kafka_jars(progress: ProgressCallback | None = None, *, version: str | None 
             jars = _fetch(root / "maven", chosen, _parse(recorded), on_progress)
             _write_index(index, jars)
     except OSError as error:
-        raise ClusterError(f"cannot write Kafka's jars below {root}: {error}") from error
+        raise ClusterError(f"cannot read or write Kafka's jars below {root}: {error}") from error
     return jars
 
 
@@ -258,6 +262,8 @@ def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
         try:
             artifact.resolve()
         except (OSError, RuntimeError) as error:
+            if getattr(error, "errno", None) in _UNWRITABLE:
+                raise
             problem = " ".join(str(error).split())[:300]
             continue
         if _sha256(target) == jar.sha256:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import http.server
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from jgo.maven import Artifact
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing import VERSIONS, Progress, kafka_jars
@@ -155,6 +157,30 @@ def test_no_network_is_one_clear_line(repository: Repository, monkeypatch: pytes
         with pytest.raises(ClusterError, match=r"cannot fetch org\.example:.*is there a network") as caught:
             kafka_jars()
     assert "\n" not in str(caught.value)
+    assert repository.asked == []
+
+
+def test_a_full_disk_is_not_taken_for_a_missing_network(
+    repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[str] = []
+
+    def no_space(artifact: Artifact) -> None:
+        attempts.append(artifact.artifactId)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Artifact, "resolve", no_space)
+    with pytest.raises(ClusterError, match=r"jars: \[Errno 28\] No space left on device$") as caught:
+        kafka_jars()
+    assert str(cache) in str(caught.value)
+    assert len(attempts) == len(set(attempts))
+    assert not any(name.endswith(".jar") for name in repository.asked)
+
+
+def test_a_cache_that_is_no_directory_is_named(repository: Repository, cache: Path) -> None:
+    cache.write_text("a file")
+    with pytest.raises(ClusterError, match=r"Kafka's jars below .*Not a directory"):
+        kafka_jars()
     assert repository.asked == []
 
 
