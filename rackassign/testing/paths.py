@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.util.text import short_repr
 
 
@@ -40,3 +42,16 @@ def cache_dir() -> Path:
         raise ConfigError(
             "this user has no home directory: set RACKASSIGN_CACHE to a directory for the cache"
         ) from None
+
+
+@contextmanager
+def cache_errors() -> Iterator[None]:
+    """Convert errors of files below `cache_dir()` into a ClusterError that names the directory.
+
+    Raises:
+        ClusterError: A file cannot be created or written: the disk is full, or the directory cannot be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(f"no cluster can be created in {cache_dir()}: {error}") from None

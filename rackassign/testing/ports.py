@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rackassign.errors import ClusterError
-from rackassign.testing.paths import cache_dir
+from rackassign.testing.paths import cache_dir, cache_errors
 from rackassign.util import file_lock
 from rackassign.util.text import describe_error
 
@@ -51,8 +51,13 @@ def reserve_ports(count: int, preferred: Sequence[int] = ()) -> ReservedPorts:
         preferred: Ports to reserve first, in this order. A free port takes the place of one that is not free.
 
     Raises:
-        ClusterError: Fewer than `count` ports are free.
+        ClusterError: Fewer than `count` ports are free, or a reservation cannot be written.
     """
+    with cache_errors():
+        return _reserve_all(count, preferred)
+
+
+def _reserve_all(count: int, preferred: Sequence[int]) -> ReservedPorts:
     directory = cache_dir() / "ports"
     directory.mkdir(parents=True, exist_ok=True)
     tried = {port: _reserve(directory / str(port), port) for port in preferred}

@@ -29,6 +29,7 @@ from rackassign.testing.local.format import bootstrap_checkpoint, is_formatted
 from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
 from rackassign.testing.local.versions import KAFKA_VERSION, broker_versions, resolve_version, sort_key
+from rackassign.testing.paths import cache_errors
 from rackassign.testing.port_users import port_users
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
@@ -136,7 +137,8 @@ class LocalCluster(Cluster):
         for version in versions:
             self._fetch(version)
         try:
-            self._create(versions[0])
+            with cache_errors():
+                self._create(versions[0])
             self._on_progress(
                 Progress(f"Starting {counted(len(self._racks), 'broker')} of Kafka {' and '.join(versions)}")
             )

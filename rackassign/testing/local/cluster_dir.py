@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rackassign.testing.paths import cache_dir
+from rackassign.testing.paths import cache_dir, cache_errors
 from rackassign.util import file_lock
 
 
@@ -30,9 +30,18 @@ class ClusterDirectory:
 
 
 def create_cluster_directory() -> ClusterDirectory:
-    """Remove the directories of crashed clusters, and create one for a new cluster."""
+    """Remove the directories of crashed clusters, and create one for a new cluster.
+
+    Raises:
+        ClusterError: It cannot be created.
+    """
     root = cache_dir() / "clusters"
-    root.mkdir(parents=True, exist_ok=True)
+    with cache_errors():
+        root.mkdir(parents=True, exist_ok=True)
+        return _create(root)
+
+
+def _create(root: Path) -> ClusterDirectory:
     with _alone(root):
         _sweep(root)
         name = secrets.token_hex(6)
@@ -40,7 +49,12 @@ def create_cluster_directory() -> ClusterDirectory:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         file_lock.lock(descriptor)
         directory = root / name
-        directory.mkdir()
+        try:
+            directory.mkdir()
+        except OSError:
+            # Without the lock, the start of the next cluster removes the file.
+            os.close(descriptor)
+            raise
     return ClusterDirectory(directory, lock, descriptor)
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from rackassign.errors import ClusterError, ConfigError
-from rackassign.testing import Broker, LocalCluster
+from rackassign.testing import Broker, Java, LocalCluster
 from rackassign.testing.local.broker_config import BrokerSpec
 
 
@@ -90,3 +90,44 @@ def test_a_port_that_stays_taken_ends_the_wait_and_is_named(
 def test_options_that_cannot_work_are_refused_before_anything_is_started(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         LocalCluster(**options)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cluster needs is there, up to the files of the cluster itself."""
+    java = Java(Path("/usr/bin/java"), 17, "PATH")
+    monkeypatch.setattr("rackassign.testing.local.cluster.find_java", lambda: java)
+    monkeypatch.setattr("rackassign.testing.local.cluster.kafka_jars", lambda *_, **__: (Path("a.jar"),))
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("folder", ["clusters", "ports", "formatted"])
+def test_a_cache_that_cannot_be_written_to_is_one_message(
+    folder: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir()
+    # Root may write anywhere; a file in the place of the folder is an obstacle for root too.
+    (cache / folder).write_text("", "ascii")
+    monkeypatch.setattr("rackassign.testing.local.cluster.ProcessSupervisor", lambda *_, **__: Supervisor())
+    monkeypatch.setattr("rackassign.testing.local.cluster.is_formatted", lambda _: False)
+    with pytest.raises(ClusterError, match=rf"no cluster can be created in {cache}: \[Errno \d+\] .*{folder}"):
+        LocalCluster(["a"]).start_all()
+
+
+class Supervisor:
+    """A supervisor with a tool that succeeds."""
+
+    def start(self, _name: str, _argv: list[str], log: Path) -> int:
+        written = log.parent / "data" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+        written.parent.mkdir(parents=True)
+        written.write_bytes(b"")
+        return 1
+
+    def wait_exit(self, *_: object) -> bool:
+        return True
+
+    def exit_code(self, _: str) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
