@@ -44,6 +44,22 @@ def cache_dir() -> Path:
         ) from None
 
 
+def check_cache_path() -> None:
+    """Check that processes of Java and Kafka can be given paths below `cache_dir()`.
+
+    A colon separates the jars of a class path, and a comma the directories of a broker. Neither can be escaped.
+
+    Raises:
+        ConfigError: The path contains one of them, or a line break.
+    """
+    path = str(cache_dir())
+    if set(path) & set(":,\n\r"):
+        raise ConfigError(
+            f"the path of the cache, {short_repr(path)}, contains a comma, a colon or a line break: set"
+            " RACKASSIGN_CACHE to another one"
+        )
+
+
 @contextmanager
 def cache_errors() -> Iterator[None]:
     """Convert errors of files below `cache_dir()` into a ClusterError that names the directory.

@@ -29,7 +29,7 @@ from rackassign.testing.local.format import bootstrap_checkpoint, is_formatted
 from rackassign.testing.local.jars import kafka_jars
 from rackassign.testing.local.java import find_java
 from rackassign.testing.local.versions import KAFKA_VERSION, broker_versions, resolve_version, sort_key
-from rackassign.testing.paths import cache_errors
+from rackassign.testing.paths import cache_errors, check_cache_path
 from rackassign.testing.port_users import port_users
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
@@ -126,12 +126,14 @@ class LocalCluster(Cluster):
         """Start every broker, including stopped, killed and paused ones, and wait until all are ready.
 
         Raises:
+            ConfigError: The path of the cache contains a character that Kafka or Java cannot read.
             ClusterError: There is no Java, Kafka cannot be fetched, or a broker does not start; in the last case the
                 message has the end of its log.
         """
         if self._supervisor is not None:
             super().start_all()
             return
+        check_cache_path()
         self._java = find_java().path
         versions = sorted(set(self._versions.values()), key=sort_key)
         for version in versions:

@@ -131,3 +131,13 @@ class Supervisor:
 
     def close(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("name", ["Doe, Jane", "a:b", "a\nb"])
+def test_a_cache_whose_path_java_cannot_read_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path / name))
+    with pytest.raises(ConfigError, match="a comma, a colon or a line break: set RACKASSIGN_CACHE"):
+        LocalCluster(["a"]).start_all()
+    assert not (tmp_path / name).exists()
