@@ -39,7 +39,10 @@ class Registration:
     """The file of a running cluster, open and locked by its owner.
 
     Args:
-        file: The open file.
+        file: The open file, to which everything is appended.
+
+    Raises:
+        ConfigError: It cannot be written.
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -47,14 +50,20 @@ class Registration:
         self._write({"pid": os.getpid()})
 
     def announce(self, address: ControlAddress) -> None:
-        """Add the address of the control socket, once the cluster is up."""
+        """Add the address of the control socket, once the cluster is up.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
         self._write({"pid": os.getpid(), **asdict(address)})
 
     def _write(self, content: dict[str, object]) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(content))
-        self._file.flush()
+        try:
+            os.ftruncate(self._file.fileno(), 0)
+            # Without a buffer: what a full disk refuses would be written, and refused, again when the file is closed.
+            os.write(self._file.fileno(), json.dumps(content).encode("ascii"))
+        except OSError as error:
+            raise _unusable(Path(self._file.name), error) from None
 
 
 class RegisteredCluster:
@@ -102,7 +111,7 @@ def register(name: str) -> Iterator[Registration]:
     """Register this process as the owner of a cluster while the block lasts.
 
     Raises:
-        ConfigError: The name is invalid, or a cluster of that name is running.
+        ConfigError: The name is invalid, a cluster of that name is running, or the file cannot be written.
     """
     file = _file(name)
     while True:
@@ -161,5 +170,5 @@ def _unusable(file: Path, error: OSError) -> ConfigError:
 
 def _file(name: str) -> Path:
     if not name.isidentifier():
-        raise ConfigError(f"name must be letters, digits and _, got {name!r}")
+        raise ConfigError(f"name must be letters, digits and _, and begin with no digit, got {name!r}")
     return cache_dir() / "up" / f"{name}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -44,6 +45,23 @@ def test_what_is_not_there_leaves_no_file(cache: Path) -> None:
     with find_registered("mine") as found:
         assert found is None
     assert not (cache / "up").exists()
+
+
+def test_a_full_disk_is_reported_and_leaves_no_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    registering = register("mine")
+    with monkeypatch.context() as patched:
+        patched.setattr("rackassign.testing.registry.os.write", no_space)
+        with pytest.raises(ConfigError, match="cannot be used: No space left on device"):
+            registering.__enter__()
+    assert files(cache) == []
+
+
+def test_a_name_that_begins_with_a_digit_is_refused_with_the_rule() -> None:
+    with pytest.raises(ConfigError, match="begin with no digit, got '2'"), find_registered("2"):
+        pass
 
 
 @pytest.mark.parametrize("name", ["../mine", "", "a b"])
