@@ -149,6 +149,8 @@ def _read_line(connection: socket.socket) -> dict[str, Any]:
     """
     with connection.makefile("rb") as stream:
         line = stream.readline(_LONGEST)
+    if not line:
+        raise ConnectionResetError("the connection has ended without a line")
     value = json.loads(line)
     if not isinstance(value, dict):
         raise ValueError("not an object")  # noqa: TRY004 - as json raises it

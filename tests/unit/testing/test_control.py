@@ -127,3 +127,21 @@ def test_an_owner_that_has_just_ended_is_reported(server: ControlServer) -> None
     server.close()
     with pytest.raises(ClusterError, match="the process of the cluster does not respond"):
         send_request(ControlAddress(port, "token"), KILL, "a")
+
+
+def test_an_owner_that_ends_during_the_request_is_reported_without_a_word_of_json() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ending:
+
+        def end() -> None:
+            connection, _ = ending.accept()
+            with connection, connection.makefile("rb") as stream:
+                stream.readline()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        try:
+            with pytest.raises(ClusterError, match=r"does not respond: .*the connection has ended") as caught:
+                send_request(ControlAddress(ending.getsockname()[1], "token"), KILL, "a")
+        finally:
+            thread.join()
+    assert "JSON" not in str(caught.value)
