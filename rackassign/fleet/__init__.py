@@ -12,8 +12,15 @@ Only `spark` uses Spark, and it imports Spark when it is called. No module conne
 
 from __future__ import annotations
 
-from rackassign.fleet.audit import FleetAudit, audit_groups
-from rackassign.fleet.schema import GroupRow, from_arrow, to_arrow
-from rackassign.fleet.what_if import AS_IS, WHAT_IFS
+from rackassign.errors import MissingExtraError
+
+try:
+    from rackassign.fleet.audit import FleetAudit, audit_groups
+    from rackassign.fleet.schema import GroupRow, from_arrow, to_arrow
+    from rackassign.fleet.what_if import AS_IS, WHAT_IFS
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise MissingExtraError("pyarrow", "spark") from None
 
 __all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "GroupRow", "audit_groups", "from_arrow", "to_arrow"]

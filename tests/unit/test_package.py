@@ -51,6 +51,38 @@ def test_public_names_are_resolved_when_used() -> None:
         _ = rackassign.Nothing
 
 
+@pytest.mark.parametrize(
+    ("package", "extra", "missing"),
+    [
+        ("rackassign.clients.aiokafka", "aiokafka", "aiokafka"),
+        ("rackassign.clients.confluent", "confluent", "confluent_kafka"),
+        ("rackassign.fleet", "spark", "pyarrow"),
+        ("rackassign.integrations.faust", "faust", "faust, aiokafka"),
+        ("rackassign.integrations.quix", "quix", "quixstreams, confluent_kafka"),
+        ("rackassign.monitoring.opentelemetry", "opentelemetry", "opentelemetry"),
+        ("rackassign.monitoring.prometheus", "prometheus", "prometheus_client"),
+    ],
+)
+def test_a_package_without_its_extra_names_the_extra(package: str, extra: str, missing: str) -> None:
+    code = f"""
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing.split(", ")}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from rackassign.errors import MissingExtraError
+try:
+    import {package}
+except MissingExtraError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert f"pip install 'rackassign[{extra}]'" in run.stdout
+
+
 def test_the_pytest_plugin_loads_no_client() -> None:
     # pytest loads it in each run where it is installed.
     loaded = modules_after("import rackassign.testing.pytest_plugin")

@@ -12,7 +12,14 @@ Rules of this package:
 
 from __future__ import annotations
 
-from rackassign.clients.confluent.consumer import RackAwareConsumer
-from rackassign.clients.confluent.statistics import StatsMeter, broker_racks
+from rackassign.errors import MissingExtraError
+
+try:
+    from rackassign.clients.confluent.consumer import RackAwareConsumer
+    from rackassign.clients.confluent.statistics import StatsMeter, broker_racks
+except ModuleNotFoundError as error:
+    if error.name != "confluent_kafka":
+        raise
+    raise MissingExtraError("confluent-kafka", "confluent") from None
 
 __all__ = ["RackAwareConsumer", "StatsMeter", "broker_racks"]

@@ -8,6 +8,9 @@
 from rackassign.errors import MissingExtraError
 
 try:
+    # First, since its extra has all that is needed: the extra of aiokafka would not be enough.
+    import faust  # noqa: F401
+
     from rackassign.integrations.faust.app import RackAwareApp
     from rackassign.integrations.faust.assignor import RackAwarePartitionAssignor
 except ModuleNotFoundError as error:

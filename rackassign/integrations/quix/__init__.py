@@ -6,9 +6,12 @@
 from rackassign.errors import MissingExtraError
 
 try:
+    # First, since its extra has all that is needed: another extra of a client would not be enough.
+    import quixstreams  # noqa: F401
+
     from rackassign.integrations.quix.application import RackAwareApplication
 except ModuleNotFoundError as error:
-    if error.name != "quixstreams":
+    if error.name not in {"quixstreams", "confluent_kafka"}:
         raise
     raise MissingExtraError("quixstreams", "quix") from None
 
