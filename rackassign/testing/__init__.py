@@ -65,3 +65,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(f"rackassign.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -43,6 +43,19 @@ def test_what_only_a_leader_needs_is_not_loaded_for_a_member(statement: str) -> 
     assert not modules_after(statement) & NEEDED_BY_PLANS
 
 
+@pytest.mark.parametrize(
+    "package", ["rackassign.clients.kafka_python", "rackassign.testing", "rackassign.testing.docker"]
+)
+def test_names_that_are_resolved_later_are_listed(package: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", f"import {package} as it; print(set(it.__all__) <= set(dir(it)))"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert run.stdout == "True\n"
+
+
 def test_public_names_are_resolved_when_used() -> None:
     for name in rackassign.__all__:
         assert getattr(rackassign, name).__name__ == name

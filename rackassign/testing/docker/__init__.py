@@ -16,3 +16,7 @@ def __getattr__(name: str) -> object:
     if name == "DockerCluster":
         return import_module("rackassign.testing.docker.cluster").DockerCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
