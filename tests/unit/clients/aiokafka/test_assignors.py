@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pydoc
 import subprocess
 import sys
 import threading
@@ -512,3 +513,11 @@ def test_a_class_whose_consumer_cannot_be_found_is_reported_once(caplog: pytest.
     for _ in range(3):
         assert Alone.metadata({"t"})
     assert ["cannot be found" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize("kind", [RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor])
+def test_help_describes_the_assignors(kind: type, caplog: pytest.LogCaptureFixture) -> None:
+    described = pydoc.plain(pydoc.render_doc(kind))
+    assert f"class {kind.__name__}" in described
+    assert "metadata" in described
+    assert caplog.messages == []
