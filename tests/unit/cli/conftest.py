@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,7 +30,10 @@ Cli = Callable[..., Ended]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    # A cluster that the developer has up is none of a test.
+    monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path / "cache"))
+
     def call(*words: str, given: str | bytes = "") -> Ended:
         data = given.encode() if isinstance(given, str) else given
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
