@@ -24,7 +24,7 @@ from tools.matrix.interpreters import find_interpreter
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"
 
-_NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
+_NOT_IN_SDIST = (".gitignore",)
 """What only the repository needs."""
 
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-compile")
