@@ -37,3 +37,16 @@ def test_nothing_is_installed_by_a_name_that_another_project_could_have() -> Non
 
 def test_there_are_documents() -> None:
     assert {"README.md", "SECURITY.md", "llms.txt", "docs/index.md", "docs/tutorial.md"} <= set(DOCUMENTS)
+
+
+def test_the_layers_of_the_guide_are_those_that_are_checked() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    checked = re.findall(
+        r'^  "(rackassign\..*)",$', project.partition("\nlayers = [")[2].partition("]")[0], re.MULTILINE
+    )
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| (`.*`) \|$", guide, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(len(checked), 0, -1))
+    assert [set(re.findall(r"`(\w+)`", packages)) for _, packages in rows] == [
+        set(re.findall(r"rackassign\.(\w+)", packages)) for packages in checked
+    ]
