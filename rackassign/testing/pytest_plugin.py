@@ -78,15 +78,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with each version of its marker.
 
-    Raises:
-        ConfigError: The marker has no version, or there is no such version.
+    A marker without a version, or with one that does not exist, is an error of the test's module, as a wrong
+    `parametrize` is.
     """
     marker = metafunc.definition.get_closest_marker(_VERSION)
     if marker is None or _VERSION not in metafunc.fixturenames:
         return
-    if not marker.args:
-        raise ConfigError(f'{metafunc.definition.name}: the marker {_VERSION} needs a version, such as "3.9"')
-    metafunc.parametrize(_VERSION, [testing.resolve_version(version) for version in marker.args])
+    problem, versions = f'the marker {_VERSION} needs a version, such as "3.9"', list[str]()
+    try:
+        versions = [testing.resolve_version(version) for version in marker.args]
+    except ConfigError as error:
+        problem = str(error)
+    if not versions:
+        # The calls between pytest and this function would hide the message.
+        pytest.fail(f"{metafunc.definition.name}: {problem}", pytrace=False)
+    metafunc.parametrize(_VERSION, versions)
 
 
 @pytest.fixture

@@ -58,10 +58,15 @@ def test_a_marker_runs_a_test_once_with_each_version() -> None:
 
 
 def test_a_marker_needs_a_version_that_exists() -> None:
-    with pytest.raises(ConfigError, match="test_it: the marker kafka_version needs a version"):
+    with pytest.raises(pytest.fail.Exception, match="test_it: the marker kafka_version needs a version") as without:
         generated(Test())
-    with pytest.raises(ConfigError, match=r"kafka_version: expected one of 3\.5\.2, .* got '2\.8'"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"test_it: kafka_version: expected one of 3\.5\.2, .* got '2\.8'"
+    ) as unknown:
         generated(Test("2.8"))
+    assert not without.value.pytrace
+    assert not unknown.value.pytrace
+    assert unknown.value.__context__ is None
 
 
 def chosen(**options: str) -> Any:
