@@ -7,10 +7,12 @@ The list is recorded, so that none of it changes by accident. Which of it may ch
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rackassign import errors
@@ -23,12 +25,15 @@ from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT
 from rackassign.spark.options import DISPLAY_NAMES
 from tools.reference import commands, metrics
 
+_ROOT = Path(__file__).parents[2]
+
 _WHOLE = (
     "rackassign",
     "rackassign.clients.aiokafka",
     "rackassign.clients.confluent",
     "rackassign.clients.kafka_python",
     "rackassign.integrations.faust",
+    "rackassign.spark",
     "rackassign.stateful",
     "rackassign.testing",
     "rackassign.testing.harness",
@@ -41,6 +46,9 @@ _SINGLE = {
     "rackassign.monitoring.prometheus": ("ConsumerMetrics",),
     "rackassign.stateful.prometheus": ("StateMetrics",),
 }
+
+_UNINSTALLED = {("rackassign.integrations.quix", "RackAwareApplication"): "rackassign/integrations/quix/application.py"}
+"""Classes whose framework is not in the environment of the tests, and the files with them."""
 
 _FORMATS = (
     FLEET_AUDIT_FORMAT,
@@ -57,7 +65,8 @@ def text() -> str:
     """Return the list as JSON."""
     names = {
         "names": {module: _names(module, import_module(module).__all__) for module in _WHOLE}
-        | {module: _names(module, names) for module, names in _SINGLE.items()},
+        | {module: _names(module, names) for module, names in _SINGLE.items()}
+        | {module: {name: _written_parameters(name, file)} for (module, name), file in _UNINSTALLED.items()},
         "commands": {
             " ".join(path): sorted(option for parameter in command.params for option in parameter.opts)
             for path, command, _ in commands.walk()
@@ -87,3 +96,13 @@ def _parameters(value: Any) -> list[str]:
     except ValueError:
         # An alias of a type has no signature.
         return []
+
+
+def _written_parameters(name: str, file: str) -> list[str]:
+    """Return the parameters of a class as they are written in its file."""
+    nodes = ast.walk(ast.parse((_ROOT / file).read_text("utf-8")))
+    (of,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
+    (init,) = (node for node in of.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    given = init.args
+    optional = [each.arg for each in (given.vararg, *given.kwonlyargs, given.kwarg) if each is not None]
+    return [each.arg for each in [*given.posonlyargs, *given.args]][1:] + optional

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rackassign.cli.exit_codes import ExitCode
+from tests.helpers.documents import ROOT
 from tools.reference.errors import classes, exit_code
 from tools.reference.files import FILES
 
@@ -19,6 +21,16 @@ COMMANDS = Path(__file__).parents[3] / "rackassign" / "cli" / "commands"
 def test_files_that_are_made_from_the_code_are_those_of_the_code(path: Path, text: Callable[[], str]) -> None:
     # A name that is gone breaks programs of users: see docs/reference/stability.md before it is written again.
     assert path.read_text("utf-8") == text(), "the code has changed: make reference"
+
+
+def test_the_pages_of_the_python_api_have_all_names_that_are_stable() -> None:
+    pages = ("python-api.md", "testing-api.md")
+    lines = "".join((ROOT / "docs" / "reference" / page).read_text("utf-8") for page in pages).splitlines()
+    described = {line.rpartition(".")[2] for line in lines if line.startswith("::: ")}
+    stable = json.loads((ROOT / "tests" / "data" / "stable_names.json").read_text("utf-8"))["names"]
+    # Errors have a page of their own, which is made from the code.
+    missing = {module: set(names) - described for module, names in stable.items() if module != "rackassign.errors"}
+    assert {module: names for module, names in missing.items() if names} == {}
 
 
 def test_every_command_has_its_options() -> None:
