@@ -296,7 +296,9 @@ def _next_commands(cluster: LocalCluster, options: _Shown) -> Iterator[str]:
         fewer = f" --replication-factor {len(cluster.brokers)}" if len(cluster.brokers) < _RF else ""
         yield f"create-topic orders --partitions 12{fewer} {access}"
     named = "" if options.name == "default" else f" --name {options.name}"
-    racks = [broker.rack for broker in cluster.brokers[1:] if broker.rack is not None]
+    # The commands above connect to the first broker, so its rack stays up.
+    first = cluster.brokers[0].rack
+    racks = [broker.rack for broker in cluster.brokers if broker.rack is not None and broker.rack != first]
     if racks:
         yield f"cluster kill-rack {shlex.quote(racks[-1])}{named}"
     yield f"cluster down{named}"
