@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.errors import (
     ClusterAuthorizationFailedError,
+    InvalidReceiveError,
     KafkaConnectionError,
     KafkaTimeoutError,
     RequestTimedOutError,
@@ -261,6 +262,20 @@ def test_a_client_that_is_disconnected_is_told_why_that_may_be(monkeypatch: pyte
         "does not respond: .*socket disconnected; brokers disconnect clients whose login or security.protocol is wrong"
     )
     with pytest.raises(KafkaUnavailableError, match=told), admin_client("127.0.0.1:1"):
+        pass
+
+
+def test_an_answer_that_is_not_kafka_s_names_the_possible_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alert(**_: object) -> None:
+        # The alert of a TLS listener to a client without TLS.
+        logging.getLogger("kafka.net.manager").error(
+            "failed: %s", InvalidReceiveError("Invalid frame length: 352518912")
+        )
+        raise KafkaTimeoutError("Unable to bootstrap")
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", alert)
+    reasons = "Invalid frame length: .*security.protocol is wrong, or the port is that of another service"
+    with pytest.raises(KafkaUnavailableError, match=reasons), admin_client("127.0.0.1:1"):
         pass
 
 
