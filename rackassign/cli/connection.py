@@ -207,8 +207,13 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     servers = [server.strip() for server in bootstrap.split(",")]
     for server in servers:
         host, _, port = server.rpartition(":")
-        if not host or not 0 < (parse_digits(port) or 0) <= _LARGEST_PORT:
+        number = parse_digits(port)
+        if not host or number is None:
             raise ConfigError(f"bootstrap-server: expected HOST:PORT, got {short_repr(server)}")
+        if not 0 < number <= _LARGEST_PORT:
+            raise ConfigError(
+                f"bootstrap-server: expected HOST:PORT with a port from 1 to {_LARGEST_PORT}, got {short_repr(server)}"
+            )
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 

@@ -126,6 +126,10 @@ def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> 
 def _address(listen: str) -> tuple[str, int]:
     address, _, port = listen.rpartition(":")
     number = parse_digits(port)
-    if not address or number is None or number > _LARGEST_PORT:
+    if not address or number is None:
         raise ConfigError(f"listen: expected ADDRESS:PORT, got {short_repr(listen)}")
+    if number > _LARGEST_PORT:
+        raise ConfigError(
+            f"listen: expected ADDRESS:PORT with a port from 0 to {_LARGEST_PORT}, got {short_repr(listen)}"
+        )
     return address.removeprefix("[").removesuffix("]"), number

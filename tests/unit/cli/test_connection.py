@@ -165,6 +165,10 @@ def test_no_password_is_ever_shown(tmp_path: Path) -> None:
     ("words", "problem"),
     [
         (["--bootstrap-server", "here", "--group", "g"], 'bootstrap-server: expected HOST:PORT, got "here"'),
+        (
+            ["--bootstrap-server", "h:99999", "--group", "g"],
+            'bootstrap-server: expected HOST:PORT with a port from 1 to 65535, got "h:99999"',
+        ),
         (["--bootstrap-server", "h:1", "--group", ""], "group: expected the name of a group"),
         (
             ["--bootstrap-server", "h:1", "--group", "g", "--command-config", "/no"],
