@@ -55,11 +55,11 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
     return None if all_ else sorted(set(groups or ()))
 
 
-def check_interval(seconds: float) -> None:
+def check_interval(seconds: float, option: str = "interval") -> None:
     """Raise `ConfigError` for an interval that is not finite, or longer than a day."""
     # Not a number is no such number either.
     if not seconds <= _LONGEST_S:
-        raise ConfigError(f"interval: expected seconds, at most {_LONGEST_S} (a day), got {seconds:g}")
+        raise ConfigError(f"{option}: expected seconds, at most {_LONGEST_S} (a day), got {seconds:g}")
 
 
 def sort_key(text: str) -> SortKey:

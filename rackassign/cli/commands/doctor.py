@@ -15,6 +15,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.group_options import check_interval
 from rackassign.cli.output import Output, check_output, plain_line, plain_lines, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, join_first, strip_control_chars
@@ -48,6 +49,7 @@ def doctor(
     check_output(output, "table", "json")
     if not group:
         raise ConfigError("group: expected the name of a group")
+    check_interval(observe_seconds, "observe-seconds")
     from rackassign.monitoring import examine  # noqa: PLC0415 - imports a client
 
     def announce() -> None:

@@ -179,6 +179,10 @@ def test_no_password_is_ever_shown(tmp_path: Path) -> None:
             "output must be one of table, json, got 'xml'",
         ),
         (["--group", "g"], "Missing option '--bootstrap-server'."),
+        (
+            ["--bootstrap-server", "h:1", "--group", "g", "--observe-seconds", "inf"],
+            "observe-seconds: expected seconds, at most 86400 (a day), got inf",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
