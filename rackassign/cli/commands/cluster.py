@@ -95,7 +95,7 @@ def up(
         raise ConfigError(f"port: {port} leaves too few ports for {len(wanted)} brokers")
     if with_demo_group:
         _check_demo(wanted, topics)
-    with terminate_as_exit(), register(name) as registration, progress_display() as show, ExitStack() as opened:
+    with terminate_as_exit(), progress_display() as show, ExitStack() as opened:
         config = _SHORT_RETENTION_CHECK if with_demo_group else {}
         cluster = LocalCluster(
             wanted,
@@ -104,6 +104,8 @@ def up(
             first_port=port,
             kafka_version=None if kafka_version is None else _versions(kafka_version),
         )
+        # Options are checked before, whether or not another cluster has the name.
+        registration = opened.enter_context(register(name))
         opened.enter_context(cluster)
         for refused, why in sorted(cluster.refused_ports.items()):
             broker = cluster.brokers[refused - port]
