@@ -121,7 +121,7 @@ class Reconnection:
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:
-    from kafka.errors import InvalidReceiveError, KafkaConnectionError  # noqa: PLC0415
+    from kafka.errors import IllegalSaslStateError, InvalidReceiveError, KafkaConnectionError  # noqa: PLC0415
 
     from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
@@ -132,6 +132,10 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
     if isinstance(error, KafkaConnectionError) and "disconnected" in str(error):
         # kafka-python does not always read the reason before it notices the end of the connection.
         hint = "; brokers disconnect clients whose login or security.protocol is wrong"
+    elif isinstance(error, KafkaConnectionError) and "Handshake failed" in str(error):
+        hint = "; listeners without TLS fail the handshake too: check security.protocol"
+    elif isinstance(error, IllegalSaslStateError):
+        hint = ": the listener takes no login; check security.protocol"
     elif isinstance(error, InvalidReceiveError):
         # The first bytes of an alert of TLS or of HTTP, read as the length of a response.
         hint = "; this is no response of Kafka: security.protocol is wrong, or the port is that of another service"

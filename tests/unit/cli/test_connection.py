@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.errors import (
     ClusterAuthorizationFailedError,
+    IllegalSaslStateError,
     InvalidReceiveError,
     KafkaConnectionError,
     KafkaTimeoutError,
@@ -284,6 +285,25 @@ def test_an_answer_that_is_not_kafka_s_names_the_possible_reasons(monkeypatch: p
     monkeypatch.setattr("kafka.KafkaAdminClient", alert)
     reasons = "Invalid frame length: .*security.protocol is wrong, or the port is that of another service"
     with pytest.raises(KafkaUnavailableError, match=reasons), admin_client("127.0.0.1:1"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (IllegalSaslStateError(), "IllegalSaslStateError: the listener takes no login; check security.protocol"),
+        (KafkaConnectionError("Handshake failed: EOF"), "Handshake failed: EOF; listeners without TLS fail .*protocol"),
+    ],
+)
+def test_a_listener_with_another_security_protocol_is_named(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        logging.getLogger("kafka.net.manager").error("failed: %s", error)
+        raise KafkaTimeoutError("Unable to bootstrap")
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", refused)
+    with pytest.raises(KafkaUnavailableError, match=f"does not respond: .*{reason}$"), admin_client("127.0.0.1:1"):
         pass
 
 
