@@ -89,7 +89,10 @@ def test_what_all_refuse(
             ["exporter", "--listen", f"h:{'1' * 5000}"],
             f'listen: expected ADDRESS:PORT, got "h:{"1" * 37}...{"1" * 39}"',
         ),
-        (["exporter", "--listen", "127.0.0.1:70000"], 'listen: expected ADDRESS:PORT, got "127.0.0.1:70000"'),
+        (
+            ["exporter", "--listen", "127.0.0.1:70000"],
+            'listen: expected ADDRESS:PORT with a port from 0 to 65535, got "127.0.0.1:70000"',
+        ),
         (
             ["exporter", "--listen", "a..b:9108"],
             'listen: cannot serve on a..b:9108: "a..b" is no host name',
