@@ -212,8 +212,10 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     for server in servers:
         host, _, port = server.rpartition(":")
         number = parse_digits(port)
-        if not host or number is None:
-            raise ConfigError(f"bootstrap-server: expected HOST:PORT, got {short_repr(server)}")
+        if not host or number is None or len(server.split()) > 1:
+            raise ConfigError(
+                f"bootstrap-server: expected HOST:PORT, or several separated by commas, got {short_repr(server)}"
+            )
         if not 0 < number <= _LARGEST_PORT:
             raise ConfigError(
                 f"bootstrap-server: expected HOST:PORT with a port from 1 to {_LARGEST_PORT}, got {short_repr(server)}"

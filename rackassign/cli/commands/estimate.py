@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TOPIC = "topic"
 _MOST_MEMBERS, _MOST_PARTITIONS, _MOST_ZONES = 10_000, 100_000, 100
 _MOST_GB = 1e12
+_RF = 3
 _GB_PER_DAY = 1e9 / 86_400
 """Bytes per second."""
 
@@ -59,7 +60,7 @@ def estimate(
     consumers: Annotated[
         str, typer.Option(help="Consumers in each zone with brokers, separated by commas: 2,1,1 are three zones.")
     ] = "1,1,1",
-    replication_factor: Annotated[int, typer.Option(help="Replicas of each partition, each in another zone.")] = 3,
+    replication_factor: Annotated[int, typer.Option(help="Replicas of each partition, each in another zone.")] = _RF,
     partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 36,
     follower_fetching: Annotated[
         bool,
@@ -85,7 +86,7 @@ def estimate(
     if not 1 <= replication_factor <= len(counts):
         raise ConfigError(
             f"--replication-factor: expected 1 to {len(counts)}, the number of zones in --consumers"
-            f" {short_repr(consumers)}, got {replication_factor}"
+            f" {short_repr(consumers)}, got {replication_factor}{' (the default)' if replication_factor == _RF else ''}"
         )
     if not 1 <= partitions <= _MOST_PARTITIONS:
         raise ConfigError(f"--partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")

@@ -93,6 +93,9 @@ def plan(
     from rackassign.strategies.options import validate_balance_mode  # noqa: PLC0415
 
     named = strategy_named(strategy)
+    # Not a number is no such number either.
+    if time_limit is not None and not time_limit >= 0:
+        raise ConfigError(f"--time-limit: expected seconds, 0 or more, got {time_limit:g}")
     options = Options(
         locality=validate_locality_mode(locality),
         max_skew=max_skew,

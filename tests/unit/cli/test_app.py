@@ -488,7 +488,7 @@ def test_a_plan_with_a_time_limit_is_whole_and_says_that_it_is_not_proven(cli: C
     assert made["loads"] == {"min": 10, "max": 10}
     code, _, err = cli("plan", "--time-limit", "-1", given=given)
     assert code == 2
-    assert "time_limit_s must be a number of seconds" in err
+    assert "--time-limit: expected seconds, 0 or more, got -1" in err
 
 
 @pytest.mark.parametrize("words", [("plan", "--output", "table"), ("estimate", "--consumers", "1,1,1")])

@@ -54,7 +54,8 @@ def test_bootstrap_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "host", "host:", ":9092", "h:0", "h:65536", "h:-1", "h:1,", "h:٣", "a:1,b", f"h:{'1' * 5000}"]
+    "bad",
+    ["", "host", "host:", ":9092", "h:0", "h:65536", "h:-1", "h:1,", "h:٣", "a:1,b", "a:1 b:2", f"h:{'1' * 5000}"],
 )
 def test_bad_bootstrap_is_refused(bad: str) -> None:
     with pytest.raises(ConfigError, match="bootstrap-server: expected HOST:PORT"):
@@ -165,7 +166,10 @@ def test_no_password_is_ever_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--bootstrap-server", "here", "--group", "g"], 'bootstrap-server: expected HOST:PORT, got "here"'),
+        (
+            ["--bootstrap-server", "here", "--group", "g"],
+            'bootstrap-server: expected HOST:PORT, or several separated by commas, got "here"',
+        ),
         (
             ["--bootstrap-server", "h:99999", "--group", "g"],
             'bootstrap-server: expected HOST:PORT with a port from 1 to 65535, got "h:99999"',

@@ -150,6 +150,7 @@ def test_what_follows_is_stated(words: list[str], verdict: str, capsys: pytest.C
         (["--gb-per-day", "1", "--consumers", "9999999"], "at most 10000"),
         (["--gb-per-day", "1", "--replication-factor", "4"], "--replication-factor: expected 1 to 3, the number of"),
         (["--gb-per-day", "1", "--replication-factor", "0"], "--replication-factor: expected 1 to 3"),
+        (["--gb-per-day", "1", "--consumers", "1,1"], "got 3 (the default)"),
         (["--gb-per-day", "1", "--partitions", "0"], "--partitions: expected 1 to 100000, got 0"),
         (["--gb-per-day", "1", "--cloud", "moon"], "cloud must be one of aws"),
         (["--gb-per-day", "1", "--output", "xml"], "output must be one of table, json"),
