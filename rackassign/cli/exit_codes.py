@@ -32,5 +32,5 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2, "the input is invalid, or an extra is missing"
     NO_ANSWER = 3, "no reliable answer: Kafka is unreachable, a permission is missing, or brokers disagree"
     NOT_WRITTEN = 4, "the output could not be written completely"
-    INTERRUPTED = 128 + signal.SIGINT, "stopped by a signal"
+    INTERRUPTED = 128 + signal.SIGINT, "stopped by a signal; `top` and `exporter` end with 0 then"
     PIPE_CLOSED = 128 + 13, "the reader of the output has ended, as `head` does"
