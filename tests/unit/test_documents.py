@@ -58,3 +58,11 @@ def test_the_summary_for_models_names_all_extras_for_users() -> None:
     extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"dev", "docs"}
     (named,) = re.findall(r"\(extras: ([^)]*)\)", (ROOT / "llms.txt").read_text("utf-8"))
     assert set(re.split(r",\s+", named)) == extras
+
+
+def test_the_page_on_monitoring_has_each_alert() -> None:
+    rules = (ROOT / "examples" / "monitoring" / "rules.yml").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "monitor-groups.md").read_text("utf-8")
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert alerts
+    assert re.findall(r"^\| `(Rackassign\w+)` \|", page, re.MULTILINE) == alerts
