@@ -198,6 +198,29 @@ def _worst(errors: list[Exception], raised: Exception) -> Exception:
     return next(iter([error for error in reasons if isinstance(error, BrokerResponseError)] or reasons), raised)
 
 
+def parse_address(option: str, text: str, form: str, *, lowest_port: int, or_else: str = "") -> tuple[str, int]:
+    """Return the host and the port of an address.
+
+    Args:
+        option: Name of the option, for the message.
+        text: The address.
+        form: What an address looks like, for the message.
+        lowest_port: 1, or 0 where that is any free port.
+        or_else: What the option takes besides, for the message.
+
+    Raises:
+        ConfigError: It has another form, or there is no such port.
+    """
+    host, _, port = text.rpartition(":")
+    number = parse_digits(port)
+    if not host or number is None or len(text.split()) > 1:
+        raise ConfigError(f"{option}: expected {form}{or_else}, got {short_repr(text)}")
+    if not lowest_port <= number <= _LARGEST_PORT:
+        ports = f"with a port from {lowest_port} to {_LARGEST_PORT}"
+        raise ConfigError(f"{option}: expected {form} {ports}, got {short_repr(text)}")
+    return host, number
+
+
 def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     """Return arguments for a client of kafka-python.
 
@@ -210,16 +233,9 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     """
     servers = [server.strip() for server in bootstrap.split(",")]
     for server in servers:
-        host, _, port = server.rpartition(":")
-        number = parse_digits(port)
-        if not host or number is None or len(server.split()) > 1:
-            raise ConfigError(
-                f"bootstrap-server: expected HOST:PORT, or several separated by commas, got {short_repr(server)}"
-            )
-        if not 0 < number <= _LARGEST_PORT:
-            raise ConfigError(
-                f"bootstrap-server: expected HOST:PORT with a port from 1 to {_LARGEST_PORT}, got {short_repr(server)}"
-            )
+        parse_address(
+            "bootstrap-server", server, "HOST:PORT", lowest_port=1, or_else=", or several separated by commas"
+        )
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 

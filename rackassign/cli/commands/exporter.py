@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client
+from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client, parse_address
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
@@ -25,7 +25,7 @@ from rackassign.cli.group_options import (
 from rackassign.cli.output import warn
 from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.util.text import parse_digits, short_repr
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
-_LARGEST_PORT = 65535
 
 
 def exporter(
@@ -124,12 +123,5 @@ def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> 
 
 
 def _address(listen: str) -> tuple[str, int]:
-    address, _, port = listen.rpartition(":")
-    number = parse_digits(port)
-    if not address or number is None:
-        raise ConfigError(f"listen: expected ADDRESS:PORT, got {short_repr(listen)}")
-    if number > _LARGEST_PORT:
-        raise ConfigError(
-            f"listen: expected ADDRESS:PORT with a port from 0 to {_LARGEST_PORT}, got {short_repr(listen)}"
-        )
-    return address.removeprefix("[").removesuffix("]"), number
+    address, port = parse_address("listen", listen, "ADDRESS:PORT", lowest_port=0)
+    return address.removeprefix("[").removesuffix("]"), port
