@@ -42,14 +42,10 @@ class _PerConsumerMethod(Generic[P, R]):
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
-        self._owner: type | None = None
         update_wrapper(cast("Callable[..., Any]", self), method)
 
-    def __set_name__(self, owner: type, _name: str) -> None:
-        self._owner = owner
-
     def __get__(self, instance: RackAwareAssignor | None, kind: type[RackAwareAssignor]) -> Callable[P, R]:
-        if instance is None and kind is self._owner:
+        if instance is None and kind is RackAwareAssignor:
             # The base class is no assignor of a consumer and has no instance; help() looks there for documentation.
             return cast("Callable[P, R]", self._method)
         bound = instance
