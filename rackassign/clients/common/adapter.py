@@ -7,10 +7,12 @@ with it the consumer's owned partitions and generation, and a way to request a r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rackassign.model import Broker, Partitions, Topology
 from rackassign.util.log_once import WarnOnce
+
+T = TypeVar("T")
 
 AnyCluster = Any
 """The client's own view of the cluster."""
@@ -47,8 +49,11 @@ class GroupMembership(Protocol):
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this after some seconds, on the thread on which the client calls its assignors; it must not raise."""
 
-    def spare_s(self) -> float:
-        """Return how many seconds the client can do without this thread for work that is not urgent."""
+    def compute(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Call `done` with the result of `work`, where the client calls its assignors; neither may raise.
+
+        `work` uses nothing of the client. It runs where `assign` plans: on a thread, if the client has one for that.
+        """
 
     def refresh_metadata(self) -> None:
         """Make the client request new metadata from the brokers; its listeners are called with them."""

@@ -15,6 +15,7 @@ topology and the current time, and returns what to do. Its rules:
   without a gain may be one half of a reassignment, so it is checked again as well, less and less often.
 * A rebalance stops consumers, so it must bring a gain. The group is planned again, from its members' current
   partitions. No rebalance is requested if they would keep them, or if no more partitions would be local than before.
+* A plan that was cut by its time limit is no answer: the view is planned again, less and less often.
 
 The leader's monitor runs the check after each refresh of the metadata, some time after an assignment is complete (a
 refresh may have come during the join), and when the check itself requests it. It requests a rejoin explicitly. Changing
@@ -46,6 +47,9 @@ _LEAST_S = 1.0
 
 _LONGEST_S = 300.0
 """Longest pause. The client's own refreshes are as frequent (`metadata.max.age.ms`)."""
+
+_PAUSE_PER_PLAN = 4
+"""How many times as long as a plan that was cut the pause after it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class RackChangeDetector:
         self._first = self._still = 0.0
         self._seen: RackView | None = None
         self._vain: RackView | None = None
+        self._cut = False
         self._asked: float | None = None
         self._pause = self._due = 0.0
 
@@ -197,7 +202,7 @@ class RackChangeDetector:
         if not changed:
             self._seen = None
             return CheckResult()
-        if view == self._vain:
+        if view == self._vain and (now < self._due or not self._cut):
             return self._look_after_vain(now)
         seen_at = now if seen_at is None else seen_at
         due = self._due_at(seen_at, view)
@@ -205,11 +210,13 @@ class RackChangeDetector:
             return CheckResult(again_s=due - now)
         if seen_at < due:
             return CheckResult(again_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
-        gain = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
+        gain, self._cut = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
         if gain is None:
-            self._vain = view
-            self._pause = max(self.times.min_change_duration_s, _LEAST_S)
-            self._due = now + self._pause
+            self._pause = 2 * self._pause if view == self._vain else max(self.times.min_change_duration_s, _LEAST_S)
+            if self._cut:
+                # Where the client has no thread for plans, it waits for them.
+                self._pause = min(max(self._pause, _PAUSE_PER_PLAN * (time_limit_s or 0)), _LONGEST_S)
+            self._vain, self._due = view, now + self._pause
             return CheckResult(again_s=self._pause)
         self._asked = now
         return CheckResult(gain, max(self.times.min_interval_s, _LEAST_S))
@@ -237,8 +244,12 @@ class RackChangeDetector:
 
     def _gain(
         self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
-    ) -> RebalanceGain | None:
-        """Plan the group again from its members' partitions; return None if they keep them."""
+    ) -> tuple[RebalanceGain | None, bool]:
+        """Plan the group again from its members' partitions; return no gain if they keep them.
+
+        Returns:
+            The gain, and whether the plan was cut by its time limit.
+        """
         now = replace(
             group,
             topology=topology,
@@ -255,9 +266,10 @@ class RackChangeDetector:
         then = Locality.of(now, again)
         # A plan with the fewest moves has no needless ones; that of another strategy, or one past its budget, may have.
         better = moved and ("moves" in again.proven or then.cross < kept.cross)
+        cut = bool(again.optimality_note) and time_limit_s is not None and again.seconds >= time_limit_s
         if not better and _sizes(again.target) == _sizes(plan.target):
-            return None
-        return RebalanceGain(changed, kept, then, moved)
+            return None, cut
+        return RebalanceGain(changed, kept, then, moved), cut
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:
@@ -285,11 +297,11 @@ def _sizes(target: Mapping[str, Partitions]) -> int:
 class RackMonitor:
     """Monitors the racks of replicas for the group that a consumer leads.
 
-    All of it runs where the client calls its assignors.
+    All of it runs where the client calls its assignors, but for the checks, which the client may run on a thread.
 
     Args:
-        watch: Detector that decides what to do.
-        decisions: Assignments of this consumer as the leader.
+        detector: Decides what to do.
+        history: Assignments of this consumer as the leader.
         topology: Returns topics of the client's view of the cluster.
         log: Logger for the reasons of requested rebalances.
         once: Logger for errors.
@@ -299,15 +311,15 @@ class RackMonitor:
     def __init__(
         self,
         detector: RackChangeDetector,
-        decisions: AssignmentHistory,
+        history: AssignmentHistory,
         topology: Callable[[AnyCluster, Iterable[str]], Topology],
         log: logging.Logger,
         once: WarnOnce,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._watch = detector
-        self._decisions = decisions
+        self._detector = detector
+        self._history = history
         self._topology = topology
         self._log = log
         self._once = once
@@ -315,6 +327,7 @@ class RackMonitor:
         self._due: float | None = None
         self._seen_at = clock()
         self._asked = False
+        self._checking = self._check_again = False
 
     def refreshed(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check new metadata; never raises."""
@@ -323,39 +336,68 @@ class RackMonitor:
 
     def check(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check now, and again when that is requested; never raises."""
+        if self._checking:
+            self._check_again = True
+            return
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
-            self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
+            self._warn()
+
+    def _warn(self) -> None:
+        self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
 
     def _look(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
-        decided = self._decisions.last
-        if decided is None or decided.group is None:
+        last = self._history.last
+        if last is None or last.group is None:
             return
-        topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
+        topics = sorted(frozenset[str]().union(*(member.topics for member in last.group.members)))
         topology = racks.fill_missing(self._topology(membership.cluster(), topics))
-        limit_s = min(time_limit_s(membership), membership.spare_s())
-        look = self._watch.check(self._clock(), decided, topology, self._seen_at, limit_s)
-        if look.gain is not None:
-            self._log.info("%s", _described(look.gain))
+        now, seen_at, limit_s = self._clock(), self._seen_at, time_limit_s(membership)
+
+        def compare() -> CheckResult:
+            try:
+                return self._detector.check(now, last, topology, seen_at, limit_s)
+            except Exception:  # noqa: BLE001 - as above
+                self._warn()
+                return CheckResult()
+
+        def act(result: CheckResult) -> None:
+            self._checking = False
+            try:
+                # After another join the result is about an assignment that is over.
+                if self._history.last is last:
+                    self._act(result, membership, racks)
+            except Exception:  # noqa: BLE001 - as above
+                self._warn()
+            if self._check_again:
+                self._check_again = False
+                self.check(membership, racks)
+
+        self._checking = True
+        membership.compute(compare, act)
+
+    def _act(self, result: CheckResult, membership: GroupMembership, racks: BrokerRackCache) -> None:
+        if result.gain is not None:
+            self._log.info("%s", _described(result.gain))
             self._asked = True
             membership.request_rejoin()
-        if look.again_s is not None:
-            self._look_in(look.again_s, membership, racks)
-        if look.refresh:
+        if result.again_s is not None:
+            self._look_in(result.again_s, membership, racks)
+        if result.refresh:
             membership.refresh_metadata()
 
     def look_later(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check when a current change would have lasted long enough; never raises."""
         try:
-            if self._decisions.last is not None:
-                self._look_in(self._watch.times.min_change_duration_s, membership, racks)
+            if self._history.last is not None:
+                self._look_in(self._detector.times.min_change_duration_s, membership, racks)
                 if self._asked:
                     # The cause of the rebalance may continue: a reassignment does not end because of a rebalance.
                     self._asked = False
                     membership.refresh_metadata()
         except Exception:  # noqa: BLE001 - as above
-            self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
+            self._warn()
 
     def _look_in(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         now = self._clock()

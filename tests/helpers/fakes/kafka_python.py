@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,8 +92,8 @@ class FakeMembership:
     def session_timeout_s(self) -> float | None:
         return None
 
-    def spare_s(self) -> float:
-        return 1.0
+    def compute(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
 
     def refresh_metadata(self) -> None:
         """Nothing to be had."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership
+from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership, compute_on_thread
 from rackassign.clients.common.subscriptions import JoinMember, decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -42,21 +40,8 @@ class Later:
 
     async def result(self) -> dict[str, bytes]:
         """Plan on a thread, and return the assignments."""
-        loop = asyncio.get_running_loop()
-        planned: asyncio.Future[Any] = loop.create_future()
-
-        def run() -> None:
-            made = self.plan()
-            # The consumer may have been stopped by then, and its loop closed.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: None if planned.done() else planned.set_result(made))
-
-        try:
-            # Not one of the loop's own threads, which may all be occupied by the user's work for any time.
-            threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
-        except RuntimeError:
-            # No thread can be started now.
-            return self.finish(self.plan())
+        planned: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        compute_on_thread(self.plan, lambda made: None if planned.done() else planned.set_result(made))
         return self.finish(await planned)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka.internals.metadata import Consumer
@@ -14,6 +16,7 @@ Coordinator = Any
 """aiokafka's `GroupCoordinator`, untyped."""
 
 AssignorT = TypeVar("AssignorT")
+T = TypeVar("T")
 
 
 class Membership:
@@ -68,9 +71,9 @@ class Membership:
         """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
         asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
 
-    def spare_s(self) -> float:
-        """Return one second: the user's own tasks are on the same loop."""
-        return 1.0
+    def compute(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Work on a thread: the user's own tasks are on the loop."""
+        compute_on_thread(work, lambda result: None if self.over() else done(result))
 
     def refresh_metadata(self) -> None:
         """Make the client request new metadata from the brokers; calls `_client.force_metadata_update()`."""
@@ -79,6 +82,25 @@ class Membership:
     def request_rejoin(self) -> None:
         """Make it rejoin. The request is lost between JoinGroup and SyncGroup, so call this after a join."""
         self.coordinator.request_rejoin()
+
+
+def compute_on_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Call `work` on a thread, and `done` with its result on the running loop, unless that is closed by then.
+
+    The thread is none of the loop's own, which may all be occupied by the user's work for any time.
+    """
+    loop = asyncio.get_running_loop()
+
+    def run() -> None:
+        result = work()
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(done, result)
+
+    try:
+        threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+    except RuntimeError:
+        # No thread can be started now.
+        done(work())
 
 
 def membership_of(consumer: Consumer) -> Membership | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka.errors import KafkaError, RebalanceInProgressError
 
 from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
 from rackassign.clients.kafka_python.internals.metadata import Cluster
 from rackassign.model import Partitions
+
+T = TypeVar("T")
 
 
 class Membership:
@@ -72,9 +73,9 @@ class Membership:
 
         self._coordinator._manager.call_soon(wait)
 
-    def spare_s(self) -> float:
-        """Return any time: the IO thread does nothing else that is urgent, and heartbeats have their own limit."""
-        return math.inf
+    def compute(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Work at once, on the IO thread, where `assign` plans too."""
+        done(work())
 
     def refresh_metadata(self) -> None:
         """Make the client request new metadata from the brokers; calls `_cluster.request_update()`."""

@@ -337,6 +337,14 @@ def refresh(cluster: ClusterMetadata) -> None:
         listener(cluster)
 
 
+async def computed() -> None:
+    """Wait for the threads that compare racks, and for what they call on the loop."""
+    await asyncio.sleep(0)
+    while threads := [thread for thread in threading.enumerate() if thread.name == "rackassign-plan"]:
+        await asyncio.to_thread(threads[0].join)
+        await asyncio.sleep(0)
+
+
 def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that_is_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -353,14 +361,16 @@ def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that
         # A broker away and back.
         broker = cluster._brokers.pop(2)
         refresh(cluster)
-        await asyncio.sleep(0)
+        await computed()
         cluster._brokers[2] = broker
         refresh(cluster)
+        await computed()
         assert leader.asked == 0
         for p, replica in enumerate([2, 3, 1]):
             cluster._partitions["t"][p] = PartitionMetadata("t", p, replica, [replica], [replica], 0)
         for _ in range(3):
             refresh(cluster)
+        await computed()
         assert leader.asked == 1
 
     asyncio.run(play())

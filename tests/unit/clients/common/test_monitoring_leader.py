@@ -31,12 +31,13 @@ class Leader:
 
     Args:
         policy: That of the monitor.
-        spare_s: Seconds that the client can do without its thread.
+        on_thread: Whether the client computes on a thread, until `computed`.
     """
 
-    def __init__(self, policy: RackChangePolicy | None = None, spare_s: float = 1.0) -> None:
+    def __init__(self, policy: RackChangePolicy | None = None, *, on_thread: bool = False) -> None:
         self.now = 1000.0
-        self.spare = spare_s
+        self.on_thread = on_thread
+        self.computing: list[Callable[[], None]] = []
         self.early = 0.0
         self.broken = False
         self.view = self.there = topology(FIRST)
@@ -92,8 +93,11 @@ class Leader:
     def session_timeout_s(self) -> float:
         return 45.0
 
-    def spare_s(self) -> float:
-        return self.spare
+    def compute(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if self.on_thread:
+            self.computing.append(lambda: done(work()))
+        else:
+            done(work())
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.calls.append((self.now + delay_s - self.early, callback))
@@ -244,13 +248,34 @@ def test_of_two_scheduled_checks_the_earlier_one_is_made() -> None:
     assert len(leader.looks) == len(set(leader.looks))
 
 
-def test_the_client_gives_the_time_for_planning() -> None:
-    for spare, limit in ((1.0, 1.0), (60.0, 15.0)):
-        leader = Leader(RackChangePolicy(min_change_duration_s=0), spare)
-        leader.lead()
-        leader.there = topology(MOVED)
+def test_planning_takes_no_longer_than_for_an_assignment() -> None:
+    leader = Leader(RackChangePolicy(min_change_duration_s=0))
+    leader.lead()
+    leader.there = topology(MOVED)
+    leader.refresh()
+    assert leader.limits == [15.0]
+
+
+def test_while_a_thread_computes_new_metadata_wait_for_it() -> None:
+    leader = Leader(RackChangePolicy(min_change_duration_s=0), on_thread=True)
+    leader.lead()
+    leader.there = topology(MOVED)
+    for _ in range(3):
         leader.refresh()
-        assert leader.limits == [limit]
+    assert len(leader.computing) == 1
+    leader.computing.pop()()
+    assert len(leader.rejoins) == 1
+    assert len(leader.computing) == 1
+
+
+def test_what_a_thread_computed_of_an_assignment_that_is_over_requests_nothing() -> None:
+    leader = Leader(RackChangePolicy(min_change_duration_s=0), on_thread=True)
+    leader.lead()
+    leader.there = topology(MOVED)
+    leader.refresh()
+    leader.history.on_join()
+    leader.computing.pop()()
+    assert leader.rejoins == []
 
 
 def test_a_broker_that_is_offline_keeps_its_rack() -> None:

@@ -20,7 +20,7 @@ from rackassign.clients.common.rack_monitor import (
 )
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
-from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
+from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Plan, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import STRATEGIES, Options, Strategy, plan_sticky
 
@@ -280,6 +280,36 @@ def test_planning_is_done_once_for_a_view_that_gains_nothing() -> None:
     for _ in range(10):
         assert led.watched(topology([[0, 1], [1, 2], [2, 0]]), 5) == 0
     assert len(calls) == 1
+
+
+def test_a_view_whose_plan_was_cut_by_time_is_planned_again() -> None:
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
+    seen = topology([[1], [2], [0]])
+    pauses = []
+    for _ in range(12):
+        result = led.watch.check(led.now, led.decided, seen, time_limit_s=0.0)
+        assert result.gain is None
+        assert result.again_s is not None
+        pauses.append(result.again_s)
+        # Meanwhile nothing is planned, whatever the limit.
+        assert led.watch.check(led.now, led.decided, seen).gain is None
+        led.now += result.again_s
+    assert pauses[:3] == [1, 2, 4]
+    assert pauses[-1] == 300
+    assert led.watch.check(led.now, led.decided, seen).gain is not None
+
+
+def test_a_plan_that_was_cut_is_followed_by_a_longer_pause() -> None:
+    """Where plans are made on the client's thread, they take at most a fifth of its time."""
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
+
+    def cut(group: Group, options: Options) -> Plan:
+        plan = plan_sticky(group, replace(options, time_limit_s=0.0))
+        return replace(plan, seconds=options.time_limit_s or 0.0)
+
+    led.watch = RackChangeDetector(cut, led.options, RackChangePolicy(min_change_duration_s=0))
+    result = led.watch.check(led.now, led.decided, topology([[1], [2], [0]]), time_limit_s=10.0)
+    assert result == CheckResult(again_s=40.0)
 
 
 def test_a_broker_that_is_away_and_comes_back_is_no_change() -> None:

@@ -86,8 +86,8 @@ class FakeStandbyMembership:
     def session_timeout_s(self) -> float | None:
         return None
 
-    def spare_s(self) -> float:
-        return 1.0
+    def compute(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
 
     def refresh_metadata(self) -> None:
         """Nothing to be had."""
