@@ -5,19 +5,23 @@ own part of it, with the generation. If another join begins first, the assignmen
 
 A cooperative leader withholds a partition that another member claims, until that member has revoked it. A member that
 keeps claiming a partition it does not own (kafka-python's own assignor does so after a loss or an unsubscribe) would
-block that partition for ever. The leader's own last assignment shows which claims are false: if that was the group's
-very last assignment, and a member claims a partition of that generation which it was not assigned, it does not own it.
-A member that sends no generation may refer to the generation before, so the leader must have made both assignments, and
-neither may have assigned the partition to that member.
+block that partition for ever. The leader's own last assignment shows which claims are false, if that was the group's
+very last assignment:
 
-Otherwise (another leader in between, an assignment whose completion this leader never saw, another assignor) all claims
-are accepted.
+* What it assigned to one member belongs to no other.
+* By that generation a member owns what it was assigned, and one that was not in the group owns nothing.
+* A member without a generation may refer to the generation before. What it was assigned in neither is not its own.
+
+Other claims on what no member was assigned are accepted: one that missed the last assignment still owns what was
+withheld because of it. A generation that cannot be, such as the present one, counts as unknown. If another leader was
+in between, or this leader never saw that its assignment was complete, all claims are accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -77,44 +81,56 @@ class AssignmentHistory:
         return self._true.get(generation)
 
 
-def drop_stale_claims(group: Group, generation: int | None, history: AssignmentHistory) -> Group:
-    """Return the group without claims that are known to be false.
+def drop_stale_claims(members: Sequence[Member], generation: int, history: AssignmentHistory) -> list[Member]:
+    """Return the members without claims that are known to be false; the identical object where all may be true.
 
     Args:
-        group: The group as it joins.
-        generation: Generation of this join; None if it is not known, and then all claims are accepted.
+        members: The members as they join.
+        generation: Generation of this join.
         history: Assignments of this leader.
     """
-    if generation is None:
-        return group
-    owned = [plausible_claims(member, generation, history) for member in group.members]
-    if all(of_member is member.owned for of_member, member in zip(owned, group.members, strict=True)):
-        return group
-    return replace(
-        group,
-        members=tuple(
-            member if of_member is member.owned else replace(member, owned=of_member)
-            for of_member, member in zip(owned, group.members, strict=True)
-        ),
-    )
+    check = _ClaimCheck(generation, history)
+    return [check.checked(member) for member in members]
 
 
-def plausible_claims(member: Member, generation: int, history: AssignmentHistory) -> Partitions:
-    """Return those claims of a member that may be true; the identical object if all of them may be."""
-    # A claim of a generation that is not over cannot be checked by that generation.
-    known = member.generation is not None and member.generation < generation
-    if known and member.generation != generation - 1:
-        return member.owned
-    spoken_of = [generation - 1] if known else [generation - 1, generation - ROUNDS]
-    decided = [decision for made in spoken_of if (decision := history.get(made)) is not None]
-    given = [handed for decision in decided if (handed := decision.assignment.get(member.id)) is not None]
-    if len(given) < len(spoken_of):
-        return member.owned
-    if member.owned in given:
-        # Nearly all members, and their partitions are not compared one by one.
-        return member.owned
-    honest: dict[str, tuple[int, ...]] = {}
-    for topic, claimed in member.owned.items():
-        had = {partition for of_member in given for partition in of_member.get(topic, ())}
-        honest[topic] = claimed if had.issuperset(claimed) else tuple(p for p in claimed if p in had)
-    return member.owned if honest == member.owned else honest
+class _ClaimCheck:
+    """Checks the claims of the members of a join.
+
+    Args:
+        generation: Generation of the join.
+        history: Assignments of the leader.
+    """
+
+    def __init__(self, generation: int, history: AssignmentHistory) -> None:
+        self._generation = generation
+        self._last, self._before = history.get(generation - 1), history.get(generation - ROUNDS)
+
+    @cached_property
+    def _assigned(self) -> dict[str, set[int]]:
+        """The partitions of the last assignment."""
+        assigned: dict[str, set[int]] = {}
+        for partitions in self._last.assignment.values() if self._last else ():
+            for topic, ids in partitions.items():
+                assigned.setdefault(topic, set()).update(ids)
+        return assigned
+
+    def checked(self, member: Member) -> Member:
+        """Return the member with those of its claims that may be true."""
+        own = self._last.assignment.get(member.id) if self._last else None
+        latest = self._generation - 1 - (self._last is not None and own is None)
+        if member.generation is not None and member.generation > latest:
+            member = replace(member, generation=None)
+        # Nearly all claim what they were assigned, or nothing, and their partitions are not compared one by one.
+        if self._last is None or not member.owned or member.owned == own:
+            return member
+        earlier: Partitions | None = None
+        if own is not None and member.generation == latest:
+            earlier = {}
+        elif own is not None and member.generation is None and self._before is not None:
+            earlier = self._before.assignment.get(member.id)
+        owned: dict[str, tuple[int, ...]] = {}
+        for topic, claimed in member.owned.items():
+            possible = set(claimed if earlier is None else earlier.get(topic, ())) - self._assigned.get(topic, set())
+            possible.update(own.get(topic, ()) if own is not None else ())
+            owned[topic] = claimed if possible.issuperset(claimed) else tuple(p for p in claimed if p in possible)
+        return member if owned == member.owned else replace(member, owned=owned)

@@ -28,7 +28,6 @@ from rackassign.clients.common.assignment_history import (
     AssignmentHistory,
     LeaderAssignment,
     drop_stale_claims,
-    plausible_claims,
 )
 from rackassign.clients.common.assignment_log import format_assignment, format_group, warn_of_ineffective_racks
 from rackassign.clients.common.codec import SubscriptionCodec
@@ -41,8 +40,10 @@ from rackassign.clients.common.subscriptions import JoinMember, build_group, to_
 from rackassign.errors import ConfigError
 from rackassign.model import Group, Partitions
 from rackassign.racks import BrokerRackCache
-from rackassign.util.text import short_repr
+from rackassign.util.text import join_first, short_repr
 from rackassign.wire import Subscription
+
+_NAMED = 3
 
 DEFAULT_RACK_MONITOR: Final = RackChangePolicy()
 
@@ -241,7 +242,9 @@ class Assignor:
         self._requested_rounds += 1
         if self._requested_rounds > _MAX_ROUNDS:
             self._member.once.warn(
-                "rounds", "%s: members keep claiming partitions that were not assigned to them", self.name
+                "rounds",
+                "%s: members keep claiming partitions that were not assigned to them: %s",
+                *(self.name, join_first(_claimants_of_withheld(decided), _NAMED)),
             )
         else:
             self._member.request_rejoin()
@@ -284,9 +287,19 @@ class Assignor:
         group = build_group(lambda topics: self._member.topology(cluster, topics), members, self._codec.claims)
         self._member.racks.update(group.topology.brokers)
         group = replace(group, topology=self._member.racks.fill_missing(group.topology))
-        if not self._codec.cooperative:
+        generation = self._member.generation()
+        if not self._codec.cooperative or generation is None:
             return group
-        return drop_stale_claims(group, self._member.generation(), self._history)
+        checked = drop_stale_claims(group.members, generation, self._history)
+        for joined, member in zip(group.members, checked, strict=True):
+            if member.owned != joined.owned:
+                self._member.once.warn(
+                    "claims",
+                    "%s: member %s claims partitions that were not assigned to it; these claims are ignored",
+                    *(self.name, member.id),
+                    about=member.id,
+                )
+        return replace(group, members=tuple(checked))
 
     def _fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> LeaderAssignment:
         """Return an assignment that cannot fail."""
@@ -302,10 +315,10 @@ class Assignor:
             generation = self._member.generation()
             if generation is None:
                 return members
-            true = [plausible_claims(to_member(joined), generation, self._history) for joined in members]
+            checked = drop_stale_claims([*map(to_member, members)], generation, self._history)
             return [
-                joined._replace(subscription=replace(joined.subscription, owned=owned))
-                for joined, owned in zip(members, true, strict=True)
+                joined._replace(subscription=replace(joined.subscription, owned=member.owned))
+                for joined, member in zip(members, checked, strict=True)
             ]
         except Exception:  # noqa: BLE001 - this is the way that must not fail
             return members
@@ -324,3 +337,15 @@ class Assignor:
             log.info("%s: %s", self.name, line)
         except Exception:  # noqa: BLE001 - a log line must not keep a member from its partitions
             self._member.once.warn("line", "%s: an assignment cannot be described", self.name, exc_info=True)
+
+
+def _claimants_of_withheld(decided: LeaderAssignment) -> list[str]:
+    """Return the members that claim partitions which others cannot get for that reason; none after a fallback."""
+    if decided.group is None or decided.plan is None:
+        return []
+    withheld = {topic: frozenset(ids) for topic, ids in decided.plan.withheld.items()}
+    return [
+        member.id
+        for member in decided.group.members
+        if any(not withheld.get(topic, frozenset()).isdisjoint(ids) for topic, ids in member.owned.items())
+    ]

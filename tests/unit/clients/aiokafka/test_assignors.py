@@ -339,9 +339,14 @@ def refresh(cluster: ClusterMetadata) -> None:
 
 async def computed() -> None:
     """Wait for the threads that compare racks, and for what they call on the loop."""
-    await asyncio.sleep(0)
-    while threads := [thread for thread in threading.enumerate() if thread.name == "rackassign-plan"]:
-        await asyncio.to_thread(threads[0].join)
+    rounds_without = 0
+    # What a thread calls when it ends is run in the next round of the loop.
+    while rounds_without < 3:
+        rounds_without += 1
+        for thread in threading.enumerate():
+            if thread.name == "rackassign-plan":
+                rounds_without = 0
+                await asyncio.to_thread(thread.join)
         await asyncio.sleep(0)
 
 

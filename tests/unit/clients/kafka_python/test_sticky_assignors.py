@@ -158,7 +158,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.common.assignor.drop_stale_claims", None)
+    monkeypatch.setattr("rackassign.clients.common.assignor.build_group", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -181,14 +181,37 @@ def test_a_claim_of_the_very_generation_that_did_not_give_it_is_not_believed_at_
     liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=5)
     assert rounds(assignor, [member("m1", ["s"], rack="a"), HONEST], 5) == [[0, 1, 2]]
     assert rounds(assignor, [liar, HONEST], 6) == [[0, 1, 2]]
-    # Of another generation it may be true: that member missed the assignment.
+    # What others were assigned is not its own by any generation.
     behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
-    assert rounds(assignor, [behind, HONEST], 7, 8) == [[1, 2], [1, 2]]
+    assert rounds(assignor, [behind, HONEST], 7, 8) == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_member_that_missed_assignments_keeps_what_nobody_was_assigned() -> None:
+    behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
+    assert rounds(cooperative(), [behind, HONEST], 5, 6, 7, 8) == [[1, 2]] * 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("generation", [4, 5, 6, 7, 2**31 - 1, -1])
+def test_a_newcomer_owns_nothing_whatever_it_claims(
+    generation: int, *, fails: bool, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assignor = cooperative()
+    rounds(assignor, [HONEST], 4, 5)
+    if fails:
+        monkeypatch.setattr("rackassign.clients.common.assignor.build_group", None)
+    owner = member("m2", ["t"], rack="b", owned_partitions=[("t", [0, 1, 2])], generation_id=5)
+    newcomer = member("m9", ["s"], rack="a", owned_partitions=[("t", [0, 1, 2])], generation_id=generation)
+    assert rounds(assignor, [owner, newcomer], 6) == [[0, 1, 2]]
+    assert ("member m9 claims partitions that were not assigned to it" in warnings.text) is not fails
 
 
 def test_a_claim_of_a_generation_to_come_is_one_of_none() -> None:
     liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=2**31 - 1)
     assert rounds(cooperative(), [liar, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
+    # So it does not prevail over the claim of an owner, even if this leader has just taken over.
+    owner = member("m2", ["t"], rack="b", owned_partitions=[("t", [0, 1, 2])], generation_id=4)
+    assert rounds(cooperative(), [liar, owner], 5) == [[0, 1, 2]]
 
 
 def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> None:
@@ -211,7 +234,7 @@ def test_a_leader_does_not_ask_for_ever(warnings: pytest.LogCaptureFixture) -> N
     membership.generation = lambda: None  # type: ignore[method-assign]
     rounds(cooperative(membership), [LIAR, HONEST], *range(5, 25))
     assert membership.asked == 5
-    assert "keep claiming partitions that were not assigned to them" in warnings.text
+    assert "keep claiming partitions that were not assigned to them: m1" in warnings.text
 
 
 def test_an_assignment_that_never_came_through_has_no_consequences() -> None:
