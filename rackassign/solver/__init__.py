@@ -44,6 +44,7 @@ from rackassign.solver.min_cost_flow import SolveBudget, SolverError
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, TieCosts
 from rackassign.solver.skew import solve_with_skew
 from rackassign.solver.topic_balance import compute_topic_balance
+from rackassign.solver.topic_spread import spread_topics
 from rackassign.solver.types import Ints
 from rackassign.solver.weighted import WeightedSolution, solve_weighted
 
@@ -57,6 +58,7 @@ __all__ = [
     "WeightedSolution",
     "solve",
     "solve_weighted",
+    "spread_topics",
 ]
 
 _EVEN_STEPS = 10_000

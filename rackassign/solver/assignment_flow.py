@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rackassign.solver.assignment_network import NetworkLayout, ranges
-from rackassign.solver.problem import CompressedProblem
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.problem import CompressedProblem, Problem
+from rackassign.solver.types import Bools, Floats, Ints
 
 
 def flow_of(
@@ -54,7 +54,7 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     stay, to_hub, to_middle, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
     even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
-    kept = _first_of_pools(grouped.hold_of, even.kept)
+    kept = _first_of_pools(grouped.hold_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
     reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = np.flatnonzero(reader < 0)
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
@@ -65,13 +65,29 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     return reader
 
 
-def _first_of_pools(pool: Ints, amount: Ints) -> Bools:
-    """Return which items are among the first `amount` of their pool."""
-    order = np.argsort(pool, kind="stable")
+def _turn_in_topic(problem: Problem, current: Ints) -> Floats:
+    """Return the order in which owners keep their partitions, so that they keep an equal part of each topic."""
+    if problem.topic is None:
+        return np.zeros(len(current))
+    topic = problem.topic[current]
+    topics = int(problem.topic.max(initial=0)) + 1
+    rank = _rank_in_pool(problem.owner[current] * topics + topic)
+    return (2 * rank + 1) / np.bincount(problem.topic, minlength=topics)[topic]
+
+
+def _rank_in_pool(pool: Ints, order: Ints | None = None) -> Ints:
+    """Return the place of each item in its pool, by their order or by this one."""
+    order = np.argsort(pool, kind="stable") if order is None else order
+    ordered = pool[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
     rank = np.empty(len(pool), np.int64)
-    size = np.bincount(pool, minlength=len(amount))
-    rank[order] = np.arange(len(pool)) - np.repeat(np.cumsum(size) - size, size)
-    return rank < amount[pool]
+    rank[order] = np.arange(len(pool)) - np.repeat(first, np.diff(np.append(first, len(pool))))
+    return rank
+
+
+def _first_of_pools(pool: Ints, amount: Ints, turn: Floats) -> Bools:
+    """Return which items are among the first `amount` of their pool, by their turn and then by their order."""
+    return _rank_in_pool(pool, np.lexsort((turn, pool))) < amount[pool]
 
 
 class _EvenSplit:

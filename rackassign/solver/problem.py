@@ -39,6 +39,7 @@ class Problem:
         edge_subscription_class: The other half of the pairs.
         cost: Cost of reading, by row of partition and column of member, 0 or more.
         ties: Costs that decide between assignments which are equal in all other objectives; None if there are none.
+        topic: Topic of each partition, for an even spread of each; None if that does not matter.
     """
 
     topic_class: Ints
@@ -50,6 +51,7 @@ class Problem:
     edge_subscription_class: Ints
     cost: Ints
     ties: TieCosts | None = None
+    topic: Ints | None = None
 
     @property
     def topic_classes(self) -> int:

@@ -137,6 +137,7 @@ class IndexedGroup:
             edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
             cost=cost,
             ties=None if self.mode == "leader" else TieCosts(tie_row, tie_cost),
+            topic=self.topic_of,
         )
 
     def _units(self) -> list[Partition | Sequence[Partition]]:

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from rackassign.model import Explanation, Group, Partitions, Plan, PlanObjective, StrategyName
-from rackassign.solver import Objective, Problem, SolveBudget, solve, solve_weighted
+from rackassign.solver import Objective, Problem, SolveBudget, solve, solve_weighted, spread_topics
 from rackassign.solver.types import Ints
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import explain
@@ -136,7 +136,7 @@ def _solve(indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solut
     problem = indexed.to_problem(per_topic=per_topic)
     if not indexed.group.weights:
         solution = solve(problem, max_skew=options.max_skew, per_topic=per_topic, work=work)
-        return _Solution(solution.assignment, solution.proven, solution.note)
+        return _Solution(spread_topics(problem, solution.assignment, work), solution.proven, solution.note)
     options.check_weights()
     return _weighted(problem, indexed, options.tolerance, work)
 
@@ -146,7 +146,12 @@ def _weighted(problem: Problem, indexed: IndexedGroup, tolerance: float, work: S
     if len(set(weight.tolist())) <= 1:
         # Equal weights have no effect, so the exact solution is possible.
         solution = solve(problem, work=work)
-        reader, proven, note, gap = solution.assignment, solution.proven, solution.note, 0.0
+        reader, proven, note, gap = (
+            spread_topics(problem, solution.assignment, work),
+            solution.proven,
+            solution.note,
+            0.0,
+        )
     else:
         found = solve_weighted(problem, weight, indexed.claims.unresolved(), tolerance=tolerance, work=work)
         reader, proven, note, gap = found.assignment, (), found.note, found.gap
