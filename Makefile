@@ -230,7 +230,7 @@ soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memor
 .PHONY: test-oldest
 test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python $(INSTALL) --editable '.[dev]' 'kafka-python==3.0.5'
+	.venv-oldest/bin/python $(INSTALL) --editable '.[dev]' 'kafka-python==3.0.9'
 	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults and not frameworks' tests integration
 
 .PHONY: matrix

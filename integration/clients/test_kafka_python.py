@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
-from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.measured_read import produce_records
@@ -83,6 +83,46 @@ def test_each_way_in_reads_at_home(
         with polled(members):
             wait_until(lambda: together(members, topic, 6), "three members sharing")
         assert by_rack(dict(zip(racks, members, strict=True))) == AT_HOME
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    """Does nothing: what matters is that there is one."""
+
+    def on_partitions_revoked(self, revoked: Any) -> None: ...
+
+    def on_partitions_assigned(self, assigned: Any) -> None: ...
+
+
+@pytest.mark.parametrize("strategy", [RackAwareRangeAssignor, RackAwareStickyAssignor])
+def test_a_member_with_a_listener_reads_again_what_it_keeps(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, strategy: Any
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+
+    def member(rack: str) -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            bootstrap_servers=rack_cluster.bootstrap,
+            group_id=group,
+            client_rack=rack,
+            partition_assignment_strategy=[strategy(rack=rack)],
+            **CONSUMER,
+        )
+        consumer.subscribe([topic], listener=Listener())
+        return consumer
+
+    with consumers(lambda: member("a")) as (first,):
+        wait_until(settled([first], topic, 6), "one member with everything")
+        with consumers(lambda: member("b")) as (second,):
+            wait_until(settled([first, second], topic, 6), "two members sharing")
+            produce_records(rack_cluster.client_config(), topic, 6, records=1, size=100)
+            read: set[int] = set()
+
+            def everything() -> bool:
+                for each in (first, second):
+                    read.update(tp.partition for tp in each.poll(timeout_ms=50))
+                return len(read) == 6
+
+            wait_until(everything, "the records of all partitions")
 
 
 def test_a_consumer_tells_from_which_racks_it_read(

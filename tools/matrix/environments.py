@@ -41,6 +41,7 @@ SUITES = {
             "tests/unit/clients/kafka_python",
             "tests/unit/wire/test_consumer.py",
             "integration/clients/test_kafka_python.py::test_each_way_in_reads_at_home",
+            "integration/clients/test_kafka_python.py::test_a_member_with_a_listener_reads_again_what_it_keeps",
             "integration/clients/test_cooperative.py::test_a_group_lives_through_joins_leaves_and_a_kill",
             "integration/clients/test_patches.py::test_join_finished_between_polls_is_kept",
             "integration/clients/test_patches.py::test_group_goes_on_beside_a_broken_member",

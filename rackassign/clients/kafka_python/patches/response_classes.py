@@ -9,7 +9,7 @@ raises `ReferenceError` on the IO thread, on all connections of the process, for
 request times out.
 
 This is no `Patch`: it concerns the process and no single consumer, it changes no method, and it has to happen before a
-consumer connects. So it cannot be disabled. Seen in kafka-python 3.0.5 to 3.0.12.
+consumer connects. So it cannot be disabled. Seen in kafka-python 3.0.9 to 3.0.12.
 """
 
 from __future__ import annotations
