@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rackassign.errors import ConfigError
-from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology
+from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology, cost_unit
 
 
 def validate_locality_mode(mode: str) -> LocalityMode:
@@ -78,14 +78,6 @@ class RackSets(NamedTuple):
         return {topic: self.topic_racks(partitions) for topic, partitions in topology.topics.items()}
 
 
-COST_UNIT = 1e-6
-"""Unit in which costs are counted, so that sums of them are exact."""
-
-_LARGEST_COST = 10**12
-"""In units. Larger costs, above a million, are counted in a coarser unit, because sums of half a million of them must
-stay exact."""
-
-
 class CostTable(NamedTuple):
     """Costs between racks, in whole units.
 
@@ -112,7 +104,7 @@ def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
     given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}
     if not given:
         return CostTable({}, 1, 1.0)
-    unit = max(COST_UNIT, max(1.0, *given.values()) / _LARGEST_COST)
+    unit = cost_unit(costs)
     units = {pair: round(cost / unit) for pair, cost in given.items()}
     common = math.gcd(round(1.0 / unit), *units.values()) or 1
     return CostTable(

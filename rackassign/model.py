@@ -232,10 +232,36 @@ class Group:
         for topic, weights in self.weights.items():
             for i, weight in enumerate(weights):
                 _check_amount(f"weights.{topic}[{i}]", weight)
-        for reader, row in self.costs.items():
-            for rack, cost in row.items():
-                _check_amount(f"costs.{reader}.{rack}", cost)
+        _check_costs(self.costs)
         _check_sets(self.copartition)
+
+
+def cost_unit(costs: Mapping[str, Mapping[str, float]]) -> float:
+    """Return the unit in which costs are counted, so that sums of half a million of them are exact integers."""
+    largest = max((cost for reader, row in costs.items() for rack, cost in row.items() if rack != reader), default=1.0)
+    return _SMALLEST_COST * max(1.0, largest / _LARGEST_COST)
+
+
+_SMALLEST_COST = 1e-6
+
+_LARGEST_COST = 1e6
+"""Larger costs are counted in a coarser unit."""
+
+
+def _check_costs(costs: Mapping[str, Mapping[str, float]]) -> None:
+    for reader, row in costs.items():
+        for rack, cost in row.items():
+            _check_amount(f"costs.{reader}.{rack}", cost)
+    unit = cost_unit(costs)
+    for reader, row in costs.items():
+        for rack, cost in row.items():
+            # It would count as free, in a plan that is called optimal. In one's own rack it is.
+            if 0 < cost < unit and rack != reader:
+                raise InputError(
+                    f"costs.{reader}.{rack}",
+                    f"expected 0, or at least {unit:g} beside the other costs, got {short_repr(cost)}; only ratios"
+                    " count, and a missing pair costs 1, so choose a larger unit",
+                )
 
 
 def _check_sets(copartition: Sequence[Sequence[str]]) -> None:

@@ -11,6 +11,8 @@ from rackassign.model import Broker, Group, Member, Partition, Topology
 
 EMPTY = Topology((), {})
 
+LARGER_UNIT = "only ratios count, and a missing pair costs 1, so choose a larger unit"
+
 
 @pytest.mark.parametrize(
     ("make", "message"),
@@ -51,6 +53,14 @@ EMPTY = Topology((), {})
             lambda: Group(EMPTY, (), costs={"a": {"b": -1}}),
             "costs.a.b: expected a finite number, 0 or more, got -1",
         ),
+        (
+            lambda: Group(EMPTY, (), costs={"a": {"b": 2e-8, "a": 1e-9}}),
+            f"costs.a.b: expected 0, or at least 1e-06 beside the other costs, got 2e-08; {LARGER_UNIT}",
+        ),
+        (
+            lambda: Group(EMPTY, (), costs={"a": {"b": 1e12, "c": 0.5}}),
+            f"costs.a.c: expected 0, or at least 1 beside the other costs, got 0.5; {LARGER_UNIT}",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_name_of_the_field(make: Callable[[], object], message: str) -> None:
@@ -64,6 +74,7 @@ def test_what_is_normal_is_no_error() -> None:
     assert Member("m", frozenset(), rack="").rack is None
     assert Member("m", frozenset(), generation=-1).generation is None
     assert Member("m", frozenset(), owned={"s": (), "t": (0, 2, 1), "u": (1,)}).owned["t"] == (0, 2, 1)
+    assert Group(EMPTY, (), costs={"a": {"a": 1e-9, "b": 0, "c": 1e-6}, "b": {"b": 1e300, "a": 1e6}}).costs["a"]["c"]
     assert Group(EMPTY, (Member("m", frozenset({"gone"}), owned={"gone": (9,)}),)).members[0].owned == {"gone": (9,)}
 
 
