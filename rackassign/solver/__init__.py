@@ -38,6 +38,7 @@ from typing import Literal, TypeAlias
 
 from rackassign.solver.assignment_network import TopicBounds
 from rackassign.solver.balance import BalanceConstraints, compute_balance
+from rackassign.solver.blocking_flow import uncharged
 from rackassign.solver.greedy import greedy, greedy_per_topic
 from rackassign.solver.lexicographic import TOO_LARGE_FOR_TIES, LoadBounds, break_ties, solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
@@ -99,7 +100,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
     if per_topic:
         return _solve_per_topic(problem, order, work)
     balance = compute_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, uncharged
     )
     try:
         if max_skew:
@@ -108,7 +109,7 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         return _solve_flow(CompressedProblem.of(problem, balance.allowed), bounds, order, work)
     except SolverError as error:
         # Balance is exact without a flow, but with a skew it is not what comes first.
-        return Solution(greedy(problem, balance, work.spend), () if max_skew else order[:1], str(error))
+        return Solution(greedy(problem, balance), () if max_skew else order[:1], str(error))
 
 
 def _solve_skewed(
@@ -138,7 +139,7 @@ def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Ob
 
 def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: SolveBudget) -> Solution:
     balance = compute_topic_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, uncharged
     )
     allowed = balance.high > 0
     topics = TopicBounds(balance.low[allowed], balance.high[allowed])
@@ -146,7 +147,7 @@ def _solve_per_topic(problem: Problem, order: tuple[Objective, ...], work: Solve
     try:
         return _solve_flow(CompressedProblem.of(problem, allowed), bounds, order, work)
     except SolverError as error:
-        return Solution(greedy_per_topic(problem, balance, work.spend), order[:2], str(error))
+        return Solution(greedy_per_topic(problem, balance), order[:2], str(error))
 
 
 def _solve_flow(

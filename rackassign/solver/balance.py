@@ -85,6 +85,8 @@ def stickiest_flow(
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as draining one class after the other does.
 
+    Without owned partitions these are the flows of `balance`.
+
     Unowned partitions are moved first. If that is sufficient, all owned partitions stay.
 
     Args:
@@ -96,13 +98,17 @@ def stickiest_flow(
         charge: Called with the work.
     """
     topic_class, subscription_class = pairs
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     held = np.where(balance.allowed, held, 0)
+    if not held.any():
+        return balance.flow.copy()
     left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
-    # The rest goes to any allowed class, and from there to one with capacity.
-    allowed = np.flatnonzero(balance.allowed)
-    water.flow[allowed[np.searchsorted(topic_class[allowed], np.arange(len(supply)))]] = left
-    water.load = np.bincount(subscription_class, water.flow + held, len(sizes)).astype(np.int64)
+    load = np.bincount(subscription_class, held, len(sizes)).astype(np.int64)
+    # The rest goes where it is most even, and after that little is left to exchange.
+    room = np.where(balance.allowed, left[topic_class], 0)
+    rest = ConvexFlow(left, sizes, topic_class, subscription_class, charge, base=load, limit=room)
+    rest.pour()
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge, base=rest.load)
+    water.flow = rest.flow
     for added in (np.zeros(len(held), np.int64), held):
         water.flow = water.flow + added
         for ceiling in np.unique(balance.max_load).tolist():

@@ -18,6 +18,11 @@ from rackassign.solver.types import Bools, Ints
 Charge: TypeAlias = Callable[[int], None]
 """Called with a number of arcs that were looked at. It raises an error to end the computation."""
 
+
+def uncharged(arcs: int) -> None:
+    """Charge nothing, for what has to be computed in any case: charged, it would be taken from what follows."""
+
+
 _ARCS_OF_A_STEP = 16
 """How many arcs on arrays take as long as one step along a path."""
 

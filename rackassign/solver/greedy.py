@@ -12,23 +12,22 @@ from collections import deque
 import numpy as np
 
 from rackassign.solver.balance import BalanceConstraints, stickiest_flow
-from rackassign.solver.blocking_flow import Charge
+from rackassign.solver.blocking_flow import uncharged
 from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.shares import Shares
 from rackassign.solver.topic_balance import TopicBalance, compute_topic_balance
 from rackassign.solver.types import Ints
 
 
-def greedy(problem: Problem, balance: BalanceConstraints, charge: Charge) -> Ints:
+def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     """Return the reader of each partition.
 
     Args:
         problem: Problem to solve.
         balance: Constraints to satisfy.
-        charge: Called with the work.
     """
     held, pairs = problem.current()
-    left = _flow(problem, balance, pairs, charge)
+    left = _flow(problem, balance, pairs)
     capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
     for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
@@ -42,7 +41,7 @@ def greedy(problem: Problem, balance: BalanceConstraints, charge: Charge) -> Int
     return reader
 
 
-def greedy_per_topic(problem: Problem, balance: TopicBalance, charge: Charge) -> Ints:
+def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
     """Return the reader of each partition, with each topic class balanced first.
 
     Members that own more than the fixed count of a topic class keep an extra of it as far as the totals allow.
@@ -50,22 +49,21 @@ def greedy_per_topic(problem: Problem, balance: TopicBalance, charge: Charge) ->
     Args:
         problem: Problem to solve.
         balance: Constraints to satisfy.
-        charge: Called with the work.
     """
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     held, _ = problem.current()
     shares = Shares(problem, problem.subscription_class, pairs, balance.whole[problem.edge_topic_class], held)
-    again = compute_topic_balance(problem.supply(), problem.sizes(), *pairs, charge, held=shares.keeping())
+    again = compute_topic_balance(problem.supply(), problem.sizes(), *pairs, uncharged, held=shares.keeping())
     # Any rack may get all of them.
     room = np.full((1, problem.cost.shape[1]), len(problem.topic_class))
     return shares.assign(shares.counts(again.extras), 0 * problem.topic_class, room)
 
 
-def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints, charge: Charge) -> Ints:
+def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints) -> Ints:
     """Return the number of partitions by topic class and subscription class, as close to the owned ones as possible."""
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     held = np.bincount(pair, minlength=len(pairs[0]))
-    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held, charge=charge)
+    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held, charge=uncharged)
 
 
 def _capacities(problem: Problem, flow: Ints) -> Ints:

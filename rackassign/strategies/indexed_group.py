@@ -118,13 +118,17 @@ class IndexedGroup:
             numbers: dict[bytes, int] = {}
             class_of_topic = [numbers.setdefault(each.tobytes(), len(numbers)) for each in readers]
             classes = [np.frombuffer(each, np.int64) for each in numbers]
-        homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
+        # Racks that neither a broker nor a cost names are all alike, and there may be one for each member: its host.
+        named = {*self.group.topology.broker_racks().values(), *self.group.costs, None}
+        elsewhere = max(rack or "" for rack in named) + "?"
+        racks = [member.rack if member.rack in named else elsewhere for member in self.members]
+        homes = sorted(set(racks), key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
         tables = _CostTables(self._units(), homes, self.group)
         near, cost = tables.of(self.mode)
         # Where only leaders count, they are decided on already.
         tie_row, tie_cost = (near, cost) if self.mode == "leader" else tables.of("leader")
-        # Racks with equal costs are one for the solver: with the name of its host as rack each member has its own.
+        # Racks with equal costs are one for the solver.
         kept, place = _equal_columns(np.concatenate([cost, tie_cost]))
         cost, tie_cost = cost[:, kept], tie_cost[:, kept]
         return Problem(
@@ -132,7 +136,7 @@ class IndexedGroup:
             cost_row=near,
             owner=self.claims.owner,
             subscription_class=subscription_class,
-            rack=place[np.asarray([column[member.rack] for member in self.members], np.int64)],
+            rack=place[np.asarray([column[rack] for rack in racks], np.int64)],
             edge_topic_class=np.repeat(np.arange(len(classes)), list(map(len, classes))),
             edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
             cost=cost,
@@ -228,25 +232,37 @@ class _CostTables:
     def of(self, mode: LocalityMode) -> tuple[Ints, Ints]:
         """Return for each unit its row of costs, and the rows: the cost of reading from each of the homes."""
         racks = RackSets.of(self._topology, mode)
-        rows: dict[tuple[int, ...], int] = {}
-        by_racks: dict[tuple[int, ...], int] = {}
+        price = self._prices(list(racks.bits))
+        numbers: dict[tuple[int, ...], int] = {}
         by_id: dict[int, int] = {}
         for key, unit in self._distinct.items():
             parts = (unit,) if isinstance(unit, Partition) else unit
-            here = tuple(map(racks.partition_racks, parts))
-            if here not in by_racks:
-                by_racks[here] = rows.setdefault(self._row([racks.names(each) for each in here]), len(rows))
-            by_id[key] = by_racks[here]
-        cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(self._homes))
+            by_id[key] = numbers.setdefault(tuple(map(racks.partition_racks, parts)), len(numbers))
+        cost = np.asarray(
+            [sum((_cheapest(price, bits) for bits in parts), np.zeros(len(price), np.int64)) for parts in numbers],
+            np.int64,
+        ).reshape(len(numbers), len(price))
         # In an order of their own, independent of the order of topics.
-        order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
-        return position[np.fromiter(map(by_id.__getitem__, self._ids), np.int64, len(self._ids))], cost[order]
+        rows, row = np.unique(cost, axis=0, return_inverse=True)
+        unit_number = np.fromiter(map(by_id.__getitem__, self._ids), np.int64, len(self._ids))
+        return row.reshape(-1).astype(np.int64)[unit_number], rows
 
-    def _row(self, parts: Sequence[Sequence[str]]) -> tuple[int, ...]:
-        """Return the cost of reading replicas in these racks, from each of the homes."""
-        return tuple(sum(cross_rack_cost(self._table, home, each) for each in parts) for home in self._homes)
+    def _prices(self, racks: Sequence[str]) -> Ints:
+        """Return the cost of reading from each rack (column) in each of the homes (row); nothing without a home."""
+        prices = [
+            [0 if home is None else cross_rack_cost(self._table, home, (rack,)) for rack in racks]
+            for home in self._homes
+        ]
+        return np.asarray(prices, np.int64).reshape(len(self._homes), len(racks))
+
+
+def _cheapest(price: Ints, racks: int) -> Ints:
+    """Return the cost of reading from the cheapest of these racks, given as bits, in each of the homes."""
+    if not racks:
+        return np.zeros(len(price), np.int64)
+    columns = [i for i in range(price.shape[1]) if racks >> i & 1]
+    cheapest: Ints = price[:, columns].min(axis=1)
+    return cheapest
 
 
 def _equal_columns(table: Ints) -> tuple[Ints, Ints]:

@@ -36,8 +36,8 @@ class Options:
             every machine.
         time_limit_s: Seconds after which the best plan found so far is used; None for no limit. The limit is for
             callers that must respond in time, as a group's leader must: the plan then depends on the machine.
-            The steps after it (balance, and the assignment of partitions) take some seconds more for the largest
-            groups.
+            Balance, and the way from names to numbers and back, are computed in any case: they take a second and more
+            for groups with millions of pairs of a member and a topic.
     """
 
     locality: LocalityMode = "any-replica"

@@ -67,27 +67,32 @@ def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> 
 
 
 def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
-    start = time.perf_counter()
+    begun = time.monotonic()
     merged = MergedGroup.of(group)
-    plan = merged.expand(plan_units(merged, options, name))
-    return replace(plan, seconds=time.perf_counter() - start)
+    plan = merged.expand(plan_units(merged, options, name, begun=begun))
+    return replace(plan, seconds=time.monotonic() - begun)
 
 
-def plan_units(merged: MergedGroup, options: Options, name: StrategyName) -> Plan:
+def plan_units(merged: MergedGroup, options: Options, name: StrategyName, *, begun: float | None = None) -> Plan:
     """Assign the units of a merged group, which the plan names like partitions.
 
     Args:
         merged: The group, with co-partitioned topics merged.
         options: Options.
         name: `sticky` or `cooperative-sticky`.
+        begun: Time at which the time limit began, on the clock of `time.monotonic`; now if omitted.
 
     Raises:
         ConfigError: If there are weights, and an option that counts partitions.
     """
-    limit = math.inf if options.time_limit_s is None else options.time_limit_s
-    work = SolveBudget(options.work, time.monotonic() + limit)
+    begun = time.monotonic() if begun is None else begun
     indexed = IndexedGroup.of(merged.group, options.locality, merged.parts)
-    decided = _solve(indexed, options, work)
+    problem = indexed.to_problem(per_topic=options.balance == "topic")
+    until = math.inf
+    if options.time_limit_s is not None:
+        # The way from numbers to names takes no longer than that from names to numbers.
+        until = begun + options.time_limit_s - (time.monotonic() - begun)
+    decided = _solve(problem, indexed, options, SolveBudget(options.work, until))
     target = indexed.decode_assignment(decided.assignment)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
@@ -131,9 +136,8 @@ class _Solution:
     loads: tuple[float, float] | None = None
 
 
-def _solve(indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solution:
+def _solve(problem: Problem, indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solution:
     per_topic = options.balance == "topic"
-    problem = indexed.to_problem(per_topic=per_topic)
     if not indexed.group.weights:
         solution = solve(problem, max_skew=options.max_skew, per_topic=per_topic, work=work)
         return _Solution(spread_topics(problem, solution.assignment, work), solution.proven, solution.note)

@@ -72,8 +72,9 @@ def assign_eager_standbys(
         options: How copies are placed.
         active: How partitions are assigned.
     """
-    merged, options, active = MergedGroup.of(group), options or StandbyOptions(), active or Options()
+    options, active = options or StandbyOptions(), active or Options()
     until = time.monotonic() + (math.inf if active.time_limit_s is None else active.time_limit_s)
+    merged = MergedGroup.of(group)
     units = merged.group
     stand_ins = _failover_candidates(units, copies, options)
     stood_in = _with_failover_claims(units, stand_ins)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from rackassign.model import Group, Member, Partition, Topology
+from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.solver.primal_dual import PrimalDual
 from rackassign.solver.types import Ints
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
+from rackassign.strategies.copartition import MergedGroup
+from rackassign.strategies.indexed_group import IndexedGroup
 from tests.helpers.generators.groups import groups
 from tests.helpers.reference_solver import Puzzle, big_group, check_plan, optimum, reclaimed
 
@@ -117,3 +120,36 @@ def test_a_flow_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch,
     check_plan(replace(group, weights={}), replace(options, max_skew=0), plan)
     assert plan.optimal is False
     assert "failed the check in integers" in plan.optimality_note
+
+
+def test_the_work_of_balance_is_not_taken_from_what_follows() -> None:
+    """Balance is computed in any case. Of thousands of topics with readers of their own it took a whole budget."""
+    dice = random.Random(1)
+    brokers = tuple(Broker(i, rack) for i, rack in enumerate("abc"))
+    topics = {f"t{i}": (Partition((broker := dice.randrange(3),), broker),) for i in range(1_000)}
+    members = tuple(Member(f"m{i}", frozenset(dice.sample([*topics], 200)), "abc"[i % 3]) for i in range(30))
+    plan = plan_sticky(Group(Topology(brokers, topics), members), Options(work=1_000))
+    assert "locality" in plan.proven
+
+
+def test_the_time_limit_covers_the_way_from_names_to_numbers_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = replace(big_group(1)[0], weights={})
+    assert plan_sticky(group, Options(time_limit_s=100)).proven
+    to_problem = IndexedGroup.to_problem
+
+    def slow(self: IndexedGroup, *, per_topic: bool = False) -> Any:
+        time.sleep(0.2)
+        return to_problem(self, per_topic=per_topic)
+
+    # As long again is kept for the way back, so nothing is left.
+    monkeypatch.setattr(IndexedGroup, "to_problem", slow)
+    assert plan_sticky(group, Options(time_limit_s=0.3)).optimality_note == "the time limit of the plan is exceeded"
+    of = MergedGroup.of
+
+    def slow_merge(original: Group) -> MergedGroup:
+        time.sleep(0.2)
+        return of(original)
+
+    monkeypatch.setattr(IndexedGroup, "to_problem", to_problem)
+    monkeypatch.setattr(MergedGroup, "of", slow_merge)
+    assert plan_sticky(group, Options(time_limit_s=0.3)).optimality_note == "the time limit of the plan is exceeded"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
+from rackassign.locality import cross_rack_cost
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.strategies import Options, plan_cooperative
+from rackassign.strategies import Options, indexed_group, plan_cooperative
 from rackassign.strategies.indexed_group import IndexedGroup
 
 
@@ -28,6 +30,26 @@ def test_racks_with_equal_costs_are_one_for_the_solver(per_topic: bool) -> None:
     assert plan.optimal
     assert all(p % 2 == 0 for p in plan.target["m30"]["t"])
     assert all(p % 2 == 1 for p in (*plan.target["m31"]["t"], *plan.target["m33"]["t"]))
+
+
+def test_prices_are_computed_for_racks_and_not_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the names of their hosts as racks, thousands of members took minutes."""
+    topology = Topology((Broker(0, "a"), Broker(1, "b")), {"t": (Partition((0, 1), 0), Partition((1,), 1)) * 20})
+    priced: list[object] = []
+
+    def counted(*question: Any) -> int:
+        priced.append(question)
+        return cross_rack_cost(*question)
+
+    monkeypatch.setattr(indexed_group, "cross_rack_cost", counted)
+    numbers = []
+    for hosts in (1, 1000):
+        members = tuple(Member(f"m{i}", frozenset({"t"}), f"host-{i}") for i in range(hosts))
+        group = Group(topology, members, costs={"far": {"a": 5.0}})
+        priced.clear()
+        assert IndexedGroup.of(group, "any-replica").to_problem().rack.tolist() == [0] * hosts
+        numbers.append(len(priced))
+    assert numbers[0] == numbers[1] > 0
 
 
 def test_racks_that_differ_by_leaders_only_stay_apart() -> None:
