@@ -69,7 +69,7 @@ SUITES = {
         ),
     ),
     "pyspark": Suite(
-        ("cli", "spark"),
+        ("cli", "msk", "spark"),
         (
             "tests/unit/spark",
             "integration/spark/test_source.py::test_a_batch_has_the_rows_and_columns_of_the_jvm_source",
