@@ -100,7 +100,8 @@ def stickiest_flow(
     topic_class, subscription_class = pairs
     held = np.where(balance.allowed, held, 0)
     if not held.any():
-        return balance.flow.copy()
+        fresh: Ints = balance.flow.copy()
+        return fresh
     left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
     load = np.bincount(subscription_class, held, len(sizes)).astype(np.int64)
     # The rest goes where it is most even, and after that little is left to exchange.

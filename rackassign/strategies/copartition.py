@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from rackassign.model import Group, Member, Partition, Partitions, Plan, TopicPartition, Topology
+from rackassign.model import Group, Partition, Partitions, Plan, TopicPartition, Topology
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
 from rackassign.util.text import counted, join_first
 
@@ -168,7 +168,7 @@ def _merged(
                 min(sum(_weight(group, topic, partition) for topic in existing), sys.float_info.max)
                 for partition in range(len(parts[name]))
             )
-    units = _unit_owners(group.members, topics)
+    units = _unit_owners(group, topics)
     # One set for all members with equal subscriptions, as in the original group.
     subscriptions = {each: each - gone for each in {member.topics for member in group.members}}
     members = tuple(
@@ -194,17 +194,17 @@ def _weight(group: Group, topic: str, partition: int) -> float:
     return row[partition] if partition < len(row) else 1.0
 
 
-def _unit_owners(
-    members: Iterable[Member], topics: Mapping[str, tuple[str, ...]]
-) -> dict[str, dict[str, tuple[int, ...]]]:
+def _unit_owners(group: Group, topics: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the units that each member claims; of several, the one with the latest claim and the most parts does."""
     merged_name = {topic: name for name, existing in topics.items() for topic in existing}
     best: dict[tuple[str, int], tuple[int, int, str]] = {}
-    for member in sorted(members, key=lambda member: member.id, reverse=True):
+    for member in sorted(group.members, key=lambda member: member.id, reverse=True):
         parts: dict[tuple[str, int], int] = {}
         for topic, ids in member.owned.items():
             if (name := merged_name.get(topic)) is not None:
-                for partition in ids:
+                size = len(group.topology.topics[topic])
+                # A claim on a partition that does not exist is none on those of other topics with this number.
+                for partition in filter(size.__gt__, ids):
                     parts[name, partition] = parts.get((name, partition), 0) + 1
         for unit, count in parts.items():
             claim = (-1 if member.generation is None else member.generation, count, member.id)

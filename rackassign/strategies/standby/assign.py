@@ -224,7 +224,11 @@ class _PlacedCopies:
 def _place_copies(
     group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
 ) -> _PlacedCopies:
-    """Place the copies of all partitions; topics with different subscribers are placed one set after the other."""
+    """Place the copies of all partitions; topics with different subscribers are placed one set after the other.
+
+    Sets of few subscribers are first, since they have the least choice. If two sets have a subscriber in common, the
+    loads are not proven: those of the first are fixed when the second is placed.
+    """
     found = _PlacedCopies()
     owner = dict(_each(target))
     readers = _subscribers(group)
@@ -238,7 +242,8 @@ def _place_copies(
     lags = _lags_by_partition(copies)
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
-    for ids, tps in sorted(subscriber_sets.items()):
+    found.proven = sum(map(len, subscriber_sets)) == len(set(chain.from_iterable(subscriber_sets)))
+    for ids, tps in sorted(subscriber_sets.items(), key=lambda each: (len(each[0]), each)):
         number = {member: i for i, member in enumerate(ids)}
         subscribers = _SubscriberSet(
             [tags[member] for member in ids],

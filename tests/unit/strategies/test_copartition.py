@@ -147,6 +147,22 @@ def test_a_member_keeps_its_part_of_a_unit_whoever_has_the_others(owner_of_one: 
     assert (again.assignment, again.moved) == (plan.target, 0)
 
 
+def test_a_claim_on_a_partition_that_does_not_exist_is_none_on_its_unit() -> None:
+    one = rows((1,))
+    topology = Topology(BROKERS, {"orders": one * 2, "payments": one * 4})
+    group = Group(
+        topology,
+        (
+            Member("m0", frozenset(TOPICS[:2]), owned={"orders": (0, 2, 3)}, generation=1),
+            Member("m1", frozenset(TOPICS[:2]), owned={"payments": (2, 3)}, generation=1),
+        ),
+        copartition=PAIR,
+    )
+    plan = plan_cooperative(group)
+    assert plan.target["m1"] == {"payments": (2, 3)}
+    assert plan.withheld == {}
+
+
 def test_a_unit_is_local_where_all_its_parts_are() -> None:
     topics = frozenset(PAIR[0])
     known = {"orders": rows((1, 2)), "payments": rows((2, 3))}

@@ -227,6 +227,22 @@ def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, 
     assert again.plan.target == found.plan.target
 
 
+def test_topics_with_different_readers_are_not_called_proven_and_the_fewest_readers_come_first() -> None:
+    rows = (Partition((1,), 1),)
+    topology = Topology((Broker(1, "a"),), {"x": rows * 2, "y": rows * 4})
+    members = tuple(Member(f"m{i}", frozenset("xy" if i in {0, 1, 4, 5} else "y")) for i in range(6))
+    found = assign_standbys(Group(topology, members), {}, StandbyOptions(1))
+    copies = (*found.plan.target.items(), *found.standbys.items())
+    loads = Counter({member.id: 0 for member in members})
+    for member, theirs in copies:
+        loads[member] += sum(map(len, theirs.values()))
+    assert set(loads.values()) == {2}
+    assert not found.proven
+    # Without a common reader each set is placed as if it were alone.
+    apart = tuple(Member(f"m{i}", frozenset("x" if i < 3 else "y")) for i in range(6))
+    assert assign_standbys(Group(topology, apart), {}, StandbyOptions(1)).proven
+
+
 @pytest.mark.parametrize("seed", seeds(1, 4))
 def test_no_dead_end_is_met_where_there_is_a_way(seed: int) -> None:
     dice = random.Random(seed)
