@@ -24,7 +24,7 @@ from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.source.datasource import BatchReader, FilteredBatchReader, RackassignDataSource
 from rackassign.spark.source.pushdown import bounds_of
 
-pushdown = pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="needs Spark 4.1")
+pushdown = pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="needs pyspark 4.1")
 OPTIONS = {"kafka.bootstrap.servers": "k:1", "subscribe": "a,b"}
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
