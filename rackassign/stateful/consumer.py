@@ -405,7 +405,7 @@ class StatefulConsumer:
         active = self._active.tasks()
         wanted = set(filter(self._logs.has, self._standbys())) | (active - self._active.ready())
         found = {task: self._shelf.available(task) for task in wanted}
-        self._logs.assign({task: store.position for task, store in found.items() if store is not None})
+        self._logs.assign({task: store.reads_from for task, store in found.items() if store is not None})
         now = time.monotonic()
         unwanted = self._shelf.tps() - wanted - active
         for task in unwanted:
@@ -419,12 +419,20 @@ class StatefulConsumer:
             if store is None:
                 continue
             try:
-                if read.start < store.position:
-                    # Reading began at the position, so the changelog was recreated: the state belongs to the old one.
+                if read.start < store.reads_from:
+                    # Reading began there, so the changelog was recreated: the state belongs to the old one.
                     log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *task)
                     store.clear()
+                elif (changes := store.verify(read.changes, read.end)) is None:
+                    log.warning(
+                        "%s-%d: its changelog does not have the last record that its local file was read up to (removed"
+                        " by compaction, or lost in an unclean leader election): discarding and rebuilding the local"
+                        " state",
+                        *task,
+                    )
+                    store.clear()
                 else:
-                    store.apply(read.changes, read.end)
+                    store.apply(changes, max(read.end, store.position))
             except StoreError as error:
                 self._active.store_failed(task, error)
 

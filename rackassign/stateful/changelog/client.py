@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -426,5 +427,5 @@ def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:
     for record in records:
         header = next((value for name, value in record.headers or () if name == HEADER), None)
         with suppress(WireError):
-            found.append(read_change(record.key, record.value, header))
+            found.append(replace(read_change(record.key, record.value, header), offset=record.offset))
     return found

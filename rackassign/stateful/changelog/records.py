@@ -16,9 +16,10 @@ with 0. A null value deletes the key. The value of a fence ends with the claim o
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from rackassign.errors import WireError
@@ -52,6 +53,7 @@ class ChangelogRecord:
         key: Key of the state (`keys`); empty if the record is no change.
         value: Its new value; None if it is deleted.
         claim: Claim of the writer of a fence; None if it is not known.
+        offset: Its offset in the changelog; -1 if it was not read from there.
     """
 
     kind: Kind
@@ -60,6 +62,7 @@ class ChangelogRecord:
     key: bytes = b""
     value: bytes | None = None
     claim: Claim | None = None
+    offset: int = field(default=-1, compare=False)
 
     def header(self) -> bytes:
         """Return the header's value."""
@@ -73,6 +76,13 @@ class ChangelogRecord:
     def log_key(self) -> bytes:
         """Return the key of the record."""
         return _OTHERS.get(self.kind) or self.key
+
+    def digest(self) -> int:
+        """Return a number of 56 bits that another record at the same offset does not have."""
+        value = self.log_value()
+        parts = (self.header(), self.log_key(), b"" if value is None else b"\0" + value)
+        content = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return int.from_bytes(hashlib.blake2b(content, digest_size=7).digest(), "big")
 
 
 def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from pathlib import Path
@@ -40,6 +40,8 @@ _CLAIM = ("claim_term", "claim_generation", "claim_member")
 LARGEST_BYTES = 1_000_000
 """Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
 
+_NO_RECORD = (-1, 0)
+
 _LONG_S, _CONFIRM_MS = 5.0, 3_600_000
 
 
@@ -63,6 +65,10 @@ class StateFile:
         self._counts = StateCounts() if counts is None else counts
         self.position = 0
         """Offset in the changelog up to which it was read."""
+        # Offset and digest of the last record that was applied: brokers may elect a leader without it, whose log soon
+        # is as long again.
+        self._last = _NO_RECORD
+        self._verified = False
         self.replay = ChangelogReplay()
         self._takes = False
         # Of the current input record, of the records since the last commit, and of the commit that is being written.
@@ -81,6 +87,7 @@ class StateFile:
         self._db = SqliteFile(file, SCHEMA, FORMAT)
         try:
             self._load()
+            self._verified = self._last == _NO_RECORD
             self._verify()
         except BaseException:
             with suppress(StoreError):
@@ -159,6 +166,7 @@ class StateFile:
             Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
         )
         self.position = about.get("position", 0)
+        self._last = about.get("last_offset", _NO_RECORD[0]), about.get("last_digest", _NO_RECORD[1])
         self._written_ms = about.get("written_ms", 0)
         self._key_count, self._key_sum = about.get("rows", 0), about.get("sum", 0)
         self._version += 1
@@ -342,10 +350,35 @@ class StateFile:
             self._db.execute("DELETE FROM state")
             self._db.execute("DELETE FROM expiry")
             self._key_count = self._key_sum = 0
-            self._keep(ChangelogReplay(), 0)
+            self._keep(ChangelogReplay(), 0, _NO_RECORD)
         self.replay, self.position, self._expired = ChangelogReplay(), 0, False
+        self._last, self._verified = _NO_RECORD, True
 
-    def apply(self, changes: Iterable[ChangelogRecord], position: int) -> None:
+    @property
+    def verified(self) -> bool:
+        """Whether the changelog is known to have the last record that was applied."""
+        return self._verified
+
+    @property
+    def reads_from(self) -> int:
+        """Offset in the changelog from which it is to be read: that of the last record until this was verified."""
+        return self.position if self._verified else self._last[0]
+
+    def verify(self, changes: Sequence[ChangelogRecord], end: int) -> Sequence[ChangelogRecord] | None:
+        """Return the records of a read that were not applied yet; None if the changelog has not the last one that was.
+
+        Args:
+            changes: Records from `reads_from` on.
+            end: The offset behind them.
+        """
+        if self._verified or end <= self._last[0]:
+            return changes
+        if not changes or (changes[0].offset, changes[0].digest()) != self._last:
+            return None
+        self._verified = True
+        return changes[1:]
+
+    def apply(self, changes: Sequence[ChangelogRecord], position: int) -> None:
         """Apply the next records of the changelog, all or none.
 
         Args:
@@ -357,14 +390,15 @@ class StateFile:
         """
         self._check()
         self._version += 1
+        last = (changes[-1].offset, changes[-1].digest()) if changes else self._last
         # Until memory and file are known to agree again.
         self._failure = StoreError(f"{self.file}: records were being applied")
         try:
             with self._db.transaction():
                 # Of several changes of a key only the last one has an effect.
                 self._write({key: value for change in changes for key, value in self.replay.take(change)})
-                self._keep(self.replay, position)
-            self.position = position
+                self._keep(self.replay, position, last)
+            self.position, self._last = position, last
             self._failure = None
         except BaseException:
             # Records applied before the failure are not in the file.
@@ -389,7 +423,7 @@ class StateFile:
             StoreError: The file cannot be written.
         """
         self._check()
-        if self.position and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
+        if self.position and self._verified and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
             self.apply([], self.position)
 
     def close(self) -> None:
@@ -416,8 +450,8 @@ class StateFile:
             ((key, expiry_of(value)) for key, value in changes.items() if value is not None and expires(key)),
         )
 
-    def _keep(self, replay: ChangelogReplay, position: int) -> None:
-        """Write the position and the time."""
+    def _keep(self, replay: ChangelogReplay, position: int, last: tuple[int, int]) -> None:
+        """Write the position, the last record and the time."""
         self._db.execute("DELETE FROM pending")
         self._db.execute_many("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
         self._db.execute("DELETE FROM spoiled")
@@ -426,6 +460,8 @@ class StateFile:
         written_ms = time_of_day_ms()
         about = {
             "position": position,
+            "last_offset": last[0],
+            "last_digest": last[1],
             "written_ms": written_ms,
             "rows": self._key_count,
             "sum": self._key_sum,

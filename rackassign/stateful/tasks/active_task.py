@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
@@ -135,7 +136,7 @@ class ActiveTask:
                 self.store.clear()
                 self._start = 0
             self._start = max(begin, self._start)
-        if self.store.position < self._end:
+        if self.store.position < self._end or not self.store.verified:
             return
         if self.store.replay.lost:
             raise self._lost()
@@ -331,7 +332,7 @@ class ActiveTask:
             raise self._marked_lost()
         if 0 <= first - self.store.position <= self._marker and behind - first == len(records):
             # One record between is the marker of the last transaction: others would be behind that.
-            self.store.apply(records, behind)
+            self.store.apply([*records[:-1], replace(records[-1], offset=behind - 1)], behind)
         else:
             # Another member has written there too. The log determines which records count; those of this member do,
             # unless it is fenced.
