@@ -16,7 +16,7 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.client import ChangelogBatch, ChangelogClient
 from rackassign.stateful.client_settings import client_settings
-from rackassign.stateful.files.clock import LONGEST_LEFT_S, ElapsedTime
+from rackassign.stateful.files.clock import ElapsedTime, longest_left_s
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.snapshot import StateSnapshot
@@ -166,6 +166,7 @@ class StatefulConsumer:
             self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack, counts)
             begun.callback(self._logs.close)
             check_output_topics(settings.admin, written, self._logs.names)
+            self._shelf.deletes_ms = self._logs.deletes_ms
             self._shelf.open_existing(self._logs.ids)
             self._changelogs = ChangelogCheck(self._logs, self._shelf, self._once)
             self._consumer = RackAwareConsumer(
@@ -322,7 +323,7 @@ class StatefulConsumer:
 
     def _reset_after_long_pause(self) -> None:
         """Discard the state after a pause so long that compaction may have removed deletions since."""
-        if self._since_poll.seconds() > LONGEST_LEFT_S:
+        if self._since_poll.seconds() > longest_left_s(self._logs.deletes_ms):
             self._active.release_all()
             self._shelf.expire()
         self._since_poll.restart()

@@ -137,6 +137,8 @@ class ChangelogClient:
         """Topic ID of the changelog of each kind of task."""
         self.sizes: Mapping[str, int] = {}
         """Partitions of the changelog of each kind of task."""
+        self.deletes_ms = 0
+        """How long changelogs keep the records of deletions at least, in milliseconds."""
         self._describe(self._ensured())
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
@@ -151,6 +153,7 @@ class ChangelogClient:
     def _describe(self, found: Mapping[str, Changelog]) -> None:
         self.ids = {topic: found[changelog].id for changelog, topic in self._topics.items()}
         self.sizes = {topic: found[changelog].partitions for changelog, topic in self._topics.items()}
+        self.deletes_ms = min(each.deletes_ms for each in found.values())
 
     def _ensured(self) -> dict[str, Changelog]:
         """Create and extend changelogs; log a warning for each that is too small."""

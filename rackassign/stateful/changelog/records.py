@@ -39,6 +39,9 @@ _OTHERS: Mapping[Kind, bytes] = {"fence": b"\0fence", "lost": b"\0lost"}
 
 NO_COMMIT = -1
 
+DELETES_MS = 86_400_000
+"""How long a changelog keeps the records of deletions (`delete.retention.ms`) by default, in milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRecord:

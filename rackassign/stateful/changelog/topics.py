@@ -22,22 +22,25 @@ from rackassign.admin.cluster import retry_on_disconnect, topic_configs
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
+from rackassign.stateful.changelog.records import DELETES_MS
 from rackassign.util.text import short_repr, truncate
 
 log = logging.getLogger(__name__)
 
 _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
+_UNCLEAN = "unclean.leader.election.enable"
 
-CONFIG = {_POLICY: "compact", _LAG: "3600000"}
+CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), _UNCLEAN: "false"}
 """Configuration of a changelog.
 
-The lag lets owners see what a former owner has written behind their fence, and rewrite it.
+The lag lets owners see what a former owner has written behind their fence, and rewrite it. Local files are discarded
+after half of the time that deletions are kept. A leader without the last records would make files wrong.
 """
 
 _LONGEST = 249
 _KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
 
-_LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
+_LEAST_MS = {_DELETES: DELETES_MS, _LAG: 60_000}
 """Minimums for local files up to half a day old, and for owners that check every few seconds."""
 
 
@@ -48,11 +51,13 @@ class Changelog(NamedTuple):
         partitions: Number of partitions.
         id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
         problem: Why it has fewer partitions than its topic; empty if it has as many.
+        deletes_ms: How long it keeps the records of deletions, in milliseconds.
     """
 
     partitions: int
     id: str
     problem: str = ""
+    deletes_ms: int = DELETES_MS
 
 
 def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
@@ -145,9 +150,10 @@ def _prepared(
             problems[changelog] = _extended(admin, _Growth(topics[0], changelog, has, like), connection)
             if not problems[changelog]:
                 made |= _awaited(admin, {changelog: like})
-    _look_at(admin, list(made))
+    deletes_ms = _check_configs(admin, list(made))
     return {
-        name: Changelog(len(found["partitions"]), _id(found), problems.get(name, "")) for name, found in made.items()
+        name: Changelog(len(found["partitions"]), _id(found), problems.get(name, ""), deletes_ms.get(name, DELETES_MS))
+        for name, found in made.items()
     }
 
 
@@ -280,16 +286,27 @@ def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int
         return wanted
 
 
-def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:
-    """Refuse changelogs without compaction, and warn about those whose compaction is too early."""
+def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, int]:
+    """Refuse changelogs without compaction, and warn about settings with which they may lose state.
+
+    Returns:
+        How long each keeps the records of deletions, in milliseconds; nothing if that may not be read.
+    """
     try:
-        configs = topic_configs(admin, changelogs, [_POLICY, *_LEAST_MS])
+        configs = topic_configs(admin, changelogs, [_POLICY, _UNCLEAN, *_LEAST_MS])
     except AuthorizationError as error:
         log.warning("cannot check whether changelogs are compacted: %s", error)
-        return
+        return {}
     for name, values in configs.items():
         if values[_POLICY] != "compact":
             raise ConfigError(f"{name} must have {_POLICY}=compact, but has {values[_POLICY]}: it would lose state")
         for key, least in _LEAST_MS.items():
             if int(values[key]) < least:
                 log.warning("%s has %s=%s: with less than %d, copies may differ", name, key, values[key], least)
+        if values[_UNCLEAN] == "true":
+            log.warning(
+                "%s has unclean.leader.election.enable=true: a leader without its last records would lose state: set it"
+                " to false",
+                name,
+            )
+    return {name: int(values[_DELETES]) for name, values in configs.items()}

@@ -16,13 +16,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rackassign.errors import ConfigError
-from rackassign.stateful.files.clock import LONGEST_LEFT_S
+from rackassign.stateful.changelog.records import DELETES_MS
+from rackassign.stateful.files.clock import longest_left_s
 from rackassign.stateful.files.listing import LocalFile, list_local_files
 from rackassign.stateful.files.names import LOCK
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.util.file_lock import try_lock
 
-OLD_HOURS = LONGEST_LEFT_S / 3600
+OLD_HOURS = longest_left_s(DELETES_MS) / 3600
 """Age in hours from which on a member discards a file itself."""
 
 _FUTURE_S = 3600.0

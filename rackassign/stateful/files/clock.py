@@ -1,18 +1,21 @@
 """The age of local state, which grows while a machine is suspended as well.
 
-State that was not read on for too long may miss deletions: compaction removes their records a day after they were
-written, whether this machine was awake or not. Linux' monotonic clock stops with the machine, so `CLOCK_BOOTTIME` is
-used where it exists; elsewhere (macOS) `CLOCK_MONOTONIC` itself continues. Both stop with a virtual machine that is
-paused from outside. The time of day is corrected after that, so the longer of both times counts. A time of day that
-jumps forwards costs a restore at most, and one that jumps backwards has no effect.
+State that was not read on for too long may miss deletions: compaction removes their records after the time of
+`delete.retention.ms`, a day by default, whether this machine was awake or not. Linux' monotonic clock stops with the
+machine, so `CLOCK_BOOTTIME` is used where it exists; elsewhere (macOS) `CLOCK_MONOTONIC` itself continues. Both stop
+with a virtual machine that is paused from outside. The time of day is corrected after that, so the longer of both times
+counts. A time of day that jumps forwards costs a restore at most, and one that jumps backwards has no effect.
 """
 
 from __future__ import annotations
 
 import time
 
-LONGEST_LEFT_S = 12 * 3600.0
-"""Half of the time that Kafka keeps the record of a deletion; older state might miss one."""
+
+def longest_left_s(deletes_ms: int) -> float:
+    """Return the greatest age of a state in seconds, half of the time that the records of deletions are kept."""
+    return deletes_ms / 2000
+
 
 _FUTURE_S = 3600.0
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -51,10 +54,11 @@ def time_of_day_ms() -> int:
     return int(time.time() * 1000)
 
 
-def is_too_old(stored_ms: int) -> bool:
+def is_too_old(stored_ms: int, deletes_ms: int) -> bool:
     """Return whether a state may miss deletions.
 
     Args:
         stored_ms: Time when it was known to be current. A time in the future shows that one of two clocks was wrong.
+        deletes_ms: How long its changelog keeps the records of deletions.
     """
-    return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= LONGEST_LEFT_S
+    return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= longest_left_s(deletes_ms)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.model import TopicPartition
+from rackassign.stateful.changelog.records import DELETES_MS
 from rackassign.stateful.files.names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
 from rackassign.stateful.files.private import make_private
 from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
@@ -54,6 +55,8 @@ class StateDirectory:
         self._counts = StateCounts() if counts is None else counts
         self.ids: Mapping[str, str] = {}
         """Topic IDs of the changelogs whose files these are, by topic."""
+        self.deletes_ms = DELETES_MS
+        """How long these changelogs keep the records of deletions, in milliseconds."""
         self._open: dict[TopicPartition, StateFile] = {}
         self._waits: dict[TopicPartition, _Wait] = {}
         try:
@@ -78,7 +81,7 @@ class StateDirectory:
         make_private(folder, [folder / LOCK, *(each for each in folder.iterdir() if _OURS.search(each.name))])
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
-        """Open existing files of these changelogs; delete those of others, and those older than half a day.
+        """Open existing files of these changelogs; delete those of others, and those that may miss deletions.
 
         Args:
             ids: Current topic IDs of the changelogs, by topic.
@@ -148,11 +151,11 @@ class StateDirectory:
 
     def _new(self, tp: TopicPartition) -> StateFile:
         file = self._file(tp)
-        store = StateFile(file, self._counts)
+        store = StateFile(file, self._counts, self.deletes_ms)
         if store.is_old():
             store.close()
             _remove(file)
-            store = StateFile(file, self._counts)
+            store = StateFile(file, self._counts, self.deletes_ms)
         self._open[tp] = store
         return store
 

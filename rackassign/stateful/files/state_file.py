@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rackassign.stateful.changelog.claims import Claim
-from rackassign.stateful.changelog.records import NO_COMMIT, ChangelogRecord
+from rackassign.stateful.changelog.records import DELETES_MS, NO_COMMIT, ChangelogRecord
 from rackassign.stateful.changelog.replay import NO_EPOCH, ChangelogReplay
 from rackassign.stateful.files.clock import is_too_old, time_of_day_ms
 from rackassign.stateful.files.overlay import Overlay
@@ -54,14 +54,16 @@ class StateFile:
     Args:
         file: File, created if missing.
         counts: Counters of the member, for reads and changes.
+        deletes_ms: How long its changelog keeps the records of deletions, in milliseconds.
 
     Raises:
         DamagedError: It is not a file of rackassign, or it is damaged.
         StoreError: It cannot be opened.
     """
 
-    def __init__(self, file: Path, counts: StateCounts | None = None) -> None:
+    def __init__(self, file: Path, counts: StateCounts | None = None, deletes_ms: int = DELETES_MS) -> None:
         self.file = file
+        self._deletes_ms = deletes_ms
         self._counts = StateCounts() if counts is None else counts
         self.position = 0
         """Offset in the changelog up to which it was read."""
@@ -137,7 +139,7 @@ class StateFile:
 
     def is_old(self) -> bool:
         """Return whether deletions may have been removed from the changelog since it was read."""
-        return self.position > 0 and is_too_old(self._written_ms)
+        return self.position > 0 and is_too_old(self._written_ms, self._deletes_ms)
 
     def _check(self) -> None:
         if self.failure is not None:

@@ -74,7 +74,12 @@ class Kafka:
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
-        known = {"cleanup.policy": "compact", "delete.retention.ms": "86400000", "min.compaction.lag.ms": "3600000"}
+        known = {
+            "cleanup.policy": "compact",
+            "delete.retention.ms": "86400000",
+            "min.compaction.lag.ms": "3600000",
+            "unclean.leader.election.enable": "false",
+        }
         self.topics[name] = Topic([[] for _ in range(partitions)], f"{next(self._ids):x}", {**known, **(configs or {})})
 
     def append(

@@ -78,6 +78,55 @@ def test_a_standby_notices_that_its_changelog_was_cut(
     assert "t-0: its changelog was recreated: discarding and rebuilding the local state" in caplog.text
 
 
+@pytest.mark.parametrize("owns", [False, True], ids=["standby", "owner"])
+@pytest.mark.parametrize("kept", [1, 4])
+def test_a_file_from_before_an_unclean_election_is_not_used(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int, *, owns: bool
+) -> None:
+    """While its member is down the log is cut, and soon is longer again than the file knows it."""
+    with member(tmp_path / "1", process=by_key) as one:
+        give(one, 0)
+        with member(tmp_path / "2", process=by_key) as copy:
+            for key in (b"a", b"b", b"c", b"d"):
+                feed(kafka, key)
+                drain(one)
+            standby(copy)
+            drain(copy)
+        del kafka.topics[LOG].logs[0][kept:]
+        with member(tmp_path / "3", process=by_key) as other:
+            give(one)
+            give(other, 0)
+            for key in (b"e", b"f", b"g", b"h", b"i", b"j"):
+                feed(kafka, key)
+                drain(other)
+            expected = items(other)
+            give(other)
+        with member(tmp_path / "2", process=by_key) as again:
+            give(again, 0) if owns else standby(again)
+            drain(again)
+            assert items(again) == expected
+    assert "t-0: its changelog does not have the last record that its local file was read up to" in caplog.text
+
+
+def test_a_file_whose_last_record_is_there_is_used(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with owner_and_standby(kafka, tmp_path) as (one, copy):
+        drain(copy)
+        copy.close()
+        feed(kafka, b"a", b"b")
+        drain(one)
+        read: list[int] = []
+        with member(tmp_path / "2", process=by_key) as again:
+            assign = again._logs.assign
+            again._logs.assign = lambda at: (read.extend(at.values()), assign(at))[1]  # type: ignore[method-assign]
+            standby(again)
+            drain(again)
+            assert items(again) == items(one)
+    assert read[0] > 0
+    assert "discarding" not in caplog.text
+
+
 def test_a_standby_goes_on_after_a_read_that_has_failed(kafka: Kafka, tmp_path: Path) -> None:
     with owner_and_standby(kafka, tmp_path) as (one, copy):
         drain(copy)

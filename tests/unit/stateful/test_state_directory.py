@@ -161,3 +161,21 @@ def test_a_file_whose_changelog_has_no_new_records_is_not_old(tmp_path: Path, mo
         again.open_existing({"t": "1d"})
         assert again.positions() == positions
         again.close()
+
+
+@pytest.mark.parametrize(("later_s", "positions"), [(25, {TopicPartition("t", 0): 5}), (35, {})])
+def test_the_age_of_a_file_is_limited_by_how_long_its_changelog_keeps_deletions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float, positions: dict[TopicPartition, int]
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    shelf = StateDirectory(tmp_path)
+    shelf.open_existing({"t": "1d"})
+    shelf.open(TopicPartition("t", 0)).apply(CHANGE, 5)
+    shelf.close()
+    now += later_s
+    again = StateDirectory(tmp_path)
+    again.deletes_ms = 60_000
+    again.open_existing({"t": "1d"})
+    assert again.positions() == positions
+    again.close()

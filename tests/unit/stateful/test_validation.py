@@ -47,8 +47,28 @@ def test_a_changelog_that_forgets_deletions_soon_is_told_of(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.make(LOG, configs={"delete.retention.ms": "60000"})
-    member(tmp_path).close()
+    with member(tmp_path) as one:
+        # Local files are discarded after half of that.
+        assert one._shelf.deletes_ms == 60_000
     assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000, copies may differ" in caplog.text
+
+
+def test_a_changelog_that_may_be_led_without_its_last_records_is_told_of(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.make(LOG, configs={"unclean.leader.election.enable": "true"})
+    member(tmp_path).close()
+    assert "g-t-changelog has unclean.leader.election.enable=true: a leader without its last records" in caplog.text
+
+
+def test_a_changelog_is_made_with_what_local_files_need(kafka: Kafka, tmp_path: Path) -> None:
+    member(tmp_path).close()
+    assert kafka.topics[LOG].configs == {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": "86400000",
+        "min.compaction.lag.ms": "3600000",
+        "unclean.leader.election.enable": "false",
+    }
 
 
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
