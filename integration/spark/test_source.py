@@ -23,6 +23,7 @@ from rackassign.spark.record_sampling import sample
 from rackassign.spark.source.partitions import SplitPartition
 from rackassign.spark.source.stream import StreamReader
 from rackassign.spark.splits import OffsetRange, Split
+from rackassign.spark.task_metrics import metered_properties, process_meter
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -126,6 +127,38 @@ def spark_topics(rack_cluster: Cluster, make_topic: MakeTopic, made_topics: dict
         return made_topics[batch]
 
     return made
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_the_sizes_of_records_are_those_in_the_log(
+    rack_cluster: Cluster, make_topic: MakeTopic, compression: str
+) -> None:
+    topic = make_topic(replicas=[[1, 2]])
+    packed: dict[str, Any] = {"compression.type": compression}
+    fill(rack_cluster, topic, {0: 20_000}, size=RECORD, **packed)
+    found = sample({"bootstrap.servers": rack_cluster.bootstrap}, OffsetRange(TopicPartition(topic, 0), 0, 20_000))
+    wire = wire_size(rack_cluster, topic, 0, 0, 20_000) / 20_000
+    assert wire / 1.5 <= found.record <= 1.5 * wire
+
+
+def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    # librdkafka's statistics describe each partition, so that a callback takes longer than the interval of callbacks.
+    topic = make_topic(replicas=[[1, 2]] * 2000)
+    fill(rack_cluster, topic, {0: 150, 1999: 1})
+    splits = planner(rack_cluster, topic).stream({}, ends_of(rack_cluster, topic, 2000))
+    assert sum(len(split.range) for split in splits) == 151
+    told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap}, "a", 1)
+    consumer = Consumer({**told, **metered_properties()})
+    try:
+        before = process_meter().start(consumer, topic)
+        assert sum(map(len, read(consumer, splits[0].range, ReadOptions()))) == 150
+        consumer.unassign()
+        process_meter().settle(consumer)
+        assert set(process_meter().received() - before) == {1}
+    finally:
+        consumer.close()
 
 
 def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Any) -> None:
@@ -313,10 +346,10 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     assert [(split.range.start, split.range.end) for split in piece.splits] == [(100, 110)]
 
 
-def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
+def ends_of(cluster: Cluster, topic: str, partitions: int = 3) -> dict[TopicPartition, int]:
     try:
         return Asked({"bootstrap.servers": cluster.bootstrap}).high_watermarks(
-            [TopicPartition(topic, n) for n in range(3)]
+            [TopicPartition(topic, n) for n in range(partitions)]
         )
     except KafkaUnavailableError:
         # Not all brokers know the new topic yet.

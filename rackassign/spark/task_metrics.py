@@ -44,7 +44,7 @@ class Meter:
 
     def __call__(self, statistics: str) -> None:
         """Store the statistics of one consumer."""
-        reported = ClientStatistics.from_json(statistics)
+        reported = ClientStatistics.of_connections(statistics)
         # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
         brokers = [broker for broker in reported.brokers if broker.broker >= 0]
         received: Counter[int] = Counter()

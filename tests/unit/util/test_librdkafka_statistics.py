@@ -1,4 +1,4 @@
-"""Waiting for statistics of librdkafka that are not from before."""
+"""Statistics of librdkafka: their parts, and waiting for those that are not from before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import deque
 
 import pytest
 
-from rackassign.util.librdkafka_statistics import await_reports
+from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+from tests.helpers.librdkafka_statistics import broker, partition, statistics_json
 
 
 class Client:
@@ -43,3 +44,28 @@ def test_it_goes_on_until_the_last_report_is_settled() -> None:
 def test_it_ends_without_reports(coming: list[int]) -> None:
     client = Client([1], coming)
     assert not await_reports(client.poll, client.reports, timeout_s=0.05)
+
+
+def test_connections_are_read_whatever_is_told_of_partitions() -> None:
+    text = statistics_json([partition(3)], {"k:1/1": broker(1, 5, in_flight=2)})
+    found = ClientStatistics.of_connections(text)
+    assert (found.client, found.brokers, found.partitions) == (
+        "rdkafka#consumer-1",
+        ClientStatistics.from_json(text).brokers,
+        (),
+    )
+    # Partitions are not even parsed.
+    assert ClientStatistics.of_connections(text[: text.index('"topics"') + 20]) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no name in statistics"),
+        ('{"name": "c"}', "no brokers in statistics"),
+        ('{"name": "c", "brokers": {"', "Unterminated string"),
+    ],
+)
+def test_statistics_without_connections_are_none(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        ClientStatistics.of_connections(text)
