@@ -279,7 +279,12 @@ def _reader(
         announcement = announce(splits, task, len(context.getTaskInfos()), lambda: executor_rack(options))
         try:
             yield from read_together(
-                splits, task, announcement, context.allGather, lambda split: batches(options, split, names)
+                splits,
+                task,
+                announcement,
+                context.allGather,
+                # A task without a rack because of an error reads nothing.
+                lambda split: batches(options, split, names, announcement.get("rack")),
             )
         finally:
             forget_finders_of_spark()

@@ -56,8 +56,14 @@ def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> st
     return environment.get(options.rack_variable, "").strip() or None
 
 
-def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[RecordBatch]:
+def batches(options: Options, split: Split, names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
     """Yield the records of a split as Arrow batches with these columns.
+
+    Args:
+        options: The options of the query.
+        split: The split.
+        names: The columns, in order.
+        rack: The rack to read from, as `executor_rack` returns it; a task requests it once.
 
     Raises:
         RackassignError: The records cannot be read.
@@ -72,7 +78,6 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
         HEADERS in names,
         partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
-    rack = executor_rack(options)
     properties = consumer_properties(options.client, rack, split.fetch_bytes) | (
         metered_properties() if options.metrics_path else {}
     )

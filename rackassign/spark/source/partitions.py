@@ -102,15 +102,15 @@ def read_partition(options: Options, partition: InputPartition, names: Sequence[
 
 def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     if isinstance(partition, SplitPartition):
+        rack = executor_rack(options)
         for split in partition.splits:
-            yield from batches(options, split, names)
+            yield from batches(options, split, names, rack)
     elif isinstance(partition, PullPartition):
         from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 
-        for split in request_splits(
-            partition.endpoint, partition.task, executor_rack(options), options.coordinator_timeout_s
-        ):
-            yield from batches(options, split, names)
+        rack = executor_rack(options)
+        for split in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
+            yield from batches(options, split, names, rack)
 
 
 def make_planner(options: Options) -> Planner:

@@ -83,7 +83,7 @@ def test_tasks_bounds_the_tasks_of_splits_that_are_not_pulled_too(log: Log, bind
 
 
 def test_a_task_reads_its_splits_one_after_the_other(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "batches", lambda _options, split, _names: iter([split.range.start]))
+    monkeypatch.setattr(partitions, "batches", lambda _options, split, _names, _rack: iter([split.range.start]))
     stream = reader(tasks="1", minPartitions="3")
     (piece,) = stream.partitions(at(0), at(log.end))
     assert list(stream.read(piece)) == [0, 300, 600]
