@@ -76,7 +76,7 @@ def measured(cluster: LocalCluster, topic: str, size: int, more: dict[str, Any])
             for partition in range(PARTITIONS):
                 wanted = OffsetRange(TopicPartition(topic, partition), 100 + number * size, 100 + (number + 1) * size)
                 begun = time.perf_counter()
-                useful += sum(len(message) for chunk in read(consumer, wanted, ReadOptions()) for message in chunk)
+                useful += sum(len(message) for chunk in read(consumer, [wanted], ReadOptions()) for message in chunk)
                 consumer.unassign()
                 busy += time.perf_counter() - begun
                 needed += wire_size(cluster, topic, partition, wanted.start, wanted.end)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
@@ -20,9 +22,10 @@ from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
 from rackassign.spark.record_sampling import sample
-from rackassign.spark.source.partitions import SplitPartition
+from rackassign.spark.source.partitions import SplitPartition, make_planner
 from rackassign.spark.source.stream import StreamReader
 from rackassign.spark.splits import OffsetRange, Split
+from rackassign.spark.task import batches
 from rackassign.spark.task_metrics import metered_properties, process_meter
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
@@ -72,7 +75,7 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
             before = seen.settled(consumer)
             for split in splits:
                 if split.fetch_bytes == fetch:
-                    count = sum(map(len, read(consumer, split.range, ReadOptions())))
+                    count = sum(map(len, read(consumer, [split.range], ReadOptions())))
                     assert count == len(split.range)
                     consumer.unassign()
             total += seen.settled(consumer) - before
@@ -153,12 +156,57 @@ def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
     consumer = Consumer({**told, **metered_properties()})
     try:
         before = process_meter().start(consumer, topic)
-        assert sum(map(len, read(consumer, splits[0].range, ReadOptions()))) == 150
+        assert sum(map(len, read(consumer, [splits[0].range], ReadOptions()))) == 150
         consumer.unassign()
         process_meter().settle(consumer)
         assert set(process_meter().received() - before) == {1}
     finally:
         consumer.close()
+
+
+def test_a_task_reads_its_partitions_together_and_each_record_once(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(replicas=[[1 + number % 3] for number in range(100)])
+    fill(rack_cluster, topic, {number: 1 + number % 40 for number in range(90)})
+    producer = Producer({"bootstrap.servers": rack_cluster.bootstrap, "transactional.id": unique_name()})
+    producer.init_transactions(60)
+    for number in range(2):
+        producer.begin_transaction()
+        for partition in range(80, 100):
+            producer.produce(topic, b"%d" % number, partition=partition)
+        assert producer.flush(60) == 0
+        (producer.abort_transaction if number else producer.commit_transaction)(60)
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": topic, "rackBinding": "none", "tasks": "1"}
+    options = Options.of({**told, "kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}, "batch")
+    splits = make_planner(options).batch()
+    assert len(splits) == 100
+    expected = {number: list(range(1 + number % 40)) for number in range(90)} | {n: [] for n in range(90, 100)}
+    for partition in range(80, 100):
+        # One record was committed behind the others; then come a marker, the aborted record and another marker.
+        expected[partition].append(len(expected[partition]))
+    assert rows_of(options, splits) == expected
+    # Records that were deleted after the batch was planned.
+    deleted = {ConfluentPartition(topic, number, 3): number for number in range(10, 20)}
+    admin = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
+    for answer in admin.delete_records(list(deleted)).values():
+        answer.result(TIMEOUT_S)
+    for number in deleted.values():
+        expected[number] = expected[number][3:]
+    assert rows_of(options, splits) == expected
+    assert sum("the log starts at offset 3: records are lost and skipped" in each for each in caplog.messages) == 10
+    strict = Options.of({**told, "kafka.isolation.level": "read_committed"}, "batch")
+    with pytest.raises(DataLossError, match="the log starts at offset 3"):
+        rows_of(strict, splits)
+
+
+def rows_of(options: Options, splits: list[Split]) -> dict[int, list[int]]:
+    """Read splits as a task does; return the offsets of each partition in the order in which they came."""
+    found: dict[int, list[int]] = {split.range.tp.partition: [] for split in splits}
+    for batch in batches(options, splits, ["partition", "offset"], None):
+        for row in batch.to_pylist():
+            found[row["partition"]].append(row["offset"])
+    return found
 
 
 def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Any) -> None:
@@ -180,7 +228,7 @@ def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeT
         consumer = Consumer(told)
         try:
             for bounds, share in (((0, 306), 1.0), ((0, 51), 50 / expected)):
-                got = read(consumer, OffsetRange(TopicPartition(topic, 0), *bounds), ReadOptions())
+                got = read(consumer, [OffsetRange(TopicPartition(topic, 0), *bounds)], ReadOptions())
                 assert sum(map(len, got)) == round(expected * share)
         finally:
             consumer.close()

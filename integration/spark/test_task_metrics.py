@@ -28,7 +28,7 @@ def test_each_range_counts_its_own_broker_only(rack_cluster: Cluster, make_topic
     try:
         for partition in (0, 1, 2, 0):
             before = meter.start(consumer, topic)
-            records = read(consumer, OffsetRange(TopicPartition(topic, partition), 0, 4), ReadOptions())
+            records = read(consumer, [OffsetRange(TopicPartition(topic, partition), 0, 4)], ReadOptions())
             # At the end of the log a fetch of half a second is in flight.
             assert sum(map(len, records)) == 4
             consumer.unassign()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.model import TopicPartition
 from rackassign.util.text import truncate
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
 
 
 def to_batches(
-    chunks: Iterable[Sequence[Message]], tp: TopicPartition, names: Sequence[str], *, max_rows: int, max_bytes: int
+    chunks: Iterable[Sequence[Message]], names: Sequence[str], *, max_rows: int, max_bytes: int
 ) -> Iterator[RecordBatch]:
     """Yield records as Arrow batches.
 
@@ -43,38 +43,48 @@ def to_batches(
     the same time, and their memory stays in the processor's cache.
 
     Args:
-        chunks: Records of one partition, in parts of which each fits into a batch.
-        tp: The partition.
+        chunks: Records in parts, of which each is of one partition and fits into a batch.
         names: The columns, in order.
         max_rows: The highest number of rows in a batch.
         max_bytes: The highest number of bytes of keys, values and headers in a batch, unless a single part has more.
     """
-    parts: list[dict[str, Any]] = []
+    parts: list[_Part] = []
     rows = size = 0
     for messages in chunks:
         arrays = _arrays(messages, names)
         more = sum(arrays[name].nbytes for name in _SIZED if name in arrays)
         if parts and (rows + len(messages) > max_rows or size + more > max_bytes):
-            yield _joined(parts, rows, tp, names)
+            yield _joined(parts, names)
             parts, rows, size = [], 0, 0
-        parts.append(arrays)
+        parts.append(_Part(messages[0].topic(), messages[0].partition(), len(messages), arrays))
         rows += len(messages)
         size += more
     if parts:
-        yield _joined(parts, rows, tp, names)
+        yield _joined(parts, names)
 
 
-def _joined(parts: Sequence[Mapping[str, Any]], rows: int, tp: TopicPartition, names: Sequence[str]) -> RecordBatch:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some records of one partition, with the columns that differ between them."""
+
+    topic: str | None
+    partition: int | None
+    rows: int
+    arrays: Mapping[str, Any]
+
+    def column(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+        import pyarrow as pa  # noqa: PLC0415 - loaded on first use
+
+        if name in {"topic", "partition"}:
+            return pa.repeat(pa.scalar(getattr(self, name), _types()[name]), self.rows)
+        return self.arrays[name]
+
+
+def _joined(parts: Sequence[_Part], names: Sequence[str]) -> RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     types = _types()
-    same = {"topic": tp.topic, "partition": tp.partition}
-    columns = [
-        pa.repeat(pa.scalar(same[name], types[name]), rows)
-        if name in same
-        else pa.concat_arrays([part[name] for part in parts])
-        for name in names
-    ]
+    columns = [pa.concat_arrays([part.column(name) for part in parts]) for name in names]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([(name, types[name]) for name in names]))
 
 

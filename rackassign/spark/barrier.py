@@ -231,7 +231,7 @@ def read_together(
     task: int,
     announcement: Mapping[str, Any],
     gather: Callable[[str], Sequence[str]],
-    read: Callable[[Split], Iterator[RecordBatch]],
+    read: Callable[[Sequence[Split]], Iterator[RecordBatch]],
 ) -> Iterator[RecordBatch]:
     """Yield the rows of a task, reading ahead while the tasks exchange messages.
 
@@ -240,10 +240,10 @@ def read_together(
         task: The index of this task.
         announcement: The announcement of this task, from `announce`.
         gather: Sends a text to all tasks, and returns the texts of all tasks by index.
-        read: Yields the rows of a split.
+        read: Yields the rows of splits.
     """
     number = announcement.get("begun")
-    rows = iter(()) if number is None else read(splits[number])
+    rows = iter(()) if number is None else read([splits[number]])
     ahead: list[RecordBatch] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rackassign-barrier") as pool:
         agreeing = pool.submit(agree_on_splits, splits, task, announcement, gather)
@@ -260,9 +260,7 @@ def read_together(
         yield from rows
     else:
         del rows
-    for each in own_splits:
-        if each != number:
-            yield from read(splits[each])
+    yield from read([splits[each] for each in own_splits if each != number])
 
 
 def _reader(
@@ -284,7 +282,7 @@ def _reader(
                 announcement,
                 context.allGather,
                 # A task without a rack because of an error reads nothing.
-                lambda split: batches(options, split, names, announcement.get("rack")),
+                lambda share: batches(options, share, names, announcement.get("rack")),
             )
         finally:
             forget_finders_of_spark()

@@ -19,6 +19,10 @@ With f <= W / 16 the second loss is at most 6 %, and 3 % on average. With f >= 6
 conditions cannot be met, because the range has fewer than about a hundred batches, batches are fetched one by one
 (f = 1). Nothing is lost then, but each batch costs a round trip. Batches so large that one is worth a round trip are
 also fetched one by one.
+
+Behind a range that ends with the log there is nothing to fetch, except for what is written after the range was planned.
+So a small range of this kind is fetched at once. A stream of many partitions consists of such ranges, and a consumer
+receives those of many partitions with one response.
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ ONE_BATCH = 1
 
 MAX_FETCH_BYTES = 4 * 2**20
 """The highest limit in bytes. A larger one is not faster, and takes more memory in each worker."""
+
+SMALL_RANGE_BYTES = 64 * 2**10
+"""The size up to which a range at the end of the log is received with one fetch."""
 
 _FETCHES_PER_RANGE = 16
 _BATCHES_PER_FETCH = 6
@@ -53,17 +60,20 @@ UNKNOWN = RecordStats(1024.0, 16384.0)
 """The assumption for a topic that was not sampled: the batch size of the Java producer."""
 
 
-def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTES) -> int:
+def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTES, *, ends_log: bool = False) -> int:
     """Return the limit in bytes for the fetches of a range.
 
     Args:
         records: The number of offsets in the range.
         stats: The mean sizes of the topic's records and batches.
         max_bytes: The highest limit.
+        ends_log: Whether the log ended with the range when it was planned.
 
     Returns:
         A power of two, so that ranges of similar sizes can use the same consumer.
     """
+    if ends_log and records * stats.record <= SMALL_RANGE_BYTES:
+        return min(SMALL_RANGE_BYTES, 1 << (max_bytes.bit_length() - 1))
     target = max(ONE_BATCH, int(min(max_bytes, records * stats.record / _FETCHES_PER_RANGE)))
     rounded = 1 << (target.bit_length() - 1)
     return ONE_BATCH if stats.batch >= _LARGE_BATCH or rounded < _BATCHES_PER_FETCH * stats.batch else rounded

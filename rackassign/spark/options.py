@@ -161,8 +161,9 @@ class Options:
         for name in ("request.timeout.ms", "socket.timeout.ms"):
             if name in kafka:
                 kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
-        # Checked but not passed on. Each fetch is for one partition, so the limit per partition bounds responses. And a
-        # broker that waits for more bytes than a fetch may have makes each fetch last kafka.fetch.max.wait.ms.
+        # Checked but not passed on. Fetches for several partitions together have no more bytes than one may have
+        # (`splits.read_together`), so the limit per partition bounds responses. And a broker that waits for more bytes
+        # than a fetch may have makes each fetch last kafka.fetch.max.wait.ms.
         parse_int("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes", 0), minimum=0)
         parse_int("kafka.fetch.min.bytes", kafka.pop("fetch.min.bytes", 1), maximum=_MAX_MIN_BYTES)
         level = kafka.get("isolation.level", "read_uncommitted")

@@ -65,6 +65,8 @@ class Planner:
         self._sample = sample
         self._record_stats: dict[str, tuple[RecordStats, float]] = {}
         self._start: Offsets = {}
+        self._log_ends: Offsets = {}
+        """The latest offsets as of the last request for them."""
         self._warned: set[str] = set()
 
     def batch(self, bounds: RowBounds = _ALL_ROWS) -> list[Split]:
@@ -122,7 +124,7 @@ class Planner:
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the latest offsets of all partitions."""
-        return self._described(lambda partitions: self._brokers.offsets(partitions, LATEST))[1]
+        return self._described(self._latest)[1]
 
     def _described(self, resolve: Callable[[Collection[TopicPartition]], _Resolved]) -> tuple[TopicLayout, _Resolved]:
         """Describe the topics and request offsets, again if a topic is deleted or created in between.
@@ -263,7 +265,9 @@ class Planner:
         """Return the offsets that an option denotes."""
         partitions = set(known)
         if option.everywhere is not None:
-            return self._brokers.offsets(partitions, option.everywhere)
+            return (
+                self._latest(partitions) if option.everywhere == LATEST else self._brokers.offsets(partitions, EARLIEST)
+            )
         if option.timestamp is not None:
             return self._offsets_at(name, dict.fromkeys(partitions, option.timestamp))
         if option.timestamps is not None:
@@ -274,6 +278,11 @@ class Planner:
         found = {tp: offset for tp, offset in offsets.items() if offset >= 0}
         for logical in (LATEST, EARLIEST):
             found |= self._brokers.offsets([tp for tp, offset in offsets.items() if offset == logical], logical)
+        return found
+
+    def _latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._brokers.offsets(partitions, LATEST)
+        self._log_ends = found
         return found
 
     def _offsets_at(self, name: str, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -297,7 +306,12 @@ class Planner:
                 part,
                 layout.racks_of(part.tp),
                 round(len(part) * stats[part.tp.topic].record),
-                fetch_size(len(part), stats[part.tp.topic], self._options.max_fetch_bytes),
+                fetch_size(
+                    len(part),
+                    stats[part.tp.topic],
+                    self._options.max_fetch_bytes,
+                    ends_log=self._log_ends.get(part.tp) == part.end,
+                ),
             )
             for part in parts
         ]

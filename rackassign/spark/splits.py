@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
+from rackassign.spark.fetch_size import ONE_BATCH
 
 TASK_RECORDS = 50_000
 TASK_BYTES = 16 * 2**20
@@ -23,6 +24,14 @@ it. A task needs about as long for this many records of 100 bytes, or for this m
 
 MOST_SPLITS = 1_000_000
 """The highest number of splits of a batch. Planning so many takes 5 seconds and 250 MB on the driver."""
+
+
+_MOST_TOGETHER = 64
+_MOST_TOGETHER_BY_BATCH = 16
+"""Splits that are read at the same time; with fetches of one record batch, a response has records of one split only.
+
+With more, a fetch takes longer: a request and its response name each split.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,29 @@ def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
         given[task].append(split)
         heappush(least, (size + split.size, count + 1, task))
     return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in given]
+
+
+def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, ...]]:
+    """Return the groups of splits that a task reads at the same time, with one consumer each.
+
+    One fetch for each split of a group is no larger than the largest fetch for one, so that a group takes no more
+    memory than a split. The splits of a group have the same size of fetches, and different partitions.
+
+    Args:
+        splits: The splits of a task.
+        max_bytes: The largest size of fetches.
+    """
+    groups: list[list[Split]] = []
+    open_groups: dict[int, list[Split]] = {}
+    for split in splits:
+        group = open_groups.get(split.fetch_bytes)
+        by_batch = split.fetch_bytes == ONE_BATCH
+        most = _MOST_TOGETHER_BY_BATCH if by_batch else min(_MOST_TOGETHER, max_bytes // split.fetch_bytes)
+        if group is None or len(group) >= most or split.range.tp in {each.range.tp for each in group}:
+            open_groups[split.fetch_bytes] = group = []
+            groups.append(group)
+        group.append(split)
+    return [tuple(group) for group in groups]
 
 
 def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:

@@ -1,10 +1,11 @@
-"""The code of a task, which binds the rack of its executor and reads its split."""
+"""The code of a task, which binds the rack of its executor and reads its splits."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,12 @@ from rackassign.errors import ConfigError
 from rackassign.spark.consumer_pool import consumers_of_this_process
 from rackassign.spark.options import Options
 from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read
-from rackassign.spark.splits import Split
+from rackassign.spark.splits import Split, read_together
 from rackassign.spark.task_metrics import metered_properties, process_meter, write_report
 from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import Consumer, Message
     from pyarrow import RecordBatch
 
 log = logging.getLogger(__name__)
@@ -56,12 +57,14 @@ def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> st
     return environment.get(options.rack_variable, "").strip() or None
 
 
-def batches(options: Options, split: Split, names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
-    """Yield the records of a split as Arrow batches with these columns.
+def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
+    """Yield the records of splits as Arrow batches with these columns.
+
+    Splits are read together, except for measurements: the received bytes of a split are known if it is read alone.
 
     Args:
         options: The options of the query.
-        split: The split.
+        splits: The splits.
         names: The columns, in order.
         rack: The rack to read from, as `executor_rack` returns it; a task requests it once.
 
@@ -78,26 +81,31 @@ def batches(options: Options, split: Split, names: Sequence[str], rack: str | No
         HEADERS in names,
         partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
-    properties = consumer_properties(options.client, rack, split.fetch_bytes) | (
-        metered_properties() if options.metrics_path else {}
-    )
-    with consumers_of_this_process().borrow(properties) as consumer:
-        before = process_meter().start(consumer, split.range.tp.topic) if options.metrics_path else None
-        useful = 0
+    groups = [(split,) for split in splits] if options.metrics_path else read_together(splits, options.max_fetch_bytes)
+    for group in groups:
+        with _consumer(options, rack, group[0].fetch_bytes) as consumer:
+            record_bytes = sum(split.size for split in group) // max(1, sum(len(split.range) for split in group))
+            records = read(consumer, [split.range for split in group], read_options, record_bytes)
+            if options.metrics_path:
+                records = _metered(options, group[0], consumer, records)
+            yield from to_batches(records, names, max_rows=options.batch_rows, max_bytes=options.batch_bytes)
 
-        def records() -> Iterator[list[Message]]:
-            nonlocal useful
-            for chunk in read(consumer, split.range, read_options, split.size // max(1, len(split.range))):
-                if before is not None:
-                    useful += sum(map(len, chunk))
-                yield chunk
 
-        yield from to_batches(
-            records(), split.range.tp, names, max_rows=options.batch_rows, max_bytes=options.batch_bytes
-        )
-        if before is not None:
-            consumer.unassign()
-            process_meter().settle(consumer)
-            # The rack of the executor, even if `rackBinding` is none.
-            here = _rack_of_environment(options, os.environ)
-            write_report(options.metrics_path, split, here, useful, process_meter().received() - before)
+def _consumer(options: Options, rack: str | None, fetch_bytes: int) -> AbstractContextManager[Consumer]:
+    metered = metered_properties() if options.metrics_path else {}
+    return consumers_of_this_process().borrow(consumer_properties(options.client, rack, fetch_bytes) | metered)
+
+
+def _metered(
+    options: Options, split: Split, consumer: Consumer, records: Iterator[list[Message]]
+) -> Iterator[list[Message]]:
+    """Yield the records of a split, and write a report of the bytes that were received meanwhile."""
+    before = process_meter().start(consumer, split.range.tp.topic)
+    useful = 0
+    for chunk in records:
+        useful += sum(map(len, chunk))
+        yield chunk
+    process_meter().settle(consumer)
+    # The rack of the executor, even if `rackBinding` is none.
+    here = _rack_of_environment(options, os.environ)
+    write_report(options.metrics_path, split, here, useful, process_meter().received() - before)

@@ -29,7 +29,7 @@ class SplitPartition(InputPartition):
     """An input partition whose splits are known when the query is planned.
 
     Args:
-        splits: The splits to read, one after the other.
+        splits: The splits to read.
     """
 
     def __init__(self, splits: Sequence[Split]) -> None:
@@ -102,15 +102,13 @@ def read_partition(options: Options, partition: InputPartition, names: Sequence[
 
 def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     if isinstance(partition, SplitPartition):
-        rack = executor_rack(options)
-        for split in partition.splits:
-            yield from batches(options, split, names, rack)
+        yield from batches(options, partition.splits, names, executor_rack(options))
     elif isinstance(partition, PullPartition):
         from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 
         rack = executor_rack(options)
         for split in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
-            yield from batches(options, split, names, rack)
+            yield from batches(options, [split], names, rack)
 
 
 def make_planner(options: Options) -> Planner:

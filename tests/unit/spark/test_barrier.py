@@ -55,7 +55,11 @@ def read_here(
 ) -> list[Split]:
     """Read as a task does; what comes of a split is that split, twice."""
     told = announce(splits, task, len(racks), racks[task])
-    rows: Any = read_together(splits, task, told, meeting.of(task), lambda each: iter([Batch([each]), Batch([each])]))
+
+    def rows_of(share: Sequence[Split]) -> Any:
+        return iter([Batch([each]) for each in share for _ in range(2)])
+
+    rows: Any = read_together(splits, task, told, meeting.of(task), rows_of)
     read = [each for batch in rows for each in batch]
     assert read[::2] == read[1::2]
     return read[::2]

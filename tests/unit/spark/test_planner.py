@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,14 +12,29 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.fetch_size import MAX_FETCH_BYTES, ONE_BATCH, UNKNOWN, RecordStats, fetch_size
+from rackassign.spark.fetch_size import (
+    MAX_FETCH_BYTES,
+    ONE_BATCH,
+    SMALL_RANGE_BYTES,
+    UNKNOWN,
+    RecordStats,
+    fetch_size,
+)
 from rackassign.spark.metadata import NO_LATER, TopicLayout, UnknownPartitionError
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
 from rackassign.spark.record_sampling import sample
-from rackassign.spark.splits import MOST_SPLITS, OffsetRange, Split, distribute, split_ranges, worthwhile_tasks
+from rackassign.spark.splits import (
+    MOST_SPLITS,
+    OffsetRange,
+    Split,
+    distribute,
+    read_together,
+    split_ranges,
+    worthwhile_tasks,
+)
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -390,6 +406,57 @@ def split(number: int, records: int, size: int) -> Split:
 )
 def test_a_task_reads_enough_to_be_worth_its_cost(splits: list[tuple[int, int]], minimum: int, tasks: int) -> None:
     assert worthwhile_tasks([split(number, *each) for number, each in enumerate(splits)], minimum) == tasks
+
+
+@pytest.mark.parametrize(
+    ("fetches", "most", "groups"),
+    [
+        ([65_536] * 130, 4 * 2**20, [64, 64, 2]),
+        ([65_536] * 5, 131_072, [2, 2, 1]),
+        ([4 * 2**20] * 3, 4 * 2**20, [1, 1, 1]),
+        ([ONE_BATCH] * 40, 4 * 2**20, [16, 16, 8]),
+        # With a lower limit than when the batch was planned.
+        ([131_072] * 2, 65_536, [1, 1]),
+        # A consumer has one size of fetches.
+        ([65_536, ONE_BATCH, 65_536, ONE_BATCH], 4 * 2**20, [2, 2]),
+        ([], 4 * 2**20, []),
+    ],
+)
+def test_splits_are_read_together_as_far_as_a_fetch_for_each_is_no_more_than_one(
+    fetches: list[int], most: int, groups: list[int]
+) -> None:
+    splits = [replace(split(number, 5, 50), fetch_bytes=fetch) for number, fetch in enumerate(fetches)]
+    found = read_together(splits, most)
+    assert [len(group) for group in found] == groups
+    assert sorted((each for group in found for each in group), key=lambda each: each.range.tp) == splits
+    assert all(len({each.fetch_bytes for each in group}) == 1 for group in found)
+
+
+def test_splits_of_one_partition_are_read_one_after_the_other() -> None:
+    halves = [Split(OffsetRange(P0, start, start + 5), (), 50, ONE_BATCH) for start in (0, 5)]
+    found = read_together([*halves, split(1, 5, 50)], 65_536)
+    assert found == [(halves[0],), (halves[1], split(1, 5, 50))]
+
+
+def test_small_ranges_at_the_end_of_the_log_are_fetched_at_once() -> None:
+    cluster = Cluster({P0: (0, 10), P1: (0, 1000), P2: (0, 10)})
+    # The ranges have 1 kB, 100 kB and 1 kB.
+    assert fetches(planner(cluster, mode="batch").batch()) == {0: SMALL_RANGE_BYTES, 1: ONE_BATCH, 2: SMALL_RANGE_BYTES}
+    assert fetches(planner(cluster, mode="batch", **{"kafka.max.partition.fetch.bytes": "5000"}).batch())[0] == 4096
+    reader = planner(cluster)
+    end = reader.next({P0: 0, P1: 0, P2: 0}, reader.latest(), 500)
+    # A limit ends ranges within the log.
+    assert end[P1] < 1000
+    end[P2] = 10
+    found = fetches(reader.stream({P0: 0, P1: 0, P2: 5}, {P0: 5, P1: end[P1], P2: 10}))
+    assert found[0] == ONE_BATCH
+    assert found[2] == SMALL_RANGE_BYTES
+    # A planner that has not requested the latest offsets has no reason.
+    assert set(fetches(planner(cluster).stream({P0: 0, P2: 5}, {P0: 10, P2: 10})).values()) == {ONE_BATCH}
+
+
+def fetches(splits: Iterable[Split]) -> dict[int, int]:
+    return {each.range.tp.partition: each.fetch_bytes for each in splits}
 
 
 def test_a_range_that_runs_backwards_is_refused() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError
@@ -33,9 +33,16 @@ class Record:
     at: int
     size: int = 10
     problem: KafkaError | None = None
+    place: int | None = 0
 
     def __len__(self) -> int:
         return self.size
+
+    def topic(self) -> str:
+        return PLACE.topic
+
+    def partition(self) -> int | None:
+        return self.place
 
     def offset(self) -> int:
         return self.at
@@ -72,6 +79,9 @@ class Log:
         self.at = places[0].offset
         self.told_end = False
 
+    def unassign(self) -> None:
+        pass
+
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
         return self.start, self.end
 
@@ -91,12 +101,12 @@ class Log:
 
 
 def played(log: Any, start: int, end: int, terms: ReadOptions = IMPATIENT) -> list[int]:
-    chunks: Iterator[list[Any]] = read(log, OffsetRange(PLACE, start, end), terms)
+    chunks: Iterator[list[Any]] = read(log, [OffsetRange(PLACE, start, end)], terms)
     return [record.at for chunk in chunks for record in chunk]
 
 
 def converted(chunks: list[list[Any]], names: tuple[str, ...], rows: int = 100, size: int = 10_000) -> list[Any]:
-    return list(to_batches(iter(chunks), PLACE, names, max_rows=rows, max_bytes=size))
+    return list(to_batches(iter(chunks), names, max_rows=rows, max_bytes=size))
 
 
 @given(
@@ -140,7 +150,7 @@ def test_a_range_is_read_whole_wherever_records_are_missing(there: set[int], a: 
 @pytest.mark.parametrize("rows", [1, 10, 64, 200])
 def test_no_part_has_more_records_than_a_batch_may_have(rows: int) -> None:
     log: Any = Log([Record(at) for at in range(1000)], 0, 1000)
-    parts = list(read(log, OffsetRange(PLACE, 0, 1000), ReadOptions(poll_timeout_s=0.001, batch_rows=rows)))
+    parts = list(read(log, [OffsetRange(PLACE, 0, 1000)], ReadOptions(poll_timeout_s=0.001, batch_rows=rows)))
     assert sum(map(len, parts)) == 1000
     # The first one included, before anything is known of the records.
     assert max(map(len, parts)) <= rows
@@ -162,7 +172,7 @@ def test_little_is_taken_past_the_end_where_most_records_are_gone() -> None:
 def test_few_large_records_are_taken_at_a_time() -> None:
     log = Log([Record(at, size=1000) for at in range(500)], 0, 500)
     reading: Any = log
-    sizes = [len(chunk) for chunk in read(reading, OffsetRange(PLACE, 0, 500), ReadOptions(batch_bytes=20_000))]
+    sizes = [len(chunk) for chunk in read(reading, [OffsetRange(PLACE, 0, 500)], ReadOptions(batch_bytes=20_000))]
     # With their keys, of a byte each.
     assert max(sizes) == 19
     assert sum(sizes) == 500
@@ -170,12 +180,14 @@ def test_few_large_records_are_taken_at_a_time() -> None:
 
 def test_large_records_behind_small_ones_are_packed_by_their_bytes() -> None:
     log: Any = Log([Record(at, size=10 if at < 5000 else 5_000_000) for at in range(5100)], 0, 5100)
-    packed = list(read(log, OffsetRange(PLACE, 0, 5100), ReadOptions()))
+    packed = list(read(log, [OffsetRange(PLACE, 0, 5100)], ReadOptions()))
     assert sum(map(len, packed)) == 5100
     assert max(sum(len(record) for record in chunk) for chunk in packed) <= 16 * 2**20
     counted: Any = Log([Record(at, size=0) for at in range(300)], 0, 300)
-    narrow = list(read(counted, OffsetRange(PLACE, 0, 300), ReadOptions(batch_bytes=20, headers=True)))
-    assert max(map(len, narrow)) < max(map(len, read(counted, OffsetRange(PLACE, 0, 300), ReadOptions(batch_bytes=20))))
+    narrow = list(read(counted, [OffsetRange(PLACE, 0, 300)], ReadOptions(batch_bytes=20, headers=True)))
+    assert max(map(len, narrow)) < max(
+        map(len, read(counted, [OffsetRange(PLACE, 0, 300)], ReadOptions(batch_bytes=20)))
+    )
 
 
 def test_a_transaction_that_is_open_is_waited_for_and_is_no_loss() -> None:
@@ -205,7 +217,7 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
         converted([[odd]], ("headers",))
     assert [batch.num_rows for batch in converted([[odd]], ("offset",))] == [1]
     log: Any = Log([odd], 0, 8)
-    assert len(list(read(log, OffsetRange(PLACE, 7, 8), ReadOptions(headers=True)))) == 1
+    assert len(list(read(log, [OffsetRange(PLACE, 7, 8)], ReadOptions(headers=True)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,6 +233,103 @@ def test_loss_is_an_error_or_left_out(log: Log, told: str, kept: list[int]) -> N
     with pytest.raises(DataLossError, match=told):
         played(log, 20, 80)
     assert played(log, 20, 80, ReadOptions(poll_timeout_s=0.001, fail_on_loss=False)) == kept
+
+
+class Logs:
+    """A consumer of several partitions. It returns what comes of one after the other, some records at a time."""
+
+    def __init__(self, logs: dict[int, Log], some: int = 3) -> None:
+        self.logs = logs
+        self.some = some
+        self.fetched: list[int] = []
+        self.most_fetched = 0
+
+    def assign(self, places: list[Any]) -> None:
+        self.fetched = [place.partition for place in places]
+        self.most_fetched = max(self.most_fetched, len(self.fetched))
+        for place in places:
+            self.logs[place.partition].assign([place])
+
+    def incremental_unassign(self, places: list[Any]) -> None:
+        for place in places:
+            self.fetched.remove(place.partition)
+
+    def unassign(self) -> None:
+        self.fetched = []
+
+    def get_watermark_offsets(self, place: Any, **_: object) -> tuple[int, int]:
+        return self.logs[place.partition].get_watermark_offsets()
+
+    def consume(self, most: int, timeout: float) -> list[Record]:
+        got: list[Record] = []
+        for number in self.fetched:
+            some = self.logs[number].consume(min(self.some, most - len(got)), timeout) if most > len(got) else []
+            got += [replace(record, place=number) for record in some]
+        return got
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 40)), st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 20),
+)
+def test_ranges_that_are_read_together_are_read_whole(told: list[tuple[set[int], int, int]], some: int) -> None:
+    logs = Logs({number: Log([Record(at) for at in sorted(each[0])], 0, 41) for number, each in enumerate(told)}, some)
+    ranges = [OffsetRange(TopicPartition("t", number), min(a, b), max(a, b)) for number, (_, a, b) in enumerate(told)]
+    found: dict[int, list[int]] = {number: [] for number in range(len(told))}
+    for chunk in read(cast("Any", logs), ranges, IMPATIENT):
+        (place,) = {record.partition() for record in chunk}
+        assert place is not None
+        found[place] += [at for record in chunk if (at := record.offset()) is not None]
+    for number, (there, _, _) in enumerate(told):
+        assert found[number] == sorted(at for at in there if ranges[number].start <= at < ranges[number].end)
+    # Nothing waits for what was before it.
+    assert logs.most_fetched == sum(map(bool, ranges))
+
+
+def test_what_is_complete_is_not_fetched_while_its_records_are_processed() -> None:
+    logs = Logs({0: Log([Record(0)], 0, 500), 1: Log([Record(at) for at in range(9)], 0, 9)})
+    ranges = [OffsetRange(TopicPartition("t", 0), 0, 1), OffsetRange(TopicPartition("t", 1), 0, 9)]
+    fetched = [
+        (chunk[0].partition(), chunk[-1].offset(), list(logs.fetched))
+        for chunk in read(cast("Any", logs), ranges, IMPATIENT)
+    ]
+    assert fetched == [(0, 0, [1]), (1, 2, [1]), (1, 5, [1]), (1, 8, [])]
+
+
+def test_lost_records_of_one_range_leave_the_others_whole(caplog: pytest.LogCaptureFixture) -> None:
+    def logs() -> Any:
+        return Logs({
+            0: Log([Record(at) for at in range(30)], 0, 30),
+            1: Log([Record(at) for at in range(10, 30)], 10, 30),
+            2: Log([Record(at) for at in range(20)], 0, 20),
+        })  # fmt: skip
+
+    ranges = [OffsetRange(TopicPartition("t", number), 0, 30) for number in range(3)]
+    with pytest.raises(DataLossError, match="t-1, offsets 0 to 30, at 0: the log starts at offset 10"):
+        list(read(logs(), ranges, IMPATIENT))
+    lenient = ReadOptions(poll_timeout_s=0.001, fail_on_loss=False)
+    got = sorted((each.partition(), each.offset()) for chunk in read(logs(), ranges, lenient) for each in chunk)
+    assert got == [(place, at) for place, (a, b) in enumerate(((0, 30), (10, 30), (0, 20))) for at in range(a, b)]
+    assert [each.split(":")[0] for each in caplog.messages] == [
+        "t-1, offsets 0 to 30, at 0",
+        "t-2, offsets 0 to 30, at 20",
+    ]
+
+
+def test_an_error_without_a_partition_concerns_every_range() -> None:
+    class Failing(Logs):
+        def consume(self, _most: int, _timeout: float) -> list[Record]:
+            return [Record(-1001, problem=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), place=None)]
+
+    logs: Any = Failing({number: Log([], 0, 9) for number in (0, 1)})
+    with pytest.raises(KafkaUnavailableError, match="t-0, offsets 0 to 9, at 0: "):
+        list(read(logs, [OffsetRange(TopicPartition("t", number), 0, 9) for number in (0, 1)], ReadOptions()))
+
+
+def test_rows_of_several_partitions_share_a_batch() -> None:
+    chunks: list[list[Any]] = [[Record(4), Record(5)], [Record(7, place=3)], [Record(6)]]
+    (batch,) = converted(chunks, ("partition", "offset", "topic"))
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [(0, 4, "t"), (0, 5, "t"), (3, 7, "t"), (0, 6, "t")]
 
 
 def test_a_follower_that_is_behind_is_waited_for() -> None:

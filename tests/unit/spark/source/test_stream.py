@@ -82,11 +82,13 @@ def test_tasks_bounds_the_tasks_of_splits_that_are_not_pulled_too(log: Log, bind
     assert sorted(sizes) == [2, 3]
 
 
-def test_a_task_reads_its_splits_one_after_the_other(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "batches", lambda _options, split, _names, _rack: iter([split.range.start]))
+def test_a_task_reads_its_splits_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        partitions, "batches", lambda _options, splits, _names, _rack: iter([[each.range.start for each in splits]])
+    )
     stream = reader(tasks="1", minPartitions="3")
     (piece,) = stream.partitions(at(0), at(log.end))
-    assert list(stream.read(piece)) == [0, 300, 600]
+    assert list(stream.read(piece)) == [[0, 300, 600]]
 
 
 @pytest.mark.parametrize(
