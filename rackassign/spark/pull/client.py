@@ -92,7 +92,7 @@ def submit_batch(
         request = SubmitSplitsRequest(endpoint.token, submission, first, chunk)
         _send(endpoint, request, SubmitSplitsResponse, timeout_s)
         first += len(chunk)
-    start = StartBatchRequest(endpoint.token, submission, tasks, max_splits_per_task, steal_after_s)
+    start = StartBatchRequest(endpoint.token, submission, len(splits), tasks, max_splits_per_task, steal_after_s)
     return replace(endpoint, batch=_send(endpoint, start, StartBatchResponse, timeout_s).batch)
 
 
@@ -117,7 +117,8 @@ def _send(
 ) -> ExpectedResponse:
     """Send a request until there is a response, and return it unless it is an error.
 
-    A request can be repeated, because equal requests always have the same response.
+    A request can be repeated at any time, because an equal one changes nothing and has the same response. The exception
+    is `wait`, in place of which a split is the response later.
     """
     response = _exchange(endpoint, encode(request), expected, timeout_s)
     if isinstance(response, ErrorResponse):

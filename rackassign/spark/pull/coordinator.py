@@ -236,17 +236,17 @@ class _PendingBatches:
         """
         first, added = request.first, request.splits
         with self._lock:
-            if request.submission in self._started:
-                return SubmitSplitsResponse(0)
-            splits = self._splits.setdefault(request.submission, [])
-            if not 0 <= first <= len(splits) or first + len(added) > _MAX_SPLITS:
-                raise ConfigError(
-                    f"at: expected at most {len(splits)}, and at most {_MAX_SPLITS} splits, "
-                    f"got {first} and {len(added)} more splits"
-                )
-            splits[first:] = added
-            self._remove_oldest(self._splits)
-            return SubmitSplitsResponse(len(splits))
+            if request.submission not in self._started:
+                splits = self._splits.setdefault(request.submission, [])
+                if not 0 <= first <= len(splits) or first + len(added) > _MAX_SPLITS:
+                    raise ConfigError(
+                        f"at: expected at most {len(splits)}, and at most {_MAX_SPLITS} splits, "
+                        f"got {first} and {len(added)} more splits"
+                    )
+                # What is there already came with the same line before, which may arrive again after later ones.
+                splits += added[len(splits) - first :]
+                self._remove_oldest(self._splits)
+            return SubmitSplitsResponse(first + len(added))
 
     def start(self, request: StartBatchRequest, begin: _StartBatch) -> StartBatchResponse:
         """Start a batch with the splits that were added to it, unless it has started already.
@@ -256,15 +256,21 @@ class _PendingBatches:
             begin: The method `Coordinator.begin`.
 
         Raises:
-            ConfigError: The splits were removed, or there are too few tasks for them.
+            ConfigError: The splits were removed, there are others than the request has counted, or there are too few
+                tasks for them.
         """
         name = request.submission
         with self._lock:
             if name not in self._started:
                 if name not in self._splits:
                     raise ConfigError("the splits of this batch were removed or never submitted; submit them again")
+                splits = self._splits[name]
+                if len(splits) != request.splits:
+                    raise ConfigError(
+                        f"count: expected the number of submitted splits, {len(splits)}, got {request.splits}"
+                    )
                 endpoint = begin(
-                    self._splits[name],
+                    splits,
                     request.tasks,
                     max_splits_per_task=request.max_splits_per_task,
                     steal_after_s=request.steal_after_s,

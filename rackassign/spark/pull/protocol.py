@@ -134,7 +134,7 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubmitSplitsRequest:
-    """The request to add splits to a batch that is being submitted. The same request may be sent again.
+    """The request to add splits to a batch that is being submitted. The same request may be sent again, at any time.
 
     Args:
         token: The token of the query.
@@ -178,6 +178,7 @@ class StartBatchRequest:
     Args:
         token: The token of the query.
         submission: The name of the batch while it is being submitted.
+        splits: The number of splits that have been submitted.
         tasks: The number of tasks that will request splits.
         max_splits_per_task: The highest number of splits per task; 0 for no limit.
         steal_after_s: Seconds that a task waits before it steals a split that is local to others.
@@ -185,6 +186,7 @@ class StartBatchRequest:
 
     token: str = field(repr=False)
     submission: str
+    splits: int
     tasks: int
     max_splits_per_task: int
     steal_after_s: float
@@ -194,6 +196,7 @@ class StartBatchRequest:
         return {
             "token": self.token,
             "offer": self.submission,
+            "count": self.splits,
             "tasks": self.tasks,
             "each": self.max_splits_per_task,
             "steal_after_s": self.steal_after_s,
@@ -208,8 +211,8 @@ class StartBatchRequest:
             TypeError: A field has the wrong type.
             ValueError: A field is not a number.
         """
-        tasks, limit, wait_s = int(message["tasks"]), int(message["each"]), float(message["steal_after_s"])
-        return cls(message["token"], str(message["offer"]), tasks, limit, wait_s)
+        count, tasks, limit = (int(message[name]) for name in ("count", "tasks", "each"))
+        return cls(message["token"], str(message["offer"]), count, tasks, limit, float(message["steal_after_s"]))
 
 
 Request = SplitRequest | SubmitSplitsRequest | StartBatchRequest
@@ -247,7 +250,7 @@ class SubmitSplitsResponse:
     """The response to a `SubmitSplitsRequest`.
 
     Args:
-        received: The number of splits of the batch that were received so far; 0 if the batch has started.
+        received: The number of splits of the batch up to the last one of the request.
     """
 
     KEY: ClassVar = "have"

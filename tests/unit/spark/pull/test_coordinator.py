@@ -111,15 +111,18 @@ def test_a_line_of_an_offer_may_come_again() -> None:
             return asked(desk, json.dumps({"token": desk.token, "offer": "x", **told}).encode() + b"\n").strip()
 
         first, second = ([encode_split(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
-        begin = {"tasks": 1, "each": 0, "steal_after_s": 0}
+        begin = {"count": 4, "tasks": 1, "each": 0, "steal_after_s": 0}
         assert "the splits of this batch were removed" in tell(**begin)
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=2, splits=second) == '{"have": 4}'
         assert "at: expected at most 4" in tell(at=5, splits=second)
-        assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 0}']
+        # A late one takes nothing away.
+        assert tell(at=0, splits=first) == '{"have": 2}'
+        assert "count: expected the number of submitted splits, 4, got 2" in tell(**{**begin, "count": 2})
+        assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 4}']
         assert list(request_splits(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
-        for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
+        for wrong in ({}, {**begin, "tasks": "many"}, {"splits": 3, "at": 0}):
             assert "malformed request" in tell(**{"offer": "y", **wrong})
         assert "split: malformed" in tell(offer="y", at=0, splits=[{}])
     with (

@@ -23,7 +23,7 @@ SPLITS = [
 ]
 FIRST = b'{"topic": "t", "partition": 0, "start": 5, "end": 25, "racks": ["a", "b"], "size": 700, "fetch": 65536}'
 SECOND = b'{"topic": "\\u00fc", "partition": 1, "start": 0, "end": 9, "racks": [], "size": 0, "fetch": 1}'
-BEGIN = b'"tasks": 2, "each": 1, "steal_after_s": 0.5'
+BEGIN = b'"count": 2, "tasks": 2, "each": 1, "steal_after_s": 0.5'
 
 
 def exchange(port: int, line: bytes) -> bytes:
@@ -125,6 +125,8 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
         (own + b'"at": 0, "splits": [' + FIRST + b"]}", b'{"have": 1}'),
         (own + b'"at": 0, "splits": [' + FIRST + b"]}", b'{"have": 1}'),
         (own + b'"at": "1", "splits": [' + SECOND + b"]}", b'{"have": 2}'),
+        # Late, and once more.
+        (own + b'"at": 0, "splits": [' + FIRST + b"]}", b'{"have": 1}'),
         (
             own + b'"at": 4, "splits": [' + SECOND + b"]}",
             b'{"error": "at: expected at most 2, and at most 1000000 splits, got 4 and 1 more splits"}',
@@ -138,15 +140,20 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
         (own + b'"at": 2, "splits": 3}', b'{"error": "malformed request"}'),
         (own + b'"at": 1e999, "splits": []}', b'{"error": "malformed request"}'),
         (own + b'"at": null, "splits": []}', b'{"error": "malformed request"}'),
-        (own + b'"tasks": "many", "each": 1, "steal_after_s": 0.5}', b'{"error": "malformed request"}'),
-        (own + b'"tasks": 2, "each": 1}', b'{"error": "malformed request"}'),
+        (own + b'"count": 2, "tasks": "many", "each": 1, "steal_after_s": 0.5}', b'{"error": "malformed request"}'),
+        (own + b'"count": 2, "tasks": 2, "each": 1}', b'{"error": "malformed request"}'),
+        (own + b'"tasks": 2, "each": 1, "steal_after_s": 0.5}', b'{"error": "malformed request"}'),
         (
-            own + b'"tasks": 1, "each": 1, "steal_after_s": 0.5}',
+            own + b'"count": 3, "tasks": 2, "each": 1, "steal_after_s": 0.5}',
+            b'{"error": "count: expected the number of submitted splits, 2, got 3"}',
+        ),
+        (
+            own + b'"count": 2, "tasks": 1, "each": 1, "steal_after_s": 0.5}',
             b'{"error": "tasks: 1 are too few for 2 splits"}',
         ),
         (own + BEGIN + b"}", b'{"batch": 0}'),
         (own + BEGIN + b"}", b'{"batch": 0}'),
-        (own + b'"at": 2, "splits": [' + SECOND + b"]}", b'{"have": 0}'),
+        (own + b'"at": "1", "splits": [' + SECOND + b"]}", b'{"have": 2}'),
         (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"split": ' + FIRST + b"}"),
         (
             b'{"token": "a-token", "batch": 3, "task": 0, "number": 0, "rack": "a"}',
@@ -197,7 +204,7 @@ def test_requests_of_a_submitting_process(monkeypatch: pytest.MonkeyPatch) -> No
     own = b'{"token": "a-token", "offer": "x", '
     assert requests == [
         own + b'"at": 0, "splits": [' + FIRST + b", " + SECOND + b"]}\n",
-        own + b'"tasks": 2, "each": 1, "steal_after_s": 0.5}\n',
+        own + b'"count": 2, "tasks": 2, "each": 1, "steal_after_s": 0.5}\n',
     ]
 
 
@@ -211,7 +218,9 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
         (b'"at": 111,', 111, 32803),
         (b'"at": 222,', 28, 8318),
     ]
-    assert requests[3] == b'{"token": "a-token", "offer": "x", "tasks": 2, "each": 0, "steal_after_s": 0}\n'
+    assert (
+        requests[3] == b'{"token": "a-token", "offer": "x", "count": 250, "tasks": 2, "each": 0, "steal_after_s": 0}\n'
+    )
 
 
 @pytest.mark.parametrize(
