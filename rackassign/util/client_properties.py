@@ -48,15 +48,19 @@ _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = (*_PASSWORD_MECHANISMS, "GSSAPI")
 """Mechanisms that kafka-python supports as well."""
 
-_CREDENTIALS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_DELEGATION_TOKEN = re.compile(r'\btokenauth\s*=\s*"?true\b', re.IGNORECASE)
+# As `StreamTokenizer` reads it in Java's `JaasConfig`: in double quotes, in single quotes, or a word without quotes.
+_JAAS_OPTION = re.compile(
+    r"""([^\s=;"']+)\s*=\s*(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([A-Za-z_$\xa0-\uffff][\w.$-]*)(?=[\s;]|\Z))"""
+)
+_JAAS_ESCAPED = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
+_CONTROL_CHARS = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 _ESCAPED = re.compile(r"\\(.)")
 
 
 def jaas_credentials(jaas: str) -> tuple[str, str] | None:
     """Return user name and password of Java's `sasl.jaas.config`; None unless it has both."""
-    found = {key: unescape(value) for key, value in _CREDENTIALS.findall(jaas)}
-    return (found["username"], found["password"]) if len(found) == len(("username", "password")) else None
+    options = _jaas_options(jaas)
+    return (options["username"], options["password"]) if {"username", "password"} <= options.keys() else None
 
 
 def uses_delegation_token(jaas: str) -> bool:
@@ -64,7 +68,20 @@ def uses_delegation_token(jaas: str) -> bool:
 
     Brokers find the token only if the login has the extension `tokenauth`, which no client but Java's can send.
     """
-    return _DELEGATION_TOKEN.search(_CREDENTIALS.sub("", jaas)) is not None
+    return _jaas_options(jaas).get("tokenauth", "").lower() == "true"
+
+
+def _jaas_options(jaas: str) -> dict[str, str]:
+    return {key: word or _jaas_text(double or single) for key, double, single, word in _JAAS_OPTION.findall(jaas)}
+
+
+def _jaas_text(quoted: str) -> str:
+    """Return a text in quotes without its escapes, of which some denote control characters or octal numbers."""
+
+    def meant(escape: re.Match[str]) -> str:
+        return chr(int(escape[1], 8)) if escape[1][0] in "01234567" else _CONTROL_CHARS.get(escape[1], escape[1])
+
+    return _JAAS_ESCAPED.sub(meant, quoted)
 
 
 def unescape(text: str) -> str:
