@@ -36,7 +36,7 @@ def send(producer: KafkaProducer, topic: str, number: int, **more: Any) -> None:
 @pytest.mark.parametrize("rack", ["a", "b", "c"])
 def test_records_without_a_key_are_written_in_the_rack(rack_cluster: Cluster, make_topic: MakeTopic, rack: str) -> None:
     topic = make_topic(6)
-    partitioner = RackAwarePartitioner(rack)
+    partitioner = RackAwarePartitioner(rack, batch_size=500)
     with closing(KafkaProducer(**rack_cluster.client_config(), partitioner=partitioner, batch_size=500)) as producer:
         send(producer, topic, 500)
         written = ends(rack_cluster, topic, 6)

@@ -17,9 +17,14 @@ from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.structs import TopicPartition
 
 from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.errors import ConfigError
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
+
+_RECORD_BYTES = 20
+"""What a record takes in a batch beside its value, at most: then the last record is the first of the next batch."""
 
 _DRAWS = 16
 """Random partitions looked at before all of them are. With three racks 16 fail with a probability of 0.2 %."""
@@ -46,29 +51,36 @@ class _Cluster(Protocol):
 class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is untyped
     """Sends records without a key to partitions whose leader is in the producer's rack (KIP-1123).
 
-    `KafkaProducer(partitioner=RackAwarePartitioner("use1-az1"))`. One partition is used for a batch and then another
-    one at random, as by kafka-python's `StickyPartitioner` (KIP-480). A partition whose leader has moved to another
-    rack is left with the next record, once the producer's metadata show it. While no partition of a topic has its
-    leader in the rack, all partitions are used, and a warning is logged once. Records with a key go where
-    `DefaultPartitioner` sends them.
+    `KafkaProducer(partitioner=RackAwarePartitioner("use1-az1"))`. One partition is used for the bytes of a batch and
+    then another one at random, as by Java's producer (KIP-794). Batches themselves do not matter: those of a slow
+    leader wait until they are full, so a choice for each batch (KIP-480) would send it the most. A partition whose
+    leader has moved to another rack is left with the next record, once the producer's metadata show it. While no
+    partition of a topic has its leader in the rack, all partitions are used, and a warning is logged once. Records with
+    a key go where `DefaultPartitioner` sends them.
 
     It may be used by several producers and threads.
 
     Args:
         rack: Rack of the producer, as in `broker.rack`; by default that of `RACKASSIGN_RACK`. "auto" detects it.
             Without a rack all partitions are used, and a warning is logged once.
+        batch_size: That of the producer, in bytes.
 
     Raises:
-        ConfigError: The rack is not valid, or "auto" found none.
+        ConfigError: The rack or the size is not valid, or "auto" found none.
     """
 
-    def __init__(self, rack: str | None = None) -> None:
+    def __init__(self, rack: str | None = None, *, batch_size: int = 16_384) -> None:
+        if type(batch_size) is not int or batch_size < 0:
+            raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
         self.rack = resolve_rack(rack, "rack")
         self._keyed = DefaultPartitioner()
         self._once = WarnOnce(log)
         self._lock = threading.Lock()
+        self._batch_size = batch_size
         self._sticky: dict[str, tuple[int, bool]] = {}
         """The partition in use by topic, and whether its leader was local when it was chosen."""
+        self._bytes: dict[str, int] = {}
+        """What was sent to that partition since it was chosen."""
 
     def partition(  # noqa: PLR0917 - kafka-python's interface
         self,
@@ -87,22 +99,18 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         if serialized_key is not None:
             chosen: int = self._keyed.partition(topic, key, serialized_key, value, serialized_value, cluster)
             return chosen
+        size = len(serialized_value or b"") + _RECORD_BYTES
         with self._lock:
             current = self._sticky.get(topic)
-            if current is not None and self._is_usable(topic, *current, cluster):
+            more = self._bytes.get(topic, 0) + size
+            if current is not None and more <= self._batch_size and self._is_usable(topic, *current, cluster):
+                self._bytes[topic] = more
                 return current[0]
             every = cluster.partitions_for_topic(topic)
             if not every:
                 raise ValueError(f"Topic {topic} not found in ClusterMetadata")
-            return self._choose(topic, every, cluster)
-
-    def on_new_batch(self, topic: str, cluster: _Cluster, prev_partition: int) -> None:
-        """Leave a partition whose batch is complete; called by the producer."""
-        with self._lock:
-            current = self._sticky.get(topic)
-            # Another thread may have chosen the next one already.
-            if current is not None and current[0] == prev_partition and (every := cluster.partitions_for_topic(topic)):
-                self._choose(topic, every, cluster, avoid=prev_partition)
+            self._bytes[topic] = size
+            return self._choose(topic, every, cluster, avoid=None if current is None else current[0])
 
     def _is_usable(self, topic: str, partition: int, was_local: bool, cluster: _Cluster) -> bool:  # noqa: FBT001
         """Return whether the partition still has a leader, and one in this rack if it had one there."""

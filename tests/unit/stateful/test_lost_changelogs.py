@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -119,7 +119,12 @@ def test_a_file_whose_last_record_is_there_is_used(
         read: list[int] = []
         with member(tmp_path / "2", process=by_key) as again:
             assign = again._logs.assign
-            again._logs.assign = lambda at: (read.extend(at.values()), assign(at))[1]  # type: ignore[method-assign]
+
+            def recorded(positions: Mapping[TopicPartition, int]) -> None:
+                read.extend(positions.values())
+                assign(positions)
+
+            again._logs.assign = recorded  # type: ignore[method-assign]
             standby(again)
             drain(again)
             assert items(again) == items(one)
