@@ -225,8 +225,8 @@ def pattern_of(topics: Sequence[str]) -> str | None:
     """Return one regular expression for all topics; None if none of them is one."""
     if not any(topic.startswith("^") for topic in topics):
         return None
-    # kafka-python matches at the beginning of a name, and librdkafka anywhere; with a leading ^ both are equal.
-    return "|".join(f"(?:{topic})" if topic.startswith("^") else f"(?:{re.escape(topic)}$)" for topic in topics)
+    # kafka-python matches at the beginning of a name, and librdkafka anywhere: `^a|b` also matches `xb`.
+    return "|".join(f".*?(?:{topic})" if topic.startswith("^") else f"(?:{re.escape(topic)}$)" for topic in topics)
 
 
 def _for_host(offsets: Offsets) -> dict[Any, Any]:

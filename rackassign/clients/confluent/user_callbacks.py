@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
@@ -31,7 +32,8 @@ class UserCallbacks:
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
-        self._noted: list[tuple[Callable[[Any], object], deque[Any]]] = []
+        # Weak: clients are replaced, and with the last one that has a function its calls are gone.
+        self._noted: list[tuple[Callable[[Any], object], ref[deque[Any]]]] = []
 
     @property
     def failed(self) -> bool:
@@ -45,7 +47,8 @@ class UserCallbacks:
     def guard(self, callback: Callable[[Any], object]) -> Callable[[Any], None]:
         """Return a function that never raises and makes `run` call the callback."""
         calls: deque[Any] = deque()
-        self._noted.append((callback, calls))
+        self._noted = [each for each in self._noted if each[1]() is not None]
+        self._noted.append((callback, ref(calls)))
         return calls.append
 
     def guard_logger(self, logger: Any) -> Any:  # noqa: ANN401 - as confluent-kafka's
@@ -63,7 +66,8 @@ class UserCallbacks:
 
     def run(self) -> None:
         """Call the callbacks that were called meanwhile; keep their exceptions."""
-        for callback, calls in self._noted:
+        for callback, noted in self._noted:
+            calls = noted()
             while calls:
                 self._call(callback, calls.popleft())
 

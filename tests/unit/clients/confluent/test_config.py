@@ -275,6 +275,8 @@ def test_callbacks_and_statistics_are_kept() -> None:
     [
         (["^a.*z$"], ["az", "abz"], ["azb", "baz"]),
         (["^a", "b.c"], ["ab", "b.c"], ["bxc", "b.cd", "cb.c"]),
+        # As librdkafka does, whose expression matches anywhere.
+        (["^a|b", "c"], ["ab", "b", "xb", "bx", "c"], ["xa", "xc"]),
     ],
 )
 def test_regular_expressions_and_names_make_one_pattern(

@@ -90,6 +90,17 @@ def test_nothing_of_python_runs_within_a_call_of_librdkafka() -> None:
     assert play.callbacks.failed
 
 
+def test_of_clients_that_were_replaced_nothing_is_kept() -> None:
+    callbacks, seen = UserCallbacks(), list[str]()
+    kept = callbacks.guard(seen.append)
+    for _ in range(100):
+        callbacks.guard(seen.append)("of a client that is gone")
+    kept("noted")
+    callbacks.run()
+    assert seen == ["noted"]
+    assert len(callbacks._noted) <= 2
+
+
 def test_what_is_no_callback_stays_as_it_is() -> None:
     given = {"client.id": "me", "statistics.interval.ms": 5}
     assert UserCallbacks().guard_all(given) == given
