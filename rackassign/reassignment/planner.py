@@ -82,7 +82,7 @@ def plan_reassignment(
 
     Raises:
         ConfigError: A broker, a topic, or a rack for leaders does not exist, or the replication factor is below
-            `min.insync.replicas` of a topic, without `force`.
+            `min.insync.replicas` of a topic.
         ReplicaPlacementError: No layout satisfies these constraints.
     """
     rules = request.rules_for(None)
@@ -98,10 +98,10 @@ def plan_reassignment(
         for tp in free
         if request.replication_factor and (request.topics or not state.topics[tp.topic].internal)
     }
-    scarce = {} if request.force else _below_min_isr(state, asked)
+    scarce = _below_min_isr(state, asked)
     if scarce and request.topics:
         tp, why = min(scarce.items())
-        raise ConfigError(f"{short_repr(tp.topic)}: {why}. Change the setting first, or use --force")
+        raise ConfigError(f"{short_repr(tp.topic)}: {why}. Change the setting first")
     left_out |= scarce
     free = [tp for tp in free if tp not in scarce]
     asked = {tp: factor for tp, factor in asked.items() if tp not in scarce}
@@ -168,6 +168,7 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
     """Return the plan for given lists of existing partitions."""
     layout = layout_of(state)
     left_out = _left_out(state, layout, sorted({tp.topic for tp in lists}))
+    left_out |= _below_min_isr(state, {tp: len(row) for tp, row in lists.items()})
     moves = {
         tp: ReplicaMove(_now(layout, tp), row)
         for tp, row in sorted(lists.items())
@@ -178,6 +179,23 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
     named = {tp: why for tp, why in left_out.items() if tp in lists}
     topics = _topics(layout, {tp.topic for tp in lists})
     return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics)
+
+
+def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:
+    """Return the most even layout with a plan's replication factors that constraints and racks allow.
+
+    Args:
+        planned: The plan. Partitions that it has left out stay as they are.
+        rules: The constraints.
+        emptied: Brokers that the plan leaves without replicas: they get none.
+    """
+    factors = {
+        tp: len(_now(planned.after, tp))
+        for tp in _topic_partitions(planned.after, planned.topics)
+        if tp not in planned.skipped
+    }
+    rules = replace(rules, exclude=rules.exclude.union(emptied), first="balance", on_shortage="relax", max_racks=None)
+    return _with(planned.after, _rebalanced(planned.after, rules, factors).lists)
 
 
 def layout_of(state: ClusterState) -> Layout:

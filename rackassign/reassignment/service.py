@@ -85,7 +85,12 @@ def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: Pla
     cluster, coverage = cluster_id(admin), None if near is None else near.members_per_rack(topics or ())
     planned = plan_reassignment(state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near)
     if not request.force:
-        check_even(planned, request.rules_for(None).weights)
+        # With a group, --rebalance keeps the copies near its members, which may be what piles up.
+        check_even(
+            planned,
+            request.rules_for(None),
+            "" if request.rebalance or request.group else " (--rebalance plans an even one, which copies more)",
+        )
     journal = Journal(cluster, request, planned.moves, planned.waiting)
     return PreparedReassignment(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
@@ -118,7 +123,7 @@ def prepare_from_lists(
     state = _seen(admin, {tp.topic for tp in lists})
     planned = plan_from_json(state, lists)
     if not force:
-        check_even(planned)
+        check_even(planned, PlacementConstraints(rackless="rack"))
     return PreparedReassignment(
         state, planned, Journal(cluster_id(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
     )
