@@ -99,14 +99,15 @@ def place_new(
     known = sorted(brokers, key=lambda broker: broker.id)
     online = [broker for broker in known if broker.online and broker.registered]
     required = min(min_isr, replicas)
+    # No policy allows fewer than these.
+    if len(online) < required:
+        raise NotEnoughBrokersError(
+            f"min.insync.replicas={min_isr} needs {required} online brokers, but there are {len(online)}"
+        )
     if policy == "disabled" and len(online) < replicas:
         raise NotEnoughBrokersError(
             f"{replicas} replicas need as many brokers, but only {len(online)} are online;"
             " --policy enabled allows fewer"
-        )
-    if len(online) < required:
-        raise NotEnoughBrokersError(
-            f"min.insync.replicas={min_isr} needs {required} online brokers, but there are {len(online)}"
         )
     if policy == "enabled_prefer_observed":
         rows = _as_if_up(spread, known, replicas, required)

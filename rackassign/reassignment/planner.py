@@ -367,7 +367,8 @@ def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[To
         )
     except MissingRackError as error:
         raise ReplicaPlacementError(
-            f'{error} A file of --constraints with {{"rackless": "rack"}} treats each of them as a rack of its own.'
+            f'{error} With --near-group, which needs racks, use a file of --constraints with {{"rackless": "rack"}}:'
+            " brokers without a rack then count as one more rack."
         ) from error
     return _Found(part.back(found.topics), found.lower_bound, found.notes)
 

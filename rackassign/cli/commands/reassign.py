@@ -33,6 +33,7 @@ from rackassign.util.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
+    from rackassign.reassignment.executor import Direction
     from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
 
 PLAN = "rackassign-reassignment.json"
@@ -121,9 +122,8 @@ def plan(
     given = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
     if given is not None and request != ReassignmentRequest(force=force):
         raise ConfigError(
-            "--reassignment-json-file cannot be combined with --topic, --replication-factor,"
-            " --remove-broker, --rebalance,"
-            " --near-group and --constraints"
+            "--reassignment-json-file cannot be combined with --topic, --replication-factor, --remove-broker,"
+            " --rebalance, --near-group, --constraints, --disable-rack-aware and --allow-placeholders"
         )
     with journal.file_lock(file):
         journal.require_finished(file)
@@ -146,13 +146,18 @@ def plan(
     console = plain_console()
     show_prepared(prepared, console)
     if written:
-        named = "" if plan == PLAN else f" --plan-file {plan}"
+        named = of_plan(plan)
         console.print(
             f"written to {plan}: `reassign apply{named}` does it, `reassign rollback{named}` undoes it", soft_wrap=True
         )
     if backup is not None:
         console.print(f"the plan that was there before is kept in {backup}", soft_wrap=True)
     return ExitCode.DONE
+
+
+def of_plan(plan: str) -> str:
+    """Return the option with which another command takes the same plan file; empty for the default one."""
+    return "" if plan == PLAN else f" --plan-file {plan}"
 
 
 def _warn_of_unlisted(brokers: list[int]) -> None:
@@ -197,7 +202,7 @@ def apply(
     limits = _limits(batch_size, throttle, stall_timeout, timeout)
     with _opened(bootstrap, client_config, Path(plan), Path(state), limits) as (runner, found, stop):
         outcome = runner.apply(found, wait_for_brokers=wait_for_brokers, verify_timeout=verify_timeout)
-    return _end(outcome, output, stopped=stop())
+    return _end(outcome, plan, output, stopped=stop())
 
 
 @app.command(
@@ -222,7 +227,7 @@ def rollback(
     limits = _limits(batch_size, throttle, stall_timeout, timeout)
     with _opened(bootstrap, client_config, Path(plan), Path(state), limits) as (runner, found, stop):
         outcome = runner.rollback(found)
-    return _end(outcome, output, stopped=stop())
+    return _end(outcome, plan, output, stopped=stop())
 
 
 @app.command(
@@ -296,7 +301,7 @@ def _opened(
         yield runner, found, stop
 
 
-def _end(outcome: ReassignmentOutcome, output: str, *, stopped: bool) -> int:
+def _end(outcome: ReassignmentOutcome, plan: str, output: str, *, stopped: bool) -> int:
     """Print what has become of a plan and return the exit code."""
     result, waiting, local = outcome.result, outcome.pending_replicas, outcome.locality
     if output == "json":
@@ -319,18 +324,22 @@ def _end(outcome: ReassignmentOutcome, output: str, *, stopped: bool) -> int:
         if result.final:
             warn(
                 f"{counted(len(result.final), 'partition')} can no longer be reassigned as planned, and"
-                f" {'is' if len(result.final) == 1 else 'are'} left alone: {_ENDS[outcome.direction]}"
+                f" {'is' if len(result.final) == 1 else 'are'} left alone: {ends(outcome.direction, plan)}"
             )
     if stopped:
         return ExitCode.INTERRUPTED
     return ExitCode.NO if result.failed or waiting else ExitCode.DONE
 
 
-_ENDS = {
-    "apply": "`reassign rollback` takes back the rest, and `reassign abandon` leaves all as it is;"
-    " either ends the plan",
-    "rollback": "all partitions that can be restored have been once no other is listed as not done",
-}
+def ends(direction: Direction, plan: str) -> str:
+    """Return how a plan ends of which some partitions can no longer be reassigned."""
+    if direction == "rollback":
+        return "all partitions that can be restored have been once no other is listed as not done"
+    named = of_plan(plan)
+    return (
+        f"`reassign rollback{named}` takes back the rest, and `reassign abandon{named}` leaves all as it is;"
+        " either ends the plan"
+    )
 
 
 def _limits(batch_size: int, throttle: str, stall_timeout: float, timeout: float) -> ExecutionLimits:

@@ -57,12 +57,7 @@ def status(
         seen = look(admin, found)
     _show(found, seen, output)
     if output == "table" and found.open:
-        named = "" if plan == PLAN else f" --plan-file {plan}"
-        plain_console().print(
-            f"not over: `reassign apply{named}` goes on, `reassign rollback{named}` goes back,"
-            f" `reassign abandon{named}` leaves all as it is",
-            soft_wrap=True,
-        )
+        plain_console().print(f"not over: {_advice(seen, plan)}", soft_wrap=True)
     return ExitCode.NO if found.open else ExitCode.DONE
 
 
@@ -89,10 +84,22 @@ def abandon(
     _show(kept, seen, output)
     if output == "table":
         plain_console().print(
-            f"left as it is; {plan} still has the lists as they were: `reassign export --original` prints them",
+            f"left as it is; {plan} still has the lists as they were:"
+            f" `reassign export --original{reassign.of_plan(plan)}` prints them",
             soft_wrap=True,
         )
     return ExitCode.DONE
+
+
+def _advice(seen: PlanStatus, plan: str) -> str:
+    """Return how to end a plan: `apply` has nothing to do if all that is missing was changed by others."""
+    named = reassign.of_plan(plan)
+    if seen.of("changed-by-others") and not seen.of("as-before") and not seen.of("on-its-way") and not seen.throttled:
+        return reassign.ends("apply", plan)
+    return (
+        f"`reassign apply{named}` goes on, `reassign rollback{named}` goes back,"
+        f" `reassign abandon{named}` leaves all as it is"
+    )
 
 
 def _show(found: Journal, seen: PlanStatus, output: str) -> None:

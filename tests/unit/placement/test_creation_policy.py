@@ -83,8 +83,10 @@ def test_a_partition_can_be_written_to_or_is_not_created(
     required = max(1, min(min_isr, replicas))
     try:
         placed = place_new(policy, spread, brokers, replicas=replicas, min_isr=min_isr)
-    except NotEnoughBrokersError:
+    except NotEnoughBrokersError as error:
         assert len(up) < (replicas if policy == "disabled" else required)
+        refusal = str(error)
+        assert ("--policy enabled allows fewer" in refusal) == (len(up) >= required)
         return
     for row in placed.plan:
         assert len(row) == len(set(row)) == replicas

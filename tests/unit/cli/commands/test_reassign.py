@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rackassign.cli.app import run
+from rackassign.cli.commands import reassign_status
 from rackassign.model import TopicPartition
-from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal
+from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal, service
 from rackassign.reassignment.journal import Phase
 from rackassign.reassignment.kafka_json import read_reassignment
+from rackassign.reassignment.plan_status import PartitionState, PlanStatus
 from rackassign.reassignment.throttle import SavedConfigs
 
 MOVES = {
@@ -175,6 +178,8 @@ def test_what_is_wrong_with_lists_to_import_is_named(
         ["--rebalance"],
         ["--near-group", "g"],
         ["--constraints", "rules.json"],
+        ["--disable-rack-aware"],
+        ["--allow-placeholders"],
     ],
 )
 @pytest.mark.usefixtures("home")
@@ -224,3 +229,35 @@ def test_a_folder_is_no_plan_file(name: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("command", [["balance-leaders"], ["reassign", "plan"]])
 def test_a_plan_file_whose_name_is_too_long_is_reported(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "File name too long" in one_line([*command, *NOBODY, "--plan-file", "a" * 300], capsys)
+
+
+@pytest.mark.parametrize(
+    ("states", "throttled", "advice"),
+    [
+        (("as-planned", "changed-by-others"), False, "`reassign rollback --plan-file p.json` takes back the rest, and"),
+        (("as-before", "changed-by-others"), False, "`reassign apply --plan-file p.json` goes on, "),
+        (("on-its-way", "changed-by-others"), False, "`reassign apply --plan-file p.json` goes on, "),
+        # A run that has nothing to do removes the throttle.
+        (("as-planned", "changed-by-others"), True, "`reassign apply --plan-file p.json` goes on, "),
+        # A run that ended before it wrote that all is done is resumed.
+        (("as-planned", "as-planned"), False, "`reassign apply --plan-file p.json` goes on, "),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_status_advises_what_ends_a_plan(
+    *,
+    states: tuple[PartitionState, ...],
+    throttled: bool,
+    advice: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept("p.json", "begun", SavedConfigs() if throttled else None)
+    found = PlanStatus(dict(zip(MOVES, states, strict=False)), dict.fromkeys(MOVES, (1, 2)), throttled)
+    monkeypatch.setattr(reassign_status, "admin_client", lambda *_: nullcontext())
+    monkeypatch.setattr(service, "look", lambda *_: found)
+    assert run(["reassign", "status", *NOBODY, "--plan-file", "p.json"]) == 1
+    assert f"not over: {advice}" in capsys.readouterr().out
+    monkeypatch.setattr(service, "abandon", lambda _admin, kept, _keep: (kept, found))
+    assert run(["reassign", "abandon", *NOBODY, "--plan-file", "p.json"]) == 0
+    assert "`reassign export --original --plan-file p.json` prints them" in capsys.readouterr().out
