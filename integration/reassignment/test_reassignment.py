@@ -22,6 +22,7 @@ from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmi
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
+from rackassign.reassignment.throttle import MOST_BYTES
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
@@ -200,6 +201,28 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     assert (undone["done"], undone["phase"]) == (3, "rolled-back")
     assert lists(admin, filled) == before
     assert throttles(admin, filled) == {}
+
+
+def test_replicas_that_do_not_fit_into_a_configuration_are_throttled_batch_by_batch(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """Brokers close the connection of a request with a longer value; here another tool has filled most of it."""
+    run, topic = commands(six.bootstrap, tmp_path), unique_name()
+    create_topic(six.bootstrap, topic, [[1 + number % 6, 1 + (number + 1) % 6] for number in range(12)])
+    filling = ",".join(f"{number}:1" for number in range(1000, 1000 + (MOST_BYTES - 100) // 7))
+    settings, filled = ReassignmentAdmin(admin), dict.fromkeys(THROTTLED, filling)
+    settings.alter_topic_configs({topic: filled})
+    wait_until(lambda: throttles(admin, topic) == filled, "the lists of another tool")
+    before = lists(admin, topic)
+    wanted = {number: tuple(sorted({1, 2, 3, 4, 5, 6} - set(row)))[:2] for number, row in before.items()}
+    run("reassign plan", *imported(tmp_path, topic, wanted), "--force")
+    refused = rackassign("reassign apply", six.bootstrap, "--throttle", QUICK, code=2, home=tmp_path)
+    assert "12 partitions at a time are too many" in refused.stderr
+    assert (lists(admin, topic), throttles(admin, topic)) == (before, filled)
+    done = run("reassign apply", "--throttle", QUICK, "--batch-size", "3")
+    assert (done["done"], done["phase"], lists(admin, topic)) == (12, "applied", wanted)
+    assert run("reassign rollback", "--throttle", QUICK, "--batch-size", "3")["phase"] == "rolled-back"
+    assert (lists(admin, topic), throttles(admin, topic)) == (before, filled)
 
 
 def controller(admin: KafkaAdminClient) -> int:

@@ -125,8 +125,12 @@ class BatchExecutor:
         """Whether replicas of any partition have been changed."""
         return any(execution.changed for execution in self._executions.values())
 
-    def run(self) -> ExecutionResult:
-        """Reassign all partitions, batch by batch."""
+    def run(self, before_batch: Callable[[Sequence[TopicPartition]], None] = lambda _: None) -> ExecutionResult:
+        """Reassign all partitions, batch by batch.
+
+        Args:
+            before_batch: Called with the partitions of each batch.
+        """
         tps = list(self._executions)
         # Describe all partitions first: without the permission for all of them, nothing is done.
         self._cluster.describe(tps)
@@ -136,6 +140,7 @@ class BatchExecutor:
                 self._leave(tps[begin:], reason)
                 break
             batch = tps[begin : begin + self._limits.batch_size]
+            before_batch(batch)
             self._execute(batch)
             self._elect_leaders(batch)
         return self._result()

@@ -7,7 +7,7 @@ without further effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Literal
@@ -21,7 +21,14 @@ from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, Exec
 from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
 from rackassign.reassignment.partition_state import Replicas
-from rackassign.reassignment.throttle import SavedConfigs, is_restored, restore_configs, save_configs, throttle
+from rackassign.reassignment.throttle import (
+    SavedConfigs,
+    is_restored,
+    list_replicas,
+    restore_configs,
+    save_configs,
+    throttle,
+)
 from rackassign.util.text import describe_error
 
 Direction = Literal["apply", "rollback"]
@@ -74,8 +81,8 @@ def execute_plan(
     begun = direction == "apply" or journal.phase != "planned"
     batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop, elect_unchanged=begun)
     try:
-        with _throttled(cluster, notes, limits.rate):
-            outcome = batches.run()
+        with _throttled(cluster, notes, limits.rate) as throttle_batch:
+            outcome = batches.run(throttle_batch)
         _await_lists(cluster, {tp: goals[tp] for tp in outcome.done})
     except (AuthorizationError, ConfigError):
         if not batches.has_changed_replicas:
@@ -102,8 +109,13 @@ class _StoredJournal:
 
 
 @contextmanager
-def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | None) -> Iterator[None]:
-    """Throttle replication in the block; remove a throttle that an earlier run has left in any case."""
+def _throttled(
+    cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | None
+) -> Iterator[Callable[[Collection[TopicPartition]], None]]:
+    """Throttle replication in the block; remove a throttle that an earlier run has left in any case.
+
+    What is yielded is called before each batch: not all partitions of a large topic can be throttled at once.
+    """
     copying = {tp: move for tp, move in notes.journal.moves.items() if move.copies()}
     restored = notes.journal.throttled
     if restored is not None:
@@ -112,11 +124,11 @@ def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | 
         restore_configs(cluster, restored)
     if rate is None or not copying:
         _forget(cluster, notes, restored)
-        yield
+        yield lambda _: None
         return
-    before = save_configs(cluster, copying, restored)
-    listed = any(value for values in before.topics.values() for value in values.values())
-    if (before.brokers or listed) and cluster.ongoing_partitions() - copying.keys():
+    before, ongoing = save_configs(cluster, copying, restored), cluster.ongoing_partitions()
+    by_others = any(value for values in before.topics.values() for value in values.values())
+    if (before.brokers or by_others) and ongoing - copying.keys():
         _forget(cluster, notes, restored)
         # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
         raise ConfigError(
@@ -124,12 +136,18 @@ def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | 
         )
     notes.take(replace(notes.journal, throttled=before))
     try:
-        throttle(cluster, copying, before, rate)
+        listed = throttle(cluster, copying, before, rate, ongoing)
     except (KafkaError, RackassignError):
         _undone(cluster, notes, before)
         raise
+
+    def throttle_batch(batch: Collection[TopicPartition]) -> None:
+        nonlocal listed
+        if not copying.keys() & batch <= listed:
+            listed = list_replicas(cluster, copying, before, copying.keys() & batch, ongoing)
+
     try:
-        yield
+        yield throttle_batch
     finally:
         _lift(cluster, notes, before)
 

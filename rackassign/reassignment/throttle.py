@@ -3,19 +3,29 @@
 Kafka's replication throttle has two parts: a rate for all brokers, and for each topic the replicas that it applies to.
 The rate is set as the cluster-wide default instead of per broker: a default can be removed while a broker is down, and
 it also applies to a broker that comes back in the meantime. The previous configurations are stored first, and restored.
+
+A topic's list is one configuration value, whose length Kafka limits. Where not all partitions of a topic fit, those to
+be copied next are listed (`list_replicas`). The wildcard for all replicas of a topic would be shorter, but Kafka counts
+whatever listed replicas fetch towards the rate, also those that are in sync and do not move. A topic that receives more
+than the rate would then leave nothing for the copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.reassignment.partition_state import ReplicaMove
+from rackassign.util.text import counted, short_repr
 
 LEADING, FOLLOWING = THROTTLED
+
+MOST_BYTES = 32_767
+"""Limit of a string in Kafka's protocol. Brokers close the connection of a request with a longer one (KAFKA-17993)."""
 
 _ALL = "*"
 
@@ -87,8 +97,12 @@ def _current(settings: ThrottleConfigs, topics: Sequence[str], broker: int | Non
 
 
 def throttle(
-    settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove], before: SavedConfigs, rate: int
-) -> None:
+    settings: ThrottleConfigs,
+    moves: Mapping[TopicPartition, ReplicaMove],
+    before: SavedConfigs,
+    rate: int,
+    ongoing: Collection[TopicPartition] = (),
+) -> frozenset[TopicPartition]:
     """Throttle the copies of moves, on the leaders and the followers.
 
     Args:
@@ -96,23 +110,61 @@ def throttle(
         moves: Partitions that are copied.
         before: Configurations from before; existing lists of throttled replicas are extended.
         rate: Bytes per second that each broker may send, and receive.
+        ongoing: Partitions whose copies have begun.
+
+    Returns:
+        The partitions that are throttled: all that fit, those in progress first.
 
     Raises:
         KafkaError: Raised by the client.
     """
-    changes: dict[str, dict[str, str | None]] = {}
-    for topic, kept in before.topics.items():
-        own = {tp.partition: move for tp, move in sorted(moves.items()) if tp.topic == topic}
-        # A leader is not throttled towards in-sync followers, so all replicas may be listed.
-        leading = [f"{number}:{broker}" for number, move in own.items() for broker in _all(move)]
-        following = [f"{number}:{broker}" for number, move in own.items() for broker in _new(move)]
-        changes[topic] = {
-            LEADING: _joined(kept.get(LEADING), leading),
-            FOLLOWING: _joined(kept.get(FOLLOWING), following),
-        }
     # The rate first: lists have no effect without it, and without the permission to set it nothing was changed.
     settings.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
+    return list_replicas(settings, moves, before, (), ongoing)
+
+
+def list_replicas(
+    settings: ThrottleConfigs,
+    moves: Mapping[TopicPartition, ReplicaMove],
+    before: SavedConfigs,
+    batch: Collection[TopicPartition],
+    ongoing: Collection[TopicPartition],
+) -> frozenset[TopicPartition]:
+    """Set the lists of throttled replicas and return the partitions in them: those of a batch, and others that fit.
+
+    Args:
+        settings: Access to the configurations.
+        moves: Partitions that are copied.
+        before: Configurations from before.
+        batch: Partitions to be copied next.
+        ongoing: Partitions that come after them; then those that follow the batch.
+
+    Raises:
+        ConfigError: The batch does not fit.
+        KafkaError: Raised by the client.
+    """
+    changes: dict[str, dict[str, str | None]] = {}
+    listed: set[TopicPartition] = set()
+    for topic, kept in before.topics.items():
+        first = min((tp for tp in batch if tp.topic == topic), default=TopicPartition(topic, 0))
+        own = [tp for tp in moves if tp.topic == topic]
+        leading, following = kept.get(LEADING, ""), kept.get(FOLLOWING, "")
+        for tp in sorted(own, key=lambda tp: (tp not in batch, tp not in ongoing, tp < first, tp)):
+            # A leader is not throttled towards in-sync followers, so all replicas may be listed.
+            more = _joined(leading, tp, _all(moves[tp])), _joined(following, tp, _new(moves[tp]))
+            if max(map(len, more)) > MOST_BYTES:
+                if tp in batch:
+                    raise ConfigError(
+                        f"throttle: {counted(len(batch), 'partition')} at a time are too many for the"
+                        f" {MOST_BYTES:,} bytes of the throttled replicas of topic {short_repr(topic)}:"
+                        " use a smaller --batch-size"
+                    )
+                break
+            leading, following = more
+            listed.add(tp)
+        changes[topic] = {LEADING: leading, FOLLOWING: following}
     settings.alter_topic_configs(changes)
+    return frozenset(listed)
 
 
 def restore_configs(settings: ThrottleConfigs, before: SavedConfigs) -> None:
@@ -137,7 +189,7 @@ def _new(move: ReplicaMove) -> list[int]:
     return [broker for broker in _all(move) if broker not in always]
 
 
-def _joined(kept: str | None, entries: Sequence[str]) -> str:
+def _joined(kept: str, tp: TopicPartition, brokers: Sequence[int]) -> str:
     if kept == _ALL:
         return _ALL
-    return ",".join([*([kept] if kept else []), *entries])
+    return ",".join([*([kept] if kept else []), *(f"{tp.partition}:{broker}" for broker in brokers)])

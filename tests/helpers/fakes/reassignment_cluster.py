@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from kafka.errors import KafkaConnectionError
+
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import CopyProgress
 from rackassign.reassignment.partition_state import PartitionStatus, Replicas
+from rackassign.reassignment.throttle import FOLLOWING, LEADING, MOST_BYTES
 
 
 class CrashError(BaseException):
@@ -121,12 +124,18 @@ class FakeReassignmentCluster:
         self._call()
         self.on_reassign(lists)
         refused = {place: why for place, row in lists.items() if (why := self._begin(place, row))}
-        running = [part for part in self.partitions.values() if part.target is not None]
+        running = {place: part for place, part in self.partitions.items() if part.target is not None}
         self.most_running = max(self.most_running, len(running))
-        self.unthrottled += bool(running) and not self.defaults
+        self.unthrottled += sum(not self._is_throttled(place, part) for place, part in running.items())
         # Once more: a program may be killed after the controller has heard it.
         self._call()
         return refused
+
+    def _is_throttled(self, place: TopicPartition, part: FakePartition) -> bool:
+        listed = [self.topics.get(place.topic, {}).get(key, "").split(",") for key in (LEADING, FOLLOWING)]
+        return bool(self.defaults) and all(
+            "*" in entries or f"{place.partition}:{broker}" in entries for entries in listed for broker in part.adding
+        )
 
     def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         self._call()
@@ -156,6 +165,9 @@ class FakeReassignmentCluster:
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         self._call()
         for topic, keys in changes.items():
+            if any(len(value or "") > MOST_BYTES for value in keys.values()):
+                # Brokers close the connection.
+                raise KafkaConnectionError(topic)
             _set(self.topics.setdefault(topic, {}), keys)
         self._call()
 

@@ -42,7 +42,7 @@ from rackassign.reassignment.cluster import CopyProgress
 from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import archive, begin, open_exclusive, read, write
 from rackassign.reassignment.plan_status import plan_status
-from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
+from rackassign.reassignment.throttle import FOLLOWING, LEADING, MOST_BYTES, SavedConfigs
 from tests.helpers.fakes.reassignment_cluster import CrashError, FakePartition, FakeReassignmentCluster
 from tests.helpers.json_schemas import parsed
 
@@ -344,6 +344,51 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
     desk.run(stage)
     assert seen == [{**dict.fromkeys(RATES, "1000000"), LEADING: "9:9,0:1,0:2,0:3,0:4", FOLLOWING: "*"}]
     assert (stage.defaults, stage.topics) == ({RATES[0]: "7"}, {"t": {LEADING: "9:9", FOLLOWING: "*"}})
+
+
+@pytest.mark.parametrize("direction", ["apply", "rollback"])
+def test_a_topic_of_more_partitions_than_its_configuration_holds_is_throttled_part_by_part(
+    direction: Direction,
+) -> None:
+    moves = {TopicPartition(topic, n): ReplicaMove((1, 2, 3), (4, 5, 6)) for topic in "ut" for n in range(1000)}
+    stage = FakeReassignmentCluster({tp: getattr(move, _ROW[direction]) for tp, move in moves.items()}, BROKERS)
+    desk, lists = PlanRunner(Journal("c", moves=moves)), list[str]()
+    alter = stage.alter_topic_configs
+
+    def listed(changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        lists.append(str(changes["t"][LEADING]))
+        alter(changes)
+
+    stage.alter_topic_configs = listed  # type: ignore[method-assign]
+    outcome = desk.run(stage, direction, replace(PACE, batch_size=200))
+    assert (len(outcome.done), outcome.failed, stage.unthrottled) == (2000, {}, 0)
+    assert untouched(stage)
+    # Lists are set at the start, once for each topic where they do not have the next batch, and at the end.
+    assert len(lists) == 4
+    assert max(map(len, lists)) > 0.99 * MOST_BYTES
+
+
+_ROW = {"apply": "before", "rollback": "after"}
+
+
+def test_what_is_being_copied_already_is_throttled_first() -> None:
+    moves = {place(n): ReplicaMove((1, 2, 3), (4, 5, 6)) for n in range(3000)}
+    stage = FakeReassignmentCluster({tp: move.before for tp, move in moves.items()}, BROKERS)
+    stage.alter_reassignments({place(2999): (4, 5, 6)})
+    stage.unthrottled = 0
+    outcome = PlanRunner(Journal("c", moves=moves)).run(stage, pace=replace(PACE, batch_size=50))
+    assert (outcome.failed, stage.unthrottled) == ({}, 0)
+
+
+def test_a_batch_that_is_too_large_to_be_throttled_is_refused() -> None:
+    moves = {place(n): ReplicaMove((1, 2, 3), (4, 5, 6)) for n in range(3000)}
+    stage = FakeReassignmentCluster({tp: move.before for tp, move in moves.items()}, BROKERS)
+    desk = PlanRunner(Journal("c", moves=moves))
+    with pytest.raises(ConfigError, match=r"^throttle: 2000 partitions at a time .* of topic \"t\": use a smaller"):
+        desk.run(stage, pace=replace(PACE, batch_size=2000))
+    assert desk.kept == Journal("c", moves=moves)
+    assert untouched(stage)
+    assert stage.lists() == {tp: move.before for tp, move in moves.items()}
 
 
 def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
