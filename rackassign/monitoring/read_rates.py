@@ -4,6 +4,9 @@ A group that keeps up reads what is written, which the sizes of the logs show ex
 committed offsets show what it reads: less while it falls behind, more while it catches up. Committed offsets are the
 coarser measure, because members commit only from time to time (every 5 s by default) and offsets have no size. So they
 are used only where they show something else than what is written.
+
+What was read counts by the time between the samples: a group that has read all there was, however fast, does not go on
+at that pace. A group that is still behind goes on, and of the time between its commits it is known what it has read.
 """
 
 from __future__ import annotations
@@ -98,17 +101,31 @@ def read_rates(
     """
     bytes_s, bytes_read, lag, by_commits = {}, {}, {}, set()
     idle = active = False
-    between = _first_and_last_commit(commits)
     committed = commits[-1].offsets if commits else {}
+    moves = {tp: _moves(tp, before.logs[tp], commits) for tp in tps if tp in before.logs and tp in after.logs}
+    reading_on = any(
+        _is_reading_on(moved, _lag(after.logs[tp], committed[tp]), written.records_s.get(tp, 0.0), commits[-1].at_s)
+        for tp, moved in moves.items()
+        if tp in committed
+    )
+    between = _first_and_last_commit(commits) if reading_on else (0.0, 0.0)
     # Partitions without a reader lag most.
     for tp in sorted((committed.keys() & after.logs.keys()).difference(tps)):
         lag[tp] = _lag(after.logs[tp], committed[tp])
     for tp in tps:
         if tp in written.bytes_s:
             bytes_s[tp], bytes_read[tp] = written.bytes_s[tp], written.bytes_written[tp]
-        progress = _progress(tp, before.logs.get(tp), after.logs.get(tp), commits, between)
-        if progress is None:
+        seen = [sample.offsets[tp] for sample in commits if tp in sample.offsets]
+        if tp not in moves or len(seen) < 2:  # noqa: PLR2004 - the first and the last
             continue
+        progress = _progress(
+            before.logs[tp],
+            after.logs[tp],
+            (seen[0], seen[-1]),
+            moves[tp],
+            commits[-1].at_s - commits[0].at_s,
+            between,
+        )
         active = active or progress.commits > 0
         lag[tp] = progress.lag
         records_s = written.records_s.get(tp)
@@ -167,35 +184,52 @@ def _first_and_last_commit(commits: Sequence[CommitSample]) -> tuple[float, floa
     return (times[0], times[-1]) if times else (0.0, 0.0)
 
 
-def _progress(
-    tp: TopicPartition,
-    before: LogSample | None,
-    after: LogSample | None,
-    commits: Sequence[CommitSample],
-    between: tuple[float, float],
-) -> _Progress | None:
-    """Return what commits show of a partition; None if there are no offsets to compare."""
+class _Move(NamedTuple):
+    """An advance of a committed offset, seen between two samples: their times, and its records."""
+
+    since_s: float
+    at_s: float
+    records: int
+
+
+def _moves(tp: TopicPartition, log: LogSample, commits: Sequence[CommitSample]) -> list[_Move]:
     seen = [(sample.at_s, sample.offsets[tp]) for sample in commits if tp in sample.offsets]
-    if before is None or after is None or len(seen) < 2:  # noqa: PLR2004 - the first and the last
-        return None
-    size = record_size(before, after)
     # An offset that was reset to an earlier one is no progress, and what was deleted cannot be read. After the reset
     # records are read again, so this is the sum of the steps forwards, and not the distance of the last from the first.
-    moves = [
-        (at_s, max(0, offset - max(old, before.first))) for (_, old), (at_s, offset) in pairwise(seen) if offset > old
+    return [
+        _Move(since_s, at_s, max(0, offset - max(old, log.first)))
+        for (since_s, old), (at_s, offset) in pairwise(seen)
+        if offset > old
     ]
-    records = sum(read for _, read in moves)
-    if len(moves) > 1:
+
+
+def _is_reading_on(moves: Sequence[_Move], lag: int, written_s: float, end_s: float) -> bool:
+    """Return whether a partition was behind at its last commit, and may be read since."""
+    # What is written later is no lag of that moment. A partition without commits may have been paused.
+    return bool(moves) and end_s - moves[-1].at_s <= KEEPS_UP_S and lag > written_s * (end_s - moves[-1].since_s)
+
+
+def _progress(  # noqa: PLR0917 - called in one place
+    before: LogSample,
+    after: LogSample,
+    committed: tuple[int, int],
+    moves: Sequence[_Move],
+    seconds: float,
+    between: tuple[float, float],
+) -> _Progress:
+    """Return what commits show of a partition: of the time between its commits, or the group's, or the samples."""
+    size = record_size(before, after)
+    records = sum(move.records for move in moves)
+    began, ended = between
+    if ended > began and len(moves) > 1:
         # The time between two commits is known better than how long ago the first one was.
-        records_s = sum(read for _, read in moves[1:]) / (moves[-1][0] - moves[0][0])
-    elif between[1] > between[0]:
+        records_s = sum(move.records for move in moves[1:]) / (moves[-1].at_s - moves[0].at_s)
+    elif ended > began:
         # A member that reads its partitions one after the other commits in turn.
-        began, ended = between
-        records_s = records / (ended - began) if moves and moves[0][0] > began else 0.0
+        records_s = records / (ended - began) if moves and moves[0].at_s > began else 0.0
     else:
-        began, ended = seen[0][0], seen[-1][0]
-        records_s = records / (ended - began) if ended > began else 0.0
-    return _Progress(_lag(before, seen[0][1]), _lag(after, seen[-1][1]), records, records_s, len(moves), size)
+        records_s = records / seconds if seconds > 0 else 0.0
+    return _Progress(_lag(before, committed[0]), _lag(after, committed[1]), records, records_s, len(moves), size)
 
 
 def _lag(log: LogSample, committed: int) -> int:

@@ -73,6 +73,43 @@ def test_a_group_that_catches_up_reads_more_than_is_written() -> None:
     assert (found.catches_up, found.written_s) == (True, 10.0 * SIZE)
 
 
+BURST = [(0.0, 0), (1.0, 0), (2.0, 10_000), (4.0, 20_000), (6.0, 30_000), (7.0, 30_000), (45.0, 30_000)]
+"""What lay there is read within 5 s of 45 s."""
+
+
+@pytest.mark.parametrize(
+    ("ends", "records"),
+    [
+        pytest.param((30_000, 30_000), 30_000, id="nothing is written"),
+        # The lag at the end is what was written since the last commit.
+        pytest.param((29_000, 34_000), 30_000, id="some is written"),
+        # It was stopped 39 s before the end, and is behind.
+        pytest.param((90_000, 90_000), 30_000, id="it has stopped"),
+    ],
+)
+def test_a_burst_counts_by_the_time_between_the_samples(ends: tuple[int, int], records: int) -> None:
+    found = rates(ends, BURST, seconds=45.0)
+    assert found.by_commits == {TP}
+    assert found.bytes_read == {TP: records * SIZE}
+    assert found.bytes_s == {TP: pytest.approx(records * SIZE / 45)}
+
+
+def test_a_burst_that_goes_on_counts_by_the_time_between_its_commits() -> None:
+    found = rates((90_000, 90_000), [(0.0, 0), (40.0, 0), (42.0, 10_000), (44.0, 20_000), (45.0, 20_000)], seconds=45.0)
+    assert found.bytes_s == {TP: 5000.0 * SIZE}
+
+
+def test_a_partition_that_is_paused_does_not_make_a_burst_last() -> None:
+    other = TopicPartition("t", 1)
+    before, after = (
+        LogSamples({TP: LogSample(at_s, 3_000_000, 0, 30_000), other: LogSample(at_s, 900, 0, 9)})
+        for at_s in (0.0, 45.0)
+    )
+    commits = [CommitSample(at_s, {TP: offset, other: 0}) for at_s, offset in BURST]
+    found = read_rates([TP, other], compute_throughput(before, after), before, after, commits)
+    assert found.bytes_s == {TP: pytest.approx(3_000_000 / 45), other: 0.0}
+
+
 def test_what_is_read_while_nothing_is_written_counts() -> None:
     found = rates((5000, 5000), [(0.0, 0), (10.0, 5000)])
     assert (found.bytes_s, found.bytes_read, found.lag) == ({TP: 500.0 * SIZE}, {TP: 5000.0 * SIZE}, {TP: 0})
