@@ -245,6 +245,5 @@ def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
         seen,
         group,
         frozenset(entry["id"] for entry in row["members"] if entry["mapped"]),
-        tuple(member for member, entry in zip(live, row["members"], strict=True) if entry["rack"] is None),
         frozenset(entry["id"] for entry in row["members"] if not entry["reads_near"]),
     )

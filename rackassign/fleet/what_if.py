@@ -35,7 +35,7 @@ def racks_assumed(row: GroupRow) -> GroupRow:
     have = Counter(member.rack for member in members)
     rack_of: dict[str, str] = {}
     for member in sorted(members, key=lambda m: m.id):
-        if member.rack is None:
+        if member.rack not in racks:
             rack_of[member.id] = min(racks, key=lambda rack: (have[rack], rack))
             have[rack_of[member.id]] += 1
     return _with_racks(row, rack_of)
@@ -79,7 +79,7 @@ def members_balanced(row: GroupRow) -> GroupRow:
 def _with_racks(row: GroupRow, rack_of: Mapping[str, str]) -> GroupRow:
     group = row.snapshot.group
     moved = tuple(replace(member, rack=rack_of.get(member.id, member.rack)) for member in group.members)
-    return replace(row, snapshot=replace(row.snapshot, group=replace(group, members=moved), unknown=()))
+    return replace(row, snapshot=replace(row.snapshot, group=replace(group, members=moved)))
 
 
 def add_replica(row: GroupRow) -> GroupRow:

@@ -185,9 +185,10 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         cluster: Cluster with its topics.
         rates: What it reads; empty if it was not measured.
     """
-    group, owned = shot.group, _owned(shot)
-    now = current_reads(shot, cluster)
-    judge = _Analyzer(shot, cluster, rates, owned)
+    located = shot.without_foreign_racks()
+    group, owned = located.group, _owned(shot)
+    now = current_reads(located, cluster)
+    judge = _Analyzer(located, cluster, rates, owned)
     options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
     plans = {name: plan(group, options) for name, plan in STRATEGIES.items()}
     by_mode = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
@@ -10,6 +10,7 @@ from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.format import format_bytes, format_range, format_usd, mark_lower_bound
 from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.snapshot import Snapshot
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.util.text import counted, join_first, strip_control_chars
 
@@ -114,14 +115,45 @@ def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     if action.kind == "max-skew":
         return "let members differ by two partitions: max_skew=1"
     names = {member.id: member.client_id for member in inspected.snapshot.live.members}
-    who = _listed([names[member] for member in action.members])
-    one = len({names[member] for member in action.members}) == 1
     if action.uncertain:
-        racks = f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
-    else:
-        racks = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
+        foreign = inspected.snapshot.foreign_racks
+        without = {names[member] for member in action.members if member not in foreign}
+        advice = [_same_names(inspected, names, foreign)] if foreign else []
+        return " and ".join([*advice, *([_state_racks(without)] if without else [])])
+    who = {names[member] for member in action.members}
     # Java's and librdkafka's assignors send it; those of the Python clients never do.
-    return f"{racks}{' with' if action.uncertain else ', and'} an assignor that sends it"
+    return (
+        f"give {_listed(who)} {'its' if len(who) == 1 else 'their'} rack (client.rack), which is only in the rack map,"
+        " and an assignor that sends it"
+    )
+
+
+def _same_names(inspected: GroupAnalysis, names: Mapping[str, str], foreign: Mapping[str, str]) -> str:
+    """Return the advice for members with a rack that no broker has."""
+    racks = ", ".join(sorted(set(inspected.snapshot.group.topology.broker_racks().values())))
+    who = {names[member] for member in foreign}
+    return (
+        f"use the brokers' names of racks ({racks}) for {_listed(who)}, which {'has' if len(who) == 1 else 'have'}"
+        f" {_listed(map(repr, foreign.values()))}"
+    )
+
+
+def _state_racks(who: Collection[str]) -> str:
+    return (
+        f"state the {'rack' if len(who) == 1 else 'racks'} of {_listed(who)} in a rack map (--rack-map FILE), or set"
+        " client.rack with an assignor that sends it"
+    )
+
+
+def describe_unknown(shot: Snapshot) -> str:
+    """Return the members of unknown rack with their addresses, and the rack that some have; empty without any."""
+    return ", ".join(
+        sorted(
+            f"{member.client_id} on {member.host}"
+            + (f" (no broker is in {shot.foreign_racks[member.id]!r})" if member.id in shot.foreign_racks else "")
+            for member in shot.unknown
+        )
+    )
 
 
 def collection_warnings(survey: ClusterReport) -> list[str]:

@@ -67,7 +67,9 @@ def _locality(survey: ClusterReport) -> Iterator[Metric]:
 def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[Metric]:
     members = _gauge("members", "Members.")
     without = _gauge("members_without_rack", "Members without a known rack.")
-    elsewhere = _gauge("members_in_foreign_racks", "Members with a rack that no broker has, so that nothing is local.")
+    elsewhere = _gauge(
+        "members_in_foreign_racks", "Members with a rack that no broker has. Their reads count as unknown."
+    )
     by_broker = _gauge("group_assigned_by_broker", "Whether the broker assigns the group (KIP-848), not a member.")
     rebalanced = CounterMetricFamily(
         "rackassign_rebalances",
@@ -78,7 +80,7 @@ def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[M
     for inspected in survey.inspections:
         live = inspected.snapshot.live
         members.add_metric((live.name,), len(live.members))
-        without.add_metric((live.name,), len(inspected.snapshot.unknown))
+        without.add_metric((live.name,), sum(m.rack is None for m in inspected.snapshot.group.members))
         foreign = sum(m.rack is not None and m.rack not in racks for m in inspected.snapshot.group.members)
         elsewhere.add_metric((live.name,), foreign)
         by_broker.add_metric((live.name,), live.kind == "consumer")

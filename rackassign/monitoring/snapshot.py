@@ -18,15 +18,36 @@ class Snapshot:
         live: The description by its coordinator.
         group: The group as a scenario, with the racks that members report, or those of the rack map.
         rack_map_members: IDs of members whose rack is only in the rack map: their group leader does not receive it.
-        unknown: Members of unknown rack.
         leaders_only: IDs of members in the rack map that always read from leaders.
     """
 
     live: GroupDescription
     group: Group
     rack_map_members: frozenset[str]
-    unknown: tuple[MemberDescription, ...]
     leaders_only: frozenset[str] = frozenset()
+
+    @property
+    def foreign_racks(self) -> dict[str, str]:
+        """Return the rack of each member, by its ID, whose rack is that of no broker, while brokers have racks.
+
+        Such a name is more often misspelled, or of another naming scheme, than that of a place without brokers. So it
+        is unknown where these members are.
+        """
+        racks = set(self.group.topology.broker_racks().values())
+        return {m.id: m.rack for m in self.group.members if racks and m.rack is not None and m.rack not in racks}
+
+    @property
+    def unknown(self) -> tuple[MemberDescription, ...]:
+        """Return the members of unknown rack: without one, or with one that no broker has."""
+        known = {m.id for m in self.group.members if m.rack is not None} - self.foreign_racks.keys()
+        return tuple(member for member in self.live.members if member.id not in known)
+
+    def without_foreign_racks(self) -> Snapshot:
+        """Return the snapshot in which the members with a rack that no broker has are in none."""
+        foreign = self.foreign_racks
+        members = tuple(replace(m, rack=None) if m.id in foreign else m for m in self.group.members)
+        mapped = self.rack_map_members - foreign.keys()
+        return replace(self, group=replace(self.group, members=members), rack_map_members=mapped)
 
     def as_leader_sees(self) -> Group:
         """Return the group as its leader sees it: only with the racks that members report."""
@@ -72,10 +93,8 @@ def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snap
     wanted = frozenset[str]().union(*topics)
     known = {topic: row for topic, row in topology.topics.items() if topic in wanted}
     group = Group(replace(topology, topics=known), tuple(members), name=live.name)
-    racks_of = {member.id: member.rack for member in members}
-    unknown = tuple(m for m in live.members if racks_of[m.id] is None)
     leaders_only = frozenset(m.id for m in live.members if m.id in mapped and not racks.reads_near(m.client_id))
-    return Snapshot(live, group, frozenset(mapped), unknown, leaders_only)
+    return Snapshot(live, group, frozenset(mapped), leaders_only)
 
 
 def _topics(live: GroupDescription) -> list[frozenset[str]]:

@@ -1,6 +1,7 @@
 """Reads between racks: an assignment, evaluated with the replicas that serve it.
 
-A reader in the rack of a counting replica is sent there, any other reads from the leader.
+A reader in the rack of a counting replica is sent there, any other reads from the leader. The rack of a reader is
+unknown if no broker is in it: its name is misspelled, or of another naming scheme.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class PartitionRead(NamedTuple):
     Args:
         tp: The partition.
         member: ID of the reader.
-        home: Rack of the reader; None if unknown.
+        home: Rack of the reader; None if unknown, or if no broker is in it.
         source: Rack that it is read from; None if unknown, or if no replica serves it.
     """
 
@@ -58,7 +59,7 @@ class TopicRead(NamedTuple):
     Args:
         topic: Name of the topic.
         member: ID of the reader.
-        home: Rack of the reader; None if unknown.
+        home: Rack of the reader; None if unknown, or if no broker is in it.
         ids: The partitions.
         sources: Rack that each is read from; None if unknown, or if no replica serves it.
     """
@@ -82,7 +83,7 @@ def topic_reads(
     }
     led = {topic: [p.leader is not None for p in row] for topic, row in serving.topics.items()}
     for member in sorted(group.members, key=lambda m: m.id):
-        home = member.rack
+        home = member.rack if member.rack in bits.bits else None
         bit = 0 if member.id in leaders_only else bits.bits.get(home or "", 0)
         for topic, ids in sorted(assignment.get(member.id, {}).items()):
             row, far, has = near.get(topic, ()), leading.get(topic, ()), led.get(topic, ())

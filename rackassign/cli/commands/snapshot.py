@@ -49,6 +49,7 @@ def snapshot(
         raise MissingExtraError("pyarrow", "spark")
     file = _file(parquet) if parquet else None
     from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.describe import describe_unknown  # noqa: PLC0415 - the same
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         shots, measured = GroupCollector(admin, racks).measure(
@@ -59,8 +60,7 @@ def snapshot(
     for topic, why in shots.cluster.missing.items():
         warn(f"topic {topic} is not described: {why}")
     for shot in shots.snapshots:
-        if shot.unknown:
-            who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)
+        if who := describe_unknown(shot):
             warn(f"{shot.live.name}: rack not known of {who}")
         if file is not None:
             continue

@@ -24,6 +24,7 @@ from rackassign.monitoring import (
     describe_savings,
 )
 from rackassign.monitoring.analysis import RecommendedChange
+from rackassign.monitoring.describe import describe_unknown
 from rackassign.monitoring.format import (
     UNKNOWN,
     format_bytes,
@@ -173,8 +174,7 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
         parts.append(Text(text))
     if inspected.unassigned:
         parts.append(Text(f"{inspected.unassigned} partitions of subscribed topics have no reader"))
-    if inspected.snapshot.unknown:
-        who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
+    if who := describe_unknown(inspected.snapshot):
         parts.append(Text(strip_control_chars(f"rack not known of {who}")))
     return Stack(*parts)
 

@@ -185,6 +185,8 @@ def _view(found: GroupAnalysis, price: Price, *, measured: bool) -> GroupView:
 
 def _row(found: GroupAnalysis, member: MemberDescription, rack: str | None, reads: list[PartitionRead]) -> MemberRow:
     origin = "" if rack is None else "rack map" if member.id in found.snapshot.rack_map_members else "member"
+    if member.id in found.snapshot.foreign_racks:
+        origin += ", no broker's"
     listed = sorted(reads)[:_MOST_PARTITIONS]
     alike: dict[tuple[str, str | None, Kind], list[int]] = {}
     for read in listed:
@@ -239,11 +241,12 @@ def _racks(survey: ClusterReport) -> list[tuple[str | None, str]]:
 def _origins(survey: ClusterReport) -> list[tuple[int, str]]:
     """Return the number of members by where their rack is from."""
     total = sum(len(found.snapshot.live.members) for found in survey.inspections)
-    mapped = sum(len(found.snapshot.rack_map_members) for found in survey.inspections)
-    unknown = sum(len(found.snapshot.unknown) for found in survey.inspections)
+    shots = [found.snapshot for found in survey.inspections]
+    mapped = sum(len(shot.rack_map_members - shot.foreign_racks.keys()) for shot in shots)
+    unknown = sum(len(shot.unknown) for shot in shots)
     rows = (
         (total - mapped - unknown, "report their rack"),
         (mapped, "have theirs from the rack map"),
-        (unknown, "have no known rack"),
+        (unknown, "have none, or one that no broker has"),
     )
     return [(count, words) for count, words in rows if count]

@@ -28,6 +28,7 @@ from rackassign.monitoring import (
     describe_action,
     verdict,
 )
+from rackassign.monitoring.describe import describe_unknown
 from rackassign.monitoring.format import format_bytes, format_percent, format_usd
 from rackassign.monitoring.snapshot import snapshot, topics_of
 from rackassign.monitoring.throughput import LogSample, LogSamples, sample_logs
@@ -142,6 +143,49 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     assert describe_action(action, seen) == f"{advice} with an assignor that sends it"
     assert action.members == ("m1", "m2", "m3")
     assert seen.reach("cooperative-sticky").partitions == Locality(0, 0, 3)
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["reported", "mapped"])
+def test_a_rack_that_no_broker_has_is_unknown_and_the_names_come_first(*, mapped: bool) -> None:
+    """Zone names against zone IDs: partitions in c have no member, as far as anything is known."""
+    racks = {"m1": "us-east-1a", "m2": "b", "m3": "us-east-1a"}
+    live = group(*(member(name, None if mapped else rack, {"t": [i]}) for i, (name, rack) in enumerate(racks.items())))
+    seen = inspected(live, cluster(ONE_EACH), EVEN, RackMap(racks) if mapped else None)
+    assert seen.partitions == Locality(1, 0, 2)
+    assert seen.flows.pairs == {("b", "b"): 1000.0, ("a", None): 1000.0, ("c", None): 1000.0}
+    assert seen.snapshot.foreign_racks == {"m1": "us-east-1a", "m3": "us-east-1a"}
+    assert [m.id for m in seen.snapshot.unknown] == ["m1", "m3"]
+    first = seen.actions[0]
+    assert (first.kind, first.uncertain, first.members, first.gain_at_most) == ("rack", True, ("m1", "m3"), 2)
+    told = describe_action(first, seen)
+    assert told == "use the brokers' names of racks (a, b, c) for m1, m3, which have 'us-east-1a'"
+    assert told in verdict(seen, Price(), measured=True)
+    assert describe_unknown(seen.snapshot) == (
+        "m1 on 10.0.0.1 (no broker is in 'us-east-1a'), m3 on 10.0.0.1 (no broker is in 'us-east-1a')"
+    )
+    # What is reachable is unknown as well, and no zero.
+    assert seen.reach("cooperative-sticky").partitions == Locality(1, 0, 2)
+
+
+def test_of_members_with_foreign_racks_only_the_names_are_a_change() -> None:
+    racks = {"m1": "use1-az1", "m2": "use1-az2", "m3": "use1-az3"}
+    live = group(*(member(name, rack, {"t": [i]}) for i, (name, rack) in enumerate(racks.items())))
+    seen = inspected(live, cluster(ONE_EACH), EVEN)
+    assert (kinds(seen), seen.actions[0].uncertain) == (["rack"], True)
+    assert seen.reach("cooperative-sticky").partitions == seen.partitions == Locality(0, 0, 3)
+    assert seen.savings_bytes_s == (0.0, 3000.0)
+
+
+def test_members_without_a_rack_and_with_a_foreign_one_are_told_apart() -> None:
+    live = group(member("m1", "A", {"t": [0]}), member("m2", None, {"t": [1]}), member("m3", "c", {"t": [2]}))
+    seen = inspected(live, cluster(ONE_EACH), EVEN)
+    assert describe_action(seen.actions[0], seen) == (
+        "use the brokers' names of racks (a, b, c) for m1, which has 'A' and state the rack of m2 in a rack map"
+        " (--rack-map FILE), or set client.rack with an assignor that sends it"
+    )
+    # Where no broker has a rack, members have no wrong names.
+    plain = inspected(live, cluster(ONE_EACH, brokers((None, None, None))), EVEN)
+    assert (plain.snapshot.foreign_racks, [m.id for m in plain.snapshot.unknown]) == ({}, ["m2"])
 
 
 def test_a_rack_map_says_what_racks_would_gain() -> None:

@@ -248,13 +248,15 @@ def test_connections_that_end_or_stay_silent_are_no_errors(capsys: pytest.Captur
 
 def test_racks_that_no_member_has_any_more_leave_no_series() -> None:
     metrics = ReportMetrics(Price())
-    there, known = cluster({"t": [[1], [2]]}), rates({("t", 0): 100.0})
+    known = rates({("t", 0): 100.0})
     for start in range(50):
+        there = cluster({"t": [[1], [2]]}, brokers((f"pod-{start}", "b")))
         live = group(member("m", f"pod-{start}", {"t": [0]}), name="g")
         metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
     series = [labels for name, labels in scraped(metrics) if name == "rackassign_read_bytes_total"]
     assert [dict(labels)["rack"] for labels in series] == ["pod-49"]
     # What was read in a rack with brokers stays, whoever reads there now.
+    there = cluster({"t": [[1], [2]]})
     for rack in ("b", "a"):
         live = group(member("m", rack, {"t": [0]}), name="g")
         metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
