@@ -70,7 +70,10 @@ def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[M
     elsewhere = _gauge(
         "members_in_foreign_racks", "Members with a rack that no broker has. Their reads count as unknown."
     )
-    by_broker = _gauge("group_assigned_by_broker", "Whether the broker assigns the group (KIP-848), not a member.")
+    by_broker = _gauge(
+        "group_assigned_by_broker",
+        "Whether the broker assigns the group (KIP-848), not a member. 0 for a group without members.",
+    )
     rebalanced = CounterMetricFamily(
         "rackassign_rebalances",
         "Rebalances between surveys, by the generations that members send. Without these, a change counts as one.",
@@ -83,7 +86,8 @@ def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[M
         without.add_metric((live.name,), sum(m.rack is None for m in inspected.snapshot.group.members))
         foreign = sum(m.rack is not None and m.rack not in racks for m in inspected.snapshot.group.members)
         elsewhere.add_metric((live.name,), foreign)
-        by_broker.add_metric((live.name,), live.kind == "consumer")
+        # A group without members keeps the type of the last ones.
+        by_broker.add_metric((live.name,), live.kind == "consumer" and bool(live.members))
         rebalanced.add_metric((live.name,), rebalances[live.name])
     yield from (members, without, elsewhere, by_broker, rebalanced)
 

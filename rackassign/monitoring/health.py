@@ -157,7 +157,8 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
 
 
 def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
-    if group.kind == "consumer":
+    # A group without members keeps the type of the last ones.
+    if group.kind == "consumer" and group.members:
         yield _served(group)
     broken = tuple(m for m in group.members if m.problem)
     if broken:

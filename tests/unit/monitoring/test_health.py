@@ -76,6 +76,8 @@ def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     (found,) = findings(watched(unknown), BROKERS)
     assert found.members == unknown.members
     assert "too old to report" in found.problem
+    left = replace(mixed, members=(), state="Empty")
+    assert [found.kind for found in findings(watched(left), BROKERS)] == ["empty"]
 
 
 def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:

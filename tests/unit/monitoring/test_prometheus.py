@@ -136,11 +136,13 @@ def test_members_in_racks_of_no_broker_and_groups_of_the_broker_are_exported() -
     there = cluster({"t": [[1], [2]]})
     far = group(member("m", "use1-az9", {"t": [0]}), member("n", "a", {"t": [1]}), name="far")
     served = replace(group(member("m", "a", {"t": [0, 1]}), name="served"), kind="consumer")
-    metrics = ReportMetrics(Price())
-    metrics.take(ClusterReport(there, tuple(inspected(g, there, rates({})) for g in (far, served)), (), rates({})))
+    left = replace(group(name="left"), kind="consumer", state="Empty")
+    metrics, groups = ReportMetrics(Price()), (far, served, left)
+    metrics.take(ClusterReport(there, tuple(inspected(g, there, rates({})) for g in groups), (), rates({})))
     found = scraped(metrics)
-    assert [of(found, "rackassign_members_in_foreign_racks", group=g) for g in ("far", "served")] == [1, 0]
-    assert [of(found, "rackassign_group_assigned_by_broker", group=g) for g in ("far", "served")] == [0, 1]
+    assert [of(found, "rackassign_members_in_foreign_racks", group=g.name) for g in groups] == [1, 0, 0]
+    assert [of(found, "rackassign_members_without_rack", group=g.name) for g in groups] == [0, 0, 0]
+    assert [of(found, "rackassign_group_assigned_by_broker", group=g.name) for g in groups] == [0, 1, 0]
 
 
 def test_rebalances_are_counted_between_surveys() -> None:
