@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from rackassign.model import Partition, TopicPartition
 from rackassign.placement.cluster_state import ClusterState, Throttles
+from rackassign.solver.placement import Constraints, bounds_of
 from rackassign.util.text import counted, join_ids
 
 Kind = Literal[
@@ -244,14 +245,14 @@ def _layout_findings(tps: list[_Place], state: ClusterState, want_rf: int | None
             f"`reassign plan --replication-factor {want_rf}`",
             lambda p: p.rf < want_rf,
         )
-    there = frozenset(broker.rack for broker in state.brokers if broker.rack is not None and not broker.fenced)
+    online = {broker.id for broker in state.brokers if not broker.fenced}
     everywhere = {**state.gone, **state.racks()}
     yield from _found(
         "shared-rack",
         tps,
-        lambda n: f"{n} with replicas that share a rack although there are more racks: an outage affects several",
+        lambda n: f"{n} with more replicas in a rack than in an even spread over the racks: an outage affects several",
         "`reassign plan` moves as few replicas as possible",
-        lambda p: _shares_a_rack(p, everywhere, there),
+        lambda p: _shares_a_rack(p, everywhere, online),
     )
     yield from _found(
         "leader-not-preferred",
@@ -262,14 +263,19 @@ def _layout_findings(tps: list[_Place], state: ClusterState, want_rf: int | None
     )
 
 
-def _shares_a_rack(tp: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
-    """Return whether another layout has fewer replicas in one rack.
+def _shares_a_rack(tp: _Place, racks: Mapping[int, str], online: Collection[int]) -> bool:
+    """Return whether a reassignment would spread the replicas over other racks, by the same bounds.
 
-    A rack without an online broker can get no replica; if it already has one, it counts.
+    A broker that is offline can get no replica; one that it already has counts.
     """
-    known = [racks[broker] for broker in set(tp.partition.replicas) if broker in racks]
-    used = set(known)
-    return len(used) < len(known) and len(used) < len(there | used)
+    replicas = set(tp.partition.replicas).intersection(racks)
+    used = [racks[broker] for broker in replicas]
+    if len(set(used)) == len(used):
+        return False
+    free = Counter(racks[broker] for broker in replicas.union(online) if broker in racks)
+    numbers = {rack: number for number, rack in enumerate(sorted(free))}
+    bounds = bounds_of(len(used), [free[rack] for rack in numbers], Constraints())
+    return not bounds.allow(numbers[rack] for rack in used)
 
 
 def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding]:

@@ -69,6 +69,7 @@ from rackassign.solver.placement.model import (
     Shortage,
     ShortageError,
 )
+from rackassign.solver.placement.rack_limits import bounds_of
 from rackassign.solver.placement.replica_network import fair_share, flows
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "PrimaryObjective",
     "Shortage",
     "ShortageError",
+    "bounds_of",
     "place_replicas",
     "reorder_leaders",
 ]

@@ -17,6 +17,8 @@ from rackassign.placement.audit import Audit, Load, audit
 from rackassign.placement.cluster_state import ClusterState, Throttles, describe_cluster_state, with_rates
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
+TWO_ZONES = tuple(Broker(i, rack) for i, rack in enumerate("aaabbb", 1))
+THREE_AND_ONE = tuple(Broker(i, rack) for i, rack in enumerate("aaaab", 1))
 SOUND = [[1, 3, 5], [4, 6, 2], [5, 1, 3]]
 
 
@@ -52,6 +54,11 @@ def test_nothing_is_found_in_a_sound_cluster() -> None:
         (state([[1, 2, 3]], brokers=tuple(Broker(i, "a") for i in (1, 2, 3))), {}),
         # Two racks and three copies: two of them must share one.
         (state([[1, 2, 3]], brokers=tuple(Broker(i, r) for i, r in enumerate("aab", 1))), {}),
+        # Two zones: three copies in one and one in the other. Three: three, one and one.
+        (state([[1, 2, 3, 4], [1, 2, 4, 5]], brokers=TWO_ZONES), {"shared-rack": [0]}),
+        (state([[1, 2, 7, 3, 5], [1, 2, 3, 4, 5]], brokers=(*BROKERS, Broker(7, "a"))), {"shared-rack": [0]}),
+        # A rack has no further broker for a copy.
+        (state([[1, 2, 3, 5], [1, 2, 3, 4]], brokers=THREE_AND_ONE), {"shared-rack": [1]}),
         (state([[1, 3, 5]], min_isr=3), {"min-isr-is-rf": [0]}),
         (state([[1, 3, 5]], min_isr=4), {"min-isr-above-rf": [0]}),
         (state([[1]], min_isr=1), {}),

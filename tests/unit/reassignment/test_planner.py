@@ -21,6 +21,7 @@ from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import ClusterSnapshot
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.placement import Layout, PlacementConstraints, ReplicaPlacementError
+from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.group_locality import GroupLocality, describe_readers
 from rackassign.placement.metrics import LayoutMetrics
@@ -412,6 +413,26 @@ def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker,
         plan_leader_balance(empty, PlacementConstraints()),
     ):
         assert (found.moves, found.notes) == ({}, ())
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(
+    seed=st.integers(0, 10_000),
+    where=st.lists(st.sampled_from("abc"), min_size=4, max_size=8),
+    factor=st.integers(1, 5),
+)
+def test_an_audit_finds_what_a_plan_spreads(seed: int, where: list[str], factor: int) -> None:
+    rng = random.Random(seed)
+    ids = range(1, len(where) + 1)
+    brokers = tuple(Broker(i, rack) for i, rack in enumerate(where, 1))
+    rows = [rng.sample(ids, min(factor, len(where))) for _ in range(6)]
+    down = rng.sample(ids, rng.randrange(2))
+    seen = state(down=down, brokers=brokers, t=rows)
+    found = {tp for finding in audit(seen).findings if finding.kind == "shared-rack" for tp in finding.partitions}
+    # Without a leader there is nothing to copy from.
+    assert found - {place(number) for number, row in enumerate(rows) if set(row) <= set(down)} == set(
+        planned(seen).moves
+    )
 
 
 @settings(deadline=None, max_examples=examples(60))
