@@ -108,6 +108,8 @@ def test_a_page_needs_no_browser_to_be_checked(measured: bool) -> None:  # noqa:
     assert not shown.tags() & {"script", "img", "link"}
     assert not [of for _, of in shown.elements if {"src", "onerror"} & of.keys()]
     assert ("USD" in text) == measured
+    # The order is that of --sort.
+    assert "<caption>Groups</caption>" in text
     assert text.index("Content-Security-Policy") < text.index("<style>")
     assert text == page(survey(HOSTILE, measured=measured), Price(), AT)
     # Neither the name that turns what follows around nor any other control.
