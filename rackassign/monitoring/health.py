@@ -176,7 +176,8 @@ def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, 
     if without:
         yield Finding(
             "no-rack",
-            f"{_count(without)} of {len(group.members)} send no rack, so partitions are given to them blindly",
+            f"{_count(without)} of {len(group.members)} {_verb('send', without)} no rack, so partitions are given to"
+            " them blindly",
             f"set client.rack (client_rack, RACKASSIGN_RACK); {exist}. Old clients and kafka-python's own assignors"
             " never send it",
             without,
@@ -209,7 +210,8 @@ def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tu
         )
     return Finding(
         "unknown-rack",
-        f"{_count(foreign)} report {theirs} as their rack, which has no broker{' that is online' if hidden else ''}",
+        f"{_count(foreign)} {_verb('report', foreign)} {theirs} as {'its' if len(foreign) == 1 else 'their'} rack,"
+        f" which has no broker{' that is online' if hidden else ''}",
         advice,
         foreign,
     )
@@ -272,6 +274,10 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
             f"check {SELECTOR} there, or use credentials that may read it",
             brokers=tuple(b.id for b in unasked),
         )
+
+
+def _verb(verb: str, members: tuple[MemberDescription, ...]) -> str:
+    return f"{verb}s" if len(members) == 1 else verb
 
 
 def _count(members: tuple[MemberDescription, ...]) -> str:

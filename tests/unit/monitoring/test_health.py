@@ -186,7 +186,7 @@ def test_a_rack_may_be_that_of_a_broker_that_is_offline() -> None:
     # Clusters before 4.0 list no offline broker: it is known from the replicas, and its rack is not.
     foreign, offline = findings(watched(), (*BROKERS[:2], BrokerDescription(3, None, fenced=True)))
     assert (foreign.kind, foreign.members) == ("unknown-rack", (HEALTHY.members[2],))
-    assert foreign.problem == "1 member report 'c' as their rack, which has no broker that is online"
+    assert foreign.problem == "1 member reports 'c' as its rack, which has no broker that is online"
     assert foreign.advice.startswith(
         "start broker 3 first: the rack of an offline broker is not shown, and may be that"
     )
