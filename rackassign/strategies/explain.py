@@ -134,9 +134,8 @@ def _changes(
         for rack, bit in racks.bits.items():
             if any(bit & there[entry] and entry.topic in topics for entry in cross):
                 more = (*group.members, Member(_unused_id(group), topics, rack=rack))
-                # Topics without partitions do not matter.
-                named = tuple(sorted(topic for topic in topics if group.topology.topics.get(topic)))
-                yield empty._replace(kind="member", rack=rack, topics=named), replace(group, members=more), replan
+                change = empty._replace(kind="member", rack=rack, topics=tuple(sorted(topics)))
+                yield change, replace(group, members=more), replan
     homes = {member.id: member.rack for member in group.members}
     for rack in racks.bits:
         wanted: dict[str, list[int]] = {}

@@ -47,6 +47,14 @@ def test_all_local_needs_no_words() -> None:
     assert (explanation.not_local, explanation.advice) == ((), ())
 
 
+def test_a_further_member_is_to_subscribe_to_topics_without_partitions_as_well() -> None:
+    made = group({1: "a", 2: "b"}, [[2], [2]], {"m1": "a"})
+    later = tuple(replace(member, topics=frozenset({"t", "to-come"})) for member in made.members)
+    more = replace(made, members=later, topology=replace(made.topology, topics={**made.topology.topics, "to-come": ()}))
+    (advice,) = (each for each in plan_sticky(more).explain().advice if each.kind == "member")
+    assert advice.topics == ("t", "to-come")
+
+
 def advised(made: Group, options: Options, advice: Recommendation) -> tuple[Group, Options]:
     """Take the advice, in another way than it was worked out."""
     if advice.kind == "max-skew":
