@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 LINE_EVERY_S = 30.0
-"""Seconds between two progress lines of a copying step where no bar can be drawn."""
+"""Seconds between two progress lines of a step that counts bytes where no bar can be drawn."""
 
 
 class ProgressDisplay:
@@ -45,7 +45,9 @@ class ProgressDisplay:
             self._step = step
             self._task = self._display.add_task(step, total=None, counted="")
         if total:
-            self._update(done, total, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            counted = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            self._update(done, total, counted)
+            self._line(counted, over=False)
 
     def count(self, step: str, done: int, total: int) -> None:
         """Show a step and how far it is, in whatever it counts."""

@@ -22,7 +22,7 @@ from rackassign.cli.progress import progress_display
 from rackassign.cli.signals import terminate_as_exit
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME
-from rackassign.util.text import join_ids, parse_digits, short_repr
+from rackassign.util.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
@@ -110,6 +110,8 @@ def up(
         for refused, why in sorted(cluster.refused_ports.items()):
             broker = cluster.brokers[refused - port]
             warn(f"port {refused} is not free ({why}): broker {broker.id} has port {broker.port}")
+        if topics:
+            show.show_step(f"Creating {counted(len(topics), 'topic')}")
         _create(cluster, topics)
         if with_demo_group:
             show.show_step("Starting a consumer group and a producer")

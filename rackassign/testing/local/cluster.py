@@ -138,12 +138,13 @@ class LocalCluster(Cluster):
         versions = sorted(set(self._versions.values()), key=sort_key)
         for version in versions:
             self._fetch(version)
+        brokers = f"{counted(len(self._racks), 'broker')} of Kafka {' and '.join(versions)}"
         try:
+            # At the first starts, Kafka's tools run before the brokers do.
+            self._on_progress(Progress(f"Preparing {brokers}"))
             with cache_errors():
                 self._create(versions[0])
-            self._on_progress(
-                Progress(f"Starting {counted(len(self._racks), 'broker')} of Kafka {' and '.join(versions)}")
-            )
+            self._on_progress(Progress(f"Starting {brokers}"))
             super().start_all()
         except BaseException:
             self.close()

@@ -707,6 +707,16 @@ def test_without_a_terminal_it_is_said_now_and_then_how_far_it_is() -> None:
     ]
 
 
+def test_without_a_terminal_a_download_is_no_minute_of_silence() -> None:
+    out, now = io.StringIO(), [0.0]
+    with Display(console=Console(file=out), disable=True) as display:
+        steps = ProgressDisplay(display, lambda: now[0])
+        for at in range(0, 61, 20):
+            now[0] = float(at)
+            steps.show_step("Fetching", at * 1_000_000, 60_000_000)
+    assert out.getvalue().splitlines() == ["Fetching", "Fetching: 40 of 60 MB"]
+
+
 @pytest.mark.parametrize("text", ["0", "0M", "-1", "1.5M", "M", "5T", "9" * 5000])
 def test_a_throttle_that_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="throttle: expected bytes a second, as 50M, got"):
