@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ShareConsumer
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -441,3 +441,22 @@ def test_no_group_and_no_kafka_are_one_line_each(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("rackassign: Kafka at 127.0.0.1:1 does not respond: ")
     assert "ECONNREFUSED" in err
+
+
+def test_a_group_of_another_type_is_named_with_its_type(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, topic = unique_name(), make_topic()
+    words = ["doctor", "--bootstrap-server", rack_cluster.bootstrap, "--group", group]
+    consumer = ShareConsumer({"bootstrap.servers": rack_cluster.bootstrap, "group.id": group})
+    with closing(consumer), closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        consumer.subscribe([topic])
+
+        def joined() -> bool:
+            consumer.poll(timeout=0.5)
+            return GroupAdmin(admin).listed_type(group) == "share"
+
+        wait_until(joined, "the share group")
+        capsys.readouterr()
+        assert run(words) == 2
+    assert capsys.readouterr() == ("", f'rackassign: group: "{group}" is not of consumers but of type "share"\n')

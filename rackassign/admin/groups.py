@@ -7,6 +7,7 @@ no request for groups of KIP-848.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -108,6 +109,17 @@ class GroupAdmin:
     def __init__(self, admin: Any) -> None:
         self._admin = admin
         self._ask = GroupCoordinators(admin).ask
+
+    def listed_type(self, group: str) -> str:
+        """Return the type with which brokers list a group, such as `share`; empty if none lists it.
+
+        Coordinators answer that a group of another type than requested does not exist.
+        """
+        with suppress(errors.KafkaError):
+            for found in self._admin.list_groups():
+                if found["group_id"] == group:
+                    return str(found.get("group_type") or "")
+        return ""
 
     def describe_classic_group(self, group: str) -> DescribedGroup | None:
         """Describe a classic group, in which members assign; None if there is none of that name.

@@ -180,7 +180,12 @@ def find_group(calls: GroupAdmin, name: str) -> GroupDescription | None:
             raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(found.protocol_type)}")
         return _live(name, "classic", found)
     found = calls.describe_consumer_group(name)
-    return None if found is None else _live(name, "consumer", found)
+    if found is not None:
+        return _live(name, "consumer", found)
+    kind = calls.listed_type(name)
+    if kind not in {"", "classic", "consumer"}:
+        raise ConfigError(f"group: {short_repr(name)} is not of consumers but of type {short_repr(kind)}")
+    return None
 
 
 def watch(

@@ -237,6 +237,7 @@ class Coordinator:
     """Stands in for the requests to a coordinator, and for the admin client that removes members."""
 
     def __init__(self, *looks: DescribedGroup | None, served: DescribedGroup | None = None) -> None:
+        self.type = ""
         self.looks: Iterator[DescribedGroup | None] = iter(looks)
         self.look = looks[0]
         self.fails = False
@@ -246,6 +247,9 @@ class Coordinator:
         self._served = served
         self.removed: list[str] = []
         self.culprit = ""
+
+    def listed_type(self, _group: str) -> str:
+        return self.type
 
     def describe_classic_group(self, _group: str) -> DescribedGroup | None:
         self.look = next(self.looks, self.look)
@@ -327,6 +331,10 @@ def test_what_is_no_group_of_consumers_is_bad_input() -> None:
         describe_group(calls(Coordinator(None)), "g")
     with pytest.raises(ConfigError, match='of "connect"'):
         describe_group(calls(Coordinator(DescribedGroup("Stable", "connect", "compatible", ()))), "g")
+    shared = Coordinator(None)
+    shared.type = "share"
+    with pytest.raises(ConfigError, match='"g" is not of consumers but of type "share"'):
+        describe_group(calls(shared), "g")
 
 
 def test_a_group_at_rest_is_looked_at_once() -> None:
