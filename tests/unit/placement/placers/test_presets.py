@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from rackassign.errors import ConfigError
 from rackassign.model import Broker
 from rackassign.placement import ReplicaPlacementError, load_placer
 from tests.helpers.generators.layouts import brokers_in
@@ -41,6 +43,33 @@ def test_elasticsearch_leaves_out_what_a_small_rack_cannot_take_and_nodes_withou
         assert sum(broker > 1 for broker in own) == 2
     some = [*brokers_in(2, 2), Broker(9, None)]
     assert all(set(own) <= {1, 2, 3, 4} for own in load_placer("elasticsearch").place(0, 8, 4, some))
+
+
+def test_elasticsearch_counts_racks_that_are_down_only_if_they_are_forced() -> None:
+    brokers = [*brokers_in(2), Broker(3, "down", fenced=True), Broker(4, "down", fenced=True)]
+    (racks,) = {broker.rack for broker in brokers[:2]}
+    for own in load_placer("elasticsearch").place(0, 8, 2, brokers):
+        assert set(own) == {1, 2}
+    for own in load_placer("elasticsearch", {"forced_racks": [racks, "down"]}).place(0, 8, 2, brokers):
+        assert sum(broker < 0 for broker in own) == 1
+
+
+@pytest.mark.parametrize(
+    ("placer", "settings"),
+    [
+        ("elasticsearch", {"max_per_rack": 2}),
+        ("elasticsearch", {"on_shortage": "error"}),
+        ("elasticsearch", {"rackless": "rack"}),
+        ("hadoop", {"min_racks": 3, "max_racks": 3}),
+        ("redis", {"max_per_rack": 2}),
+        ("redis", {"on_shortage": "relax"}),
+    ],
+)
+def test_settings_that_a_preset_determines_are_refused(placer: str, settings: dict[str, Any]) -> None:
+    names = ", ".join(sorted(settings))
+    with pytest.raises(ConfigError, match=rf"^{names} cannot be set: the rules of this placer determine it$"):
+        load_placer(placer, settings)
+    load_placer(placer, {"weights": {"1": 2}, "leaders": "rack"})
 
 
 def test_redis_never_has_two_in_a_rack() -> None:
