@@ -48,8 +48,11 @@ AllowPlaceholders = Annotated[
 
 STATE = "rackassign-state.json"
 
-_LISTS = {"exclude", "forced_racks", "known", "leader_racks"}
-"""Settings of placers that are ours and are lists: on a command line as Kafka writes lists, with commas."""
+_LISTS = {"exclude": True, "forced_racks": False, "known": True, "leader_racks": False}
+"""Settings of placers that are ours and are lists, on a command line as Kafka writes lists, with commas.
+
+The value is whether numbers in them are numbers: a rack may be named by one.
+"""
 
 
 @contextmanager
@@ -95,7 +98,7 @@ def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str
     for key, text in pairs_of("placer-config", texts or ()).items():
         value = _value(text)
         if placer in BUILT_IN and key in _LISTS and not isinstance(value, list):
-            value = [_value(part) for part in text.split(",") if part]
+            value = [_value(part) if _LISTS[key] else part for part in text.split(",") if part]
         found[key] = value
     return found
 

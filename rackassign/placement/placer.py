@@ -7,8 +7,9 @@ A custom placer is a class with the three methods of `ReplicaPlacer`. It is name
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -87,7 +88,9 @@ class PlacerError(RackassignError):
 
 @contextmanager
 def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was done") -> Iterator[None]:
-    """Add the name of a custom placer to errors in the block, in one line.
+    """Add the name of a custom placer to errors in the block, in one line; what it prints goes to stderr.
+
+    The standard output of a command is its result, which may be JSON.
 
     Args:
         name: Name of the placer.
@@ -96,7 +99,8 @@ def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was 
         consequence: End of the message.
     """
     try:
-        yield
+        with redirect_stdout(sys.stderr) if own else nullcontext():
+            yield
     except PlacerError:
         raise
     except (Exception, SystemExit) as error:

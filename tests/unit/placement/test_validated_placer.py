@@ -329,6 +329,35 @@ def test_doubts_of_the_solver_are_told(
     assert (found["replicas_per_broker"], found["leaders_per_broker"]) == (1.0, 1.0)
 
 
+class Prints(Answers):
+    """Prints in each of its methods."""
+
+    def __init__(self) -> None:
+        print("constructed")
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        print("configured", configs)
+
+    def place(self, _start: int, partitions: int, replicas: int, _brokers: Iterable[Any]) -> Any:
+        print("placed")
+        return fair(partitions, replicas)
+
+    def close(self) -> None:
+        print("closed")
+
+
+def test_what_a_placer_prints_is_no_part_of_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layout = {"brokers": [{"id": i, "rack": "a"} for i in range(1, 4)], "topics": {"t": [[1, 2]]}}
+    (tmp_path / "l.json").write_text(json.dumps(layout))
+    assert run(["simulate-placement", str(tmp_path / "l.json"), "--placer", PRINTS, "--output", "json"]) == 0
+    said = capsys.readouterr()
+    assert parsed("simulate-placement", said.out)["placers"][PRINTS]["topics"] == {"t": [[1, 2]]}
+    assert said.err.splitlines() == ["constructed", "configured {}", "placed", "closed"]
+
+
+PRINTS = f"{__name__}:{Prints.__qualname__}"
+
+
 def test_settings_come_from_the_command_line_and_a_file(tmp_path: Path, made: Mapping[str, Any]) -> None:
     file = tmp_path / "s.json"
     file.write_text('{"leaders": "rack", "forced_racks": ["z"]}')
@@ -339,6 +368,12 @@ def test_settings_come_from_the_command_line_and_a_file(tmp_path: Path, made: Ma
         "exclude": [7],
         "weights": {"1": 2},
         "on_shortage": "relax",
+    }
+    # A rack may be named by a number, and a broker is one.
+    assert settings_of("optimal", ["forced_racks=1,2", "leader_racks=1", "exclude=1,2"], "") == {
+        "forced_racks": ["1", "2"],
+        "leader_racks": ["1"],
+        "exclude": [1, 2],
     }
     assert settings_of(OURS, ["exclude=7", "text=a,b"], "") == {"exclude": 7, "text": "a,b"}
     assert create("--placer", "elasticsearch", "--placer-config", "forced_racks=c,d", "--replication-factor", "4") == 0
