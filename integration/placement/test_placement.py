@@ -174,7 +174,7 @@ def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
         for each in command(rack_cluster, "audit", "--expected-replication-factor", "4", *files[:2], code=1)["findings"]
     }
     assert OFFSETS in below["rf-below"]["partitions"]
-    assert "only if they are named with `--topic`" in below["rf-below"]["advice"]
+    assert "--topic TOPIC" in below["rf-below"]["advice"]
     planned = command(rack_cluster, "reassign plan", "--remove-broker", "3", *files)
     assert all(3 not in row["after"] for row in planned["moves"][OFFSETS].values())
     assert OFFSETS not in command(rack_cluster, "reassign plan", "--replication-factor", "1", *files)["moves"]

@@ -103,7 +103,6 @@ class _Place(NamedTuple):
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
     least: int | None
-    internal: bool
 
     @property
     def rf(self) -> int:
@@ -143,7 +142,7 @@ def _places(state: ClusterState) -> Iterator[_Place]:
     for name, topic in state.topics.items():
         rows = zip(topic.partitions, topic.in_sync, topic.offline, strict=True)
         for i, (partition, in_sync, offline) in enumerate(rows):
-            yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name), topic.internal)
+            yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name))
 
 
 def _metadata_findings(state: ClusterState) -> Iterator[Finding]:
@@ -164,15 +163,6 @@ def _found(
     bad = [tp for tp in tps if wrong(tp)]
     if bad:
         yield Finding(kind, describe(counted(len(bad), "partition")), advice, tuple(tp.at for tp in bad))
-
-
-def _too_few(
-    kind: Kind, tps: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
-) -> Iterator[Finding]:
-    """Yield a finding that another replication factor fixes."""
-    own = any(tp.internal and wrong(tp) for tp in tps)
-    named = "; for Kafka's own topics only if they are named with `--topic`" if own else ""
-    yield from _found(kind, tps, describe, advice + named, wrong)
 
 
 def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Finding]:
@@ -216,33 +206,35 @@ def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Findin
     )
 
 
+# Without --topic, --replication-factor would also take replicas away from topics that have more, and Kafka's own topics
+# would keep theirs.
 def _min_isr_findings(tps: list[_Place]) -> Iterator[Finding]:
-    yield from _too_few(
+    yield from _found(
         "min-isr-above-rf",
         tps,
         lambda n: (
             f"{n} with min.insync.replicas above the replication factor: brokers that limit it to the replication"
             " factor (4.3 does) require all replicas, older ones refuse every write with acks=all"
         ),
-        "lower min.insync.replicas, or add replicas: `reassign plan --replication-factor N`",
+        "lower min.insync.replicas, or add replicas: `reassign plan --topic TOPIC --replication-factor N`",
         lambda p: p.least is not None and p.least > p.rf,
     )
-    yield from _too_few(
+    yield from _found(
         "min-isr-is-rf",
         tps,
         lambda n: f"{n} with min.insync.replicas equal to the replication factor: one offline broker stops writes",
-        "lower min.insync.replicas, or add a replica: `reassign plan --replication-factor N`",
+        "lower min.insync.replicas, or add a replica: `reassign plan --topic TOPIC --replication-factor N`",
         lambda p: p.least is not None and p.least == p.rf > 1,
     )
 
 
 def _layout_findings(tps: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
     if want_rf is not None:
-        yield from _too_few(
+        yield from _found(
             "rf-below",
             tps,
             lambda n: f"{n} with fewer than {want_rf} replicas",
-            f"`reassign plan --replication-factor {want_rf}`",
+            f"`reassign plan --topic TOPIC --replication-factor {want_rf}`",
             lambda p: p.rf < want_rf,
         )
     online = {broker.id for broker in state.brokers if not broker.fenced}
@@ -359,7 +351,7 @@ def _placeholder_findings(state: ClusterState, plans: Mapping[TopicPartition, tu
             f"{counted(len(waiting), 'partition')} with {counted(replicas, 'replica')} that"
             f" {'waits' if replicas == 1 else 'wait'} for a broker",
             "add brokers, then run `reassign plan`; to drop the placeholders, run"
-            " `reassign plan --replication-factor N` with the current replication factor",
+            " `reassign plan --topic TOPIC --replication-factor N` with the current replication factor",
             tuple(waiting),
         )
 

@@ -96,11 +96,12 @@ def test_what_min_isr_above_the_replicas_does_is_said_for_old_brokers_and_new_on
     assert "older ones refuse every write with acks=all" in finding.problem
 
 
-def test_advice_for_kafka_s_own_topics_names_the_option_they_need() -> None:
-    for internal in (False, True):
-        (finding,) = audit(state([[1, 3]], min_isr=1, internal=internal), want_rf=3).findings
-        assert finding.kind == "rf-below"
-        assert ("--topic" in finding.advice) == internal
+@pytest.mark.parametrize(("min_isr", "want", "kind"), [(1, 3, "rf-below"), (2, None, "min-isr-is-rf")])
+def test_advice_to_add_replicas_is_for_the_topics_that_lack_them(min_isr: int, want: int | None, kind: str) -> None:
+    """Without --topic, those with more replicas would lose some, and Kafka's own would be left out."""
+    (finding,) = audit(state([[1, 3]], min_isr=min_isr), want_rf=want).findings
+    assert finding.kind == kind
+    assert "`reassign plan --topic TOPIC --replication-factor " in finding.advice
 
 
 def test_leaders_are_held_against_the_preferred_ones() -> None:
