@@ -175,6 +175,9 @@ def describe_topics_on(
 _AT_ONCE = 500
 """Number of topics whose configuration is queried in one request."""
 
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+"""Whether a replica that is not in sync may become the leader, which loses records."""
+
 MIN_ISR = "min.insync.replicas"
 
 

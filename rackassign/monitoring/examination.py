@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka import KafkaAdminClient
 
+from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.cluster import UNCLEAN_ELECTION, topic_configs
 from rackassign.admin.groups import GroupAdmin
+from rackassign.clients.common.standby import NAME as STANDBY
+from rackassign.clients.common.standby import default_changelog
 from rackassign.locality import Locality
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
@@ -18,7 +23,7 @@ from rackassign.monitoring.groups import (
     MemberDescription,
     watch,
 )
-from rackassign.monitoring.health import Finding, findings, may_not_settle
+from rackassign.monitoring.health import Finding, changelog_findings, findings, may_not_settle
 from rackassign.monitoring.migration import MigrationStep, migration_step
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import snapshot, topics_of
@@ -36,6 +41,20 @@ def _with_unlisted(cluster: ObservedCluster) -> tuple[BrokerDescription, ...]:
     topics = cluster.topology.topics.values()
     hosts = {replica for partitions in topics for partition in partitions for replica in partition.replicas}
     return (*cluster.brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
+
+
+def _unclean_changelogs(admin: KafkaAdminClient, group: GroupDescription) -> list[str]:
+    """Return the changelogs of a group with state that may lose their last records; none if that may not be read.
+
+    Looked at are those with the names that members choose by default.
+    """
+    if group.strategy != STANDBY:
+        return []
+    names = [default_changelog(group.name, topic) for topic in topics_of(group)]
+    with suppress(AuthorizationError):
+        configs = topic_configs(admin, names, [UNCLEAN_ELECTION])
+        return [name for name, values in configs.items() if values[UNCLEAN_ELECTION] == "true"]
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +115,9 @@ def examine(
         # The group is checked as it is now, since it may have other problems.
         seen, wedged = observe()
     cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())
-    found = findings(seen, _with_unlisted(cluster), wedged=wedged)
+    found = (
+        *findings(seen, _with_unlisted(cluster), wedged=wedged),
+        *changelog_findings(_unclean_changelogs(admin, seen.group)),
+    )
     reads = current_reads(snapshot(seen.group, cluster.topology, RackMap()), cluster)
     return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads), cluster.missing)

@@ -15,7 +15,7 @@ from rackassign.monitoring.groups import (
     GroupObservation,
     MemberDescription,
 )
-from rackassign.util.text import counted, join_ids
+from rackassign.util.text import counted, join_first, join_ids
 
 Kind = Literal[
     "server-assigned",
@@ -31,9 +31,11 @@ Kind = Literal[
     "brokers-without-rack",
     "brokers-without-selector",
     "selector-unknown",
+    "changelog-unclean",
 ]
 
 _COOPERATIVE = "cooperative-sticky"
+_NAMED = 3
 
 _JAVA_USER_DATA = 4
 """Length of a generation, which is the whole user data of Java's cooperative assignor; rackassign's has none."""
@@ -81,6 +83,22 @@ def findings(
     """
     known = tuple(brokers)
     return (*_rebalance_findings(seen, wedged=wedged), *_member_findings(seen.group, known), *_broker_findings(known))
+
+
+def changelog_findings(unclean: Iterable[str]) -> tuple[Finding, ...]:
+    """Return the finding about changelogs whose leader may be elected without their last records; none without any."""
+    names = sorted(unclean)
+    if not names:
+        return ()
+    return (
+        Finding(
+            "changelog-unclean",
+            f"{join_first(names, _NAMED)} {'has' if len(names) == 1 else 'have'} unclean.leader.election.enable=true: a"
+            " leader without the last records would lose state",
+            "set it to false: kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config"
+            " unclean.leader.election.enable=false",
+        ),
+    )
 
 
 def _rebalance_findings(seen: GroupObservation, *, wedged: bool | None) -> Iterator[Finding]:

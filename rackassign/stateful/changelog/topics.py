@@ -18,7 +18,7 @@ from kafka.errors import (
 
 from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
 from rackassign.admin.client import connected
-from rackassign.admin.cluster import retry_on_disconnect, topic_configs
+from rackassign.admin.cluster import UNCLEAN_ELECTION, retry_on_disconnect, topic_configs
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
@@ -28,9 +28,8 @@ from rackassign.util.text import short_repr, truncate
 log = logging.getLogger(__name__)
 
 _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
-_UNCLEAN = "unclean.leader.election.enable"
 
-CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), _UNCLEAN: "false"}
+CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), UNCLEAN_ELECTION: "false"}
 """Configuration of a changelog.
 
 The lag lets owners see what a former owner has written behind their fence, and rewrite it. Local files are discarded
@@ -293,7 +292,7 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
         How long each keeps the records of deletions, in milliseconds; nothing if that may not be read.
     """
     try:
-        configs = topic_configs(admin, changelogs, [_POLICY, _UNCLEAN, *_LEAST_MS])
+        configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, *_LEAST_MS])
     except AuthorizationError as error:
         log.warning("cannot check whether changelogs are compacted: %s", error)
         return {}
@@ -303,7 +302,7 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
         for key, least in _LEAST_MS.items():
             if int(values[key]) < least:
                 log.warning("%s has %s=%s: with less than %d, copies may differ", name, key, values[key], least)
-        if values[_UNCLEAN] == "true":
+        if values[UNCLEAN_ELECTION] == "true":
             log.warning(
                 "%s has unclean.leader.election.enable=true: a leader without its last records would lose state: set it"
                 " to false",

@@ -141,3 +141,25 @@ def test_topics_that_cannot_be_described_are_named_beside_what_is_read(
     ):
         examined = examined_group(monkeypatch, of, replace(observed, missing={"secret": "not allowed"}))
         assert printed(monkeypatch, capsys, examined)[1] == line
+
+
+@pytest.mark.parametrize(("strategy", "found"), [("rackassign-standby", 1), ("cooperative-sticky", 0)])
+def test_a_changelog_that_may_lose_its_last_records_is_found(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, found: int
+) -> None:
+    asked: list[list[str]] = []
+
+    def configs(_: Any, names: list[str], keys: list[str]) -> dict[str, dict[str, str]]:
+        asked.append(names)
+        return {name: dict.fromkeys(keys, "true") for name in names}
+
+    monkeypatch.setattr(examination, "topic_configs", configs)
+    observed = cluster(brokers("ab"), {"t": (Partition((1,), 1),)})
+    examined = examined_group(
+        monkeypatch, group(member("m1", "a", {"t": (0,)}), state="Stable", strategy=strategy), observed
+    )
+    unclean = [each for each in examined.findings if each.kind == "changelog-unclean"]
+    assert len(unclean) == found
+    assert asked == [["g-t-changelog"]] * found
+    if unclean:
+        assert unclean[0].problem.startswith("g-t-changelog has unclean.leader.election.enable=true: ")
