@@ -122,7 +122,7 @@ def test_each_test_of_a_suite_exists(test: str) -> None:
 
 def test_the_requirements_have_the_extras_and_the_exact_versions() -> None:
     requirements = OLDEST.requirements("/clone")
-    assert requirements[:2] == ["--editable", "/clone[aiokafka,cli,confluent,spark,testing]"]
+    assert requirements[:2] == ["--editable", "/clone[aiokafka,cli,confluent,msk,spark,testing]"]
     assert {"kafka-python[crc32c]==3.0.9", "aiokafka==0.12.0", "pyspark==4.0.0"} <= {*requirements}
     assert ALONE.requirements("/clone")[1] == "/clone[aiokafka,testing]"
 
