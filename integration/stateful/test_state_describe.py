@@ -45,6 +45,11 @@ def test_it_shows_the_active_member_and_the_copies_of_each_partition(
         three.write(100)
         wait_until(lambda: three.done() >= 700, "records being processed beside it")
         three.end()
+    # Its members have left: the partitions are those of its committed offsets.
+    stopped = rackassign("state describe", rack_cluster.bootstrap, "--group", group, "--output", "json", code=1)
+    left = json.loads(stopped.stdout)
+    assert (left["members"], [row["active"] for row in left["partitions"]]) == ([], [None] * len(SPREAD))
+    assert [row["changelog"] for row in left["partitions"]] == [row["changelog"] for row in shown["partitions"]]
     assert len(shown["members"]) == 3
     active = sorted(len([row for row in shown["partitions"] if row["active"] == m["id"]]) for m in shown["members"])
     copies = sorted(

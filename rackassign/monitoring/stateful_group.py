@@ -1,8 +1,8 @@
-"""Where the state of a group is: the active member of each partition, its copies, and what these lack.
+"""Where the state of a group is: the active member of each partition, and its copies.
 
 Members of a `StandbyAwareAssignor`, and of Kafka Streams, send the positions of their copies with each join, and the
 leader sends which copies a member is to keep. The coordinator shows both while the group is stable. So positions are as
-old as the last rebalance, and a lag that is computed from them is what a copy lacks at most.
+old as the last rebalance, and the end of a changelog less such a position is what a copy lacks at most.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ class GroupState:
     tags: Mapping[str, Mapping[str, str]]
 
 
-def describe_state(group: GroupDescription) -> GroupState:
+def describe_state(group: GroupDescription, committed: Iterable[TopicPartition] = ()) -> GroupState:
     """Return where the state of a group is.
 
     Args:
         group: The group; in a rebalance its members show nothing.
+        committed: Partitions with committed offsets, if it has no members: they have state, but no active member.
 
     Raises:
         ConfigError: The group is in a rebalance, or its members do not keep copies of state.
@@ -97,7 +98,7 @@ def describe_state(group: GroupDescription) -> GroupState:
             copies.setdefault(tp, []).append(StateCopy(member, _position(info, task)))
             if places:
                 changelogs.setdefault(tp, places[0])
-    tps = sorted({*active, *copies})
+    tps = sorted({*active, *copies, *committed})
     # All partitions of a topic have one changelog.
     logs = {tp.topic: changelog.topic for tp, changelog in changelogs.items()}
     for tp in tps:
@@ -142,10 +143,12 @@ def with_default_changelogs(state: GroupState, sizes: Callable[[Iterable[str]], 
     if not topics:
         return state
     names = {topic: default_changelog(state.group.name, topic) for topic in topics}
-    found = sizes(names.values())
+    joint = default_changelog(state.group.name, *topics)
+    found = sizes(dict.fromkeys((*names.values(), joint)))
 
     def completed(each: PartitionState) -> PartitionState:
         name = names.get(each.tp.topic, "")
+        name = name if name in found else joint
         if each.changelog is not None or each.tp.partition >= found.get(name, 0):
             return each
         return replace(each, changelog=TopicPartition(name, each.tp.partition))

@@ -1,4 +1,4 @@
-"""`rackassign state describe`: where the state of a group is, how large it is, and what its copies lack."""
+"""`rackassign state describe`: where the state of a group is, and how large it is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe(
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Show which member has which partition and which copies, and what these lack. Exit 1: a partition has no owner."""
+    """Show which member has which partition and which copies. Exit 1: a partition has no owner."""
     check_output(output, "table", "json")
     if not group:
         raise ConfigError("group: expected the name of a group")
@@ -61,7 +61,9 @@ def describe(
 
     files = {folder: list_local_files(Path(folder)) for folder in dict.fromkeys(state_dir or ())}
     with admin_client(bootstrap, client_config) as admin:
-        found = describe_state(describe_group(GroupAdmin(admin), group))
+        groups = GroupAdmin(admin)
+        described = describe_group(groups, group)
+        found = describe_state(described, () if described.members else groups.committed_offsets(group))
         found = with_default_changelogs(found, lambda names: _partitions(admin, names))
         changelogs = [each.changelog for each in found.partitions if each.changelog is not None]
         ends, logs = _ends(admin, changelogs), read_changelog_sizes(admin, changelogs)

@@ -55,14 +55,12 @@ def show(found: GroupState, sizes: StateSizes, console: Console) -> None:
     """Print where the state of a group is."""
     files, others = sizes.assigned(found)
     table = Table()
-    for column in ("partition", "active", "copies (lag in records)", "changelog"):
+    for column in ("partition", "active", "copies (position at the last rebalance)", "changelog"):
         table.add_column(column, overflow="fold", justify="right" if column == "changelog" else "left")
     if sizes.files:
         table.add_column("local files", overflow="fold")
     for each in found.partitions:
-        copies = [
-            f"{_named(copy.member, found)} ({_lag(lag_of(copy, each.changelog, sizes.ends))})" for copy in each.copies
-        ]
+        copies = [f"{_named(copy.member, found)} ({_position(copy)})" for copy in each.copies]
         active = "none" if each.active is None else _named(each.active, found)
         log = sizes.changelog_bytes(each)
         local = [plain_lines(_file(*file) for file in files.get(each.tp, ()))] if sizes.files else []
@@ -81,7 +79,7 @@ def show(found: GroupState, sizes: StateSizes, console: Console) -> None:
 def _summary(found: GroupState, sizes: StateSizes, others: Sequence[tuple[str, LocalFile]]) -> list[str]:
     members, copies = len(found.group.members), sum(len(each.copies) for each in found.partitions)
     whole = f"{counted(len(found.partitions), 'partition')} on {counted(members, 'member')}, {copies} copies"
-    lines = [f"{found.group.name}: {whole}; lags are as of the last rebalance, so copies lack no more than that"]
+    lines = [f"{found.group.name}: {whole}; copies have read on since they reported their positions"]
     lines += [
         f"{folder}: {counted(len(files), 'local file')}, {format_bytes(sum(file.bytes for file in files))}"
         for folder, files in sizes.files.items()
@@ -96,8 +94,8 @@ def _file(folder: str, file: LocalFile) -> str:
     return f"{folder}: {format_bytes(file.bytes)}{' damaged, set aside' if file.damaged else ''}"
 
 
-def _lag(lag: int | None) -> str:
-    return UNKNOWN if lag is None else f"{lag:,}"
+def _position(copy: StateCopy) -> str:
+    return UNKNOWN if copy.position is None else f"{copy.position:,}"
 
 
 def _named(member: MemberDescription, found: GroupState) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -73,6 +74,23 @@ def test_groups_without_state_and_groups_in_a_rebalance_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"in a rebalance \(PreparingRebalance\)"):
         describe_state(group(plain, state="PreparingRebalance"))
     assert describe_state(group(state="Empty")).partitions == ()
+
+
+def _known(sizes: dict[str, int], names: Iterable[str]) -> dict[str, int]:
+    return {name: sizes[name] for name in names if name in sizes}
+
+
+def test_a_stopped_group_has_the_partitions_of_its_committed_offsets_and_their_changelogs() -> None:
+    committed = [TopicPartition(topic, p) for topic in ("u", "t") for p in (0, 1)]
+    stopped = describe_state(group(state="Empty"), committed)
+    assert [(each.tp, each.active, each.copies) for each in stopped.partitions] == [
+        (tp, None, ()) for tp in sorted(committed)
+    ]
+    for known in ({"g-t-changelog": 2, "g-u-changelog": 2}, {"g-t-u-changelog": 2}):
+        found = with_default_changelogs(stopped, partial(_known, known))
+        logs = sorted({each.changelog.topic for each in found.partitions if each.changelog is not None})
+        assert logs == sorted(known)
+        assert all(each.changelog is not None for each in found.partitions)
 
 
 def test_a_partition_without_copies_has_the_changelog_of_its_topic() -> None:

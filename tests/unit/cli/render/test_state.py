@@ -44,12 +44,14 @@ FILES = {
 }
 
 
-def test_a_size_that_is_unknown_is_a_question_mark() -> None:
-    text = printed(state(), StateSizes({LOGS[0]: 5}, {LOGS[0]: 1_500_000}))
+def test_copies_have_their_positions_and_a_size_that_is_unknown_is_a_question_mark() -> None:
+    text = printed(state(), StateSizes({LOGS[0]: 5_000}, {LOGS[0]: 1_500_000}))
+    assert "copies (position at the last rebalance)" in text
+    assert "copies have read on since" in text
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
     assert rows == [
-        ["t-0", "client on host", "client on host (2)", "1.5 MB"],
-        ["t-1", "client on host", "client on host (?)", "?"],
+        ["t-0", "client on host", "client on host (3)", "1.5 MB"],
+        ["t-1", "client on host", "client on host (3)", "?"],
     ]
 
 
