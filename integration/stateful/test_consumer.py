@@ -174,6 +174,36 @@ def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_noth
             assert member.store(place).get(b"seen") == expected
 
 
+def test_a_changelog_takes_what_put_allows_and_put_refuses_what_it_would_not_take(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic, group, limit = make_topic(replicas=[[1]]), unique_name(), 9_000
+    create_topic(
+        rack_cluster.bootstrap,
+        f"{group}-{topic}-changelog",
+        [[1]],
+        config={"cleanup.policy": "compact", "max.message.bytes": str(limit)},
+    )
+    largest = limit - 1_024 - len(DEFAULT) - len(b"key")
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for size in (10, largest, largest + 1):
+            producer.send(topic, b"%d" % size)
+    with StatefulConsumer(
+        topic,
+        process=lambda record, store: store.put(b"key", bytes(int(record.value))),
+        state_dir=tmp_path,
+        standbys=StandbyOptions(0),
+        bootstrap_servers=rack_cluster.bootstrap,
+        group_id=group,
+    ) as member:
+        with pytest.raises(ValueError, match=r"have 7,977 bytes, of which the changelog takes 7,976 "):
+            wait_until(lambda: bool(member.poll(100)) and False, "the last record", timeout_s=TIMEOUT_S)
+        member.commit()
+        (place,) = member.active_partitions()
+        with member.state(place) as committed:
+            assert committed.get(b"key") == bytes(largest)
+
+
 def test_a_producer_that_has_failed_for_good_is_replaced(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

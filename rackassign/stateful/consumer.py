@@ -166,7 +166,7 @@ class StatefulConsumer:
             self._logs = ChangelogClient(named, self._tasks.sets, config, client_rack, counts)
             begun.callback(self._logs.close)
             check_output_topics(settings.admin, written, self._logs.names)
-            self._shelf.deletes_ms = self._logs.deletes_ms
+            self._shelf.deletes_ms, self._shelf.largest_bytes = self._logs.deletes_ms, self._logs.largest_bytes
             self._shelf.open_existing(self._logs.ids)
             self._changelogs = ChangelogCheck(self._logs, self._shelf, self._once)
             self._consumer = RackAwareConsumer(

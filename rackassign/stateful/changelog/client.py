@@ -139,6 +139,8 @@ class ChangelogClient:
         """Partitions of the changelog of each kind of task."""
         self.deletes_ms = 0
         """How long changelogs keep the records of deletions at least, in milliseconds."""
+        self.largest_bytes = 0
+        """Size of a key and a value that all changelogs take."""
         self._describe(self._ensured())
         self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
@@ -154,6 +156,7 @@ class ChangelogClient:
         self.ids = {topic: found[changelog].id for changelog, topic in self._topics.items()}
         self.sizes = {topic: found[changelog].partitions for changelog, topic in self._topics.items()}
         self.deletes_ms = min(each.deletes_ms for each in found.values())
+        self.largest_bytes = min(each.largest_bytes for each in found.values())
 
     def _ensured(self) -> dict[str, Changelog]:
         """Create and extend changelogs; log a warning for each that is too small."""
@@ -296,7 +299,10 @@ class ChangelogClient:
             yield
         except MessageSizeTooLargeError:
             # It would be too large the next time as well.
-            raise
+            raise MessageSizeTooLargeError(
+                f"{log}-{partition} takes no record as large as one of this commit: raise its max.message.bytes; when"
+                f" this member started, {self.largest_bytes:,} bytes of a key and a value were allowed"
+            ) from None
         except KafkaError as error:
             # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
             if is_authorization_error(error) or "AuthorizationFailed" in str(error):

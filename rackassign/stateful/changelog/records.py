@@ -42,6 +42,9 @@ NO_COMMIT = -1
 DELETES_MS = 86_400_000
 """How long a changelog keeps the records of deletions (`delete.retention.ms`) by default, in milliseconds."""
 
+LARGEST_BYTES = 1_000_000
+"""Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRecord:

@@ -22,12 +22,13 @@ from rackassign.admin.cluster import UNCLEAN_ELECTION, retry_on_disconnect, topi
 from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
-from rackassign.stateful.changelog.records import DELETES_MS
+from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES
 from rackassign.util.text import short_repr, truncate
 
 log = logging.getLogger(__name__)
 
 _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
+_LARGEST = "max.message.bytes"
 
 CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), UNCLEAN_ELECTION: "false"}
 """Configuration of a changelog.
@@ -35,6 +36,9 @@ CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), UNCLEA
 The lag lets owners see what a former owner has written behind their fence, and rewrite it. Local files are discarded
 after half of the time that deletions are kept. A leader without the last records would make files wrong.
 """
+
+_AROUND_BYTES = 1_024
+"""More than what a batch of one record has around its key and value."""
 
 _LONGEST = 249
 _KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
@@ -51,12 +55,14 @@ class Changelog(NamedTuple):
         id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
         problem: Why it has fewer partitions than its topic; empty if it has as many.
         deletes_ms: How long it keeps the records of deletions, in milliseconds.
+        largest_bytes: Size of a key and a value that it takes.
     """
 
     partitions: int
     id: str
     problem: str = ""
     deletes_ms: int = DELETES_MS
+    largest_bytes: int = LARGEST_BYTES
 
 
 def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
@@ -149,9 +155,9 @@ def _prepared(
             problems[changelog] = _extended(admin, _Growth(topics[0], changelog, has, like), connection)
             if not problems[changelog]:
                 made |= _awaited(admin, {changelog: like})
-    deletes_ms = _check_configs(admin, list(made))
+    limits = _check_configs(admin, list(made))
     return {
-        name: Changelog(len(found["partitions"]), _id(found), problems.get(name, ""), deletes_ms.get(name, DELETES_MS))
+        name: Changelog(len(found["partitions"]), _id(found), problems.get(name, ""), *limits.get(name, ()))
         for name, found in made.items()
     }
 
@@ -285,14 +291,15 @@ def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int
         return wanted
 
 
-def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, int]:
+def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Refuse changelogs without compaction, and warn about settings with which they may lose state.
 
     Returns:
-        How long each keeps the records of deletions, in milliseconds; nothing if that may not be read.
+        How long each keeps the records of deletions, in milliseconds, and the size of a key and a value that it takes;
+        nothing if that may not be read.
     """
     try:
-        configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, *_LEAST_MS])
+        configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, _LARGEST, *_LEAST_MS])
     except AuthorizationError as error:
         log.warning("cannot check whether changelogs are compacted: %s", error)
         return {}
@@ -308,4 +315,7 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
                 " to false",
                 name,
             )
-    return {name: int(values[_DELETES]) for name, values in configs.items()}
+    return {
+        name: (int(values[_DELETES]), min(LARGEST_BYTES, int(values[_LARGEST]) - _AROUND_BYTES))
+        for name, values in configs.items()
+    }

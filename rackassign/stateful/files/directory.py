@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.records import DELETES_MS
+from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES
 from rackassign.stateful.files.names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
 from rackassign.stateful.files.private import make_private
 from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
@@ -57,6 +57,8 @@ class StateDirectory:
         """Topic IDs of the changelogs whose files these are, by topic."""
         self.deletes_ms = DELETES_MS
         """How long these changelogs keep the records of deletions, in milliseconds."""
+        self.largest_bytes = LARGEST_BYTES
+        """Size of a key and a value that these changelogs take."""
         self._open: dict[TopicPartition, StateFile] = {}
         self._waits: dict[TopicPartition, _Wait] = {}
         try:
@@ -151,11 +153,11 @@ class StateDirectory:
 
     def _new(self, tp: TopicPartition) -> StateFile:
         file = self._file(tp)
-        store = StateFile(file, self._counts, self.deletes_ms)
+        store = StateFile(file, self._counts, self.deletes_ms, self.largest_bytes)
         if store.is_old():
             store.close()
             _remove(file)
-            store = StateFile(file, self._counts, self.deletes_ms)
+            store = StateFile(file, self._counts, self.deletes_ms, self.largest_bytes)
         self._open[tp] = store
         return store
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rackassign.stateful.changelog.claims import Claim
-from rackassign.stateful.changelog.records import DELETES_MS, NO_COMMIT, ChangelogRecord
+from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES, NO_COMMIT, ChangelogRecord
 from rackassign.stateful.changelog.replay import NO_EPOCH, ChangelogReplay
 from rackassign.stateful.files.clock import is_too_old, time_of_day_ms
 from rackassign.stateful.files.overlay import Overlay
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 
 _CLAIM = ("claim_term", "claim_generation", "claim_member")
 
-LARGEST_BYTES = 1_000_000
-"""Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
-
 _NO_RECORD = (-1, 0)
 
 _LONG_S, _CONFIRM_MS = 5.0, 3_600_000
@@ -55,15 +52,23 @@ class StateFile:
         file: File, created if missing.
         counts: Counters of the member, for reads and changes.
         deletes_ms: How long its changelog keeps the records of deletions, in milliseconds.
+        largest_bytes: Size of a key and a value that its changelog takes.
 
     Raises:
         DamagedError: It is not a file of rackassign, or it is damaged.
         StoreError: It cannot be opened.
     """
 
-    def __init__(self, file: Path, counts: StateCounts | None = None, deletes_ms: int = DELETES_MS) -> None:
+    def __init__(
+        self,
+        file: Path,
+        counts: StateCounts | None = None,
+        deletes_ms: int = DELETES_MS,
+        largest_bytes: int = LARGEST_BYTES,
+    ) -> None:
         self.file = file
         self._deletes_ms = deletes_ms
+        self._largest_bytes = largest_bytes
         self._counts = StateCounts() if counts is None else counts
         self.position = 0
         """Offset in the changelog up to which it was read."""
@@ -237,9 +242,12 @@ class StateFile:
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
         size = len(key) if value is None else len(key) + len(value)
-        if size > LARGEST_BYTES:
+        if size > self._largest_bytes:
             # Kafka would refuse the whole commit, and each time again.
-            raise ValueError(f"a key and a value have {size:,} bytes, of which a changelog takes {LARGEST_BYTES:,}")
+            raise ValueError(
+                f"{self.file.name}: a key of {len(key):,} bytes and its value have {size:,} bytes, of which the"
+                f" changelog takes {self._largest_bytes:,} (its max.message.bytes, and {LARGEST_BYTES:,} at most)"
+            )
         self._counts.puts += 1
         self._changed[key] = value
         self.changes += 1

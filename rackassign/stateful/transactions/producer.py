@@ -200,8 +200,10 @@ class TransactionalProducer:
         """
         try:
             return self._commit(records, offsets, membership)
-        except _REFUSED:
-            raise
+        except _REFUSED as error:
+            # The client's own error has neither the topic nor, mostly, any text.
+            topics = ", ".join(sorted({record.topic for record in records}))
+            raise type(error)(f"a record of the transaction of {self._id} for one of {topics}") from error
         except (ProducerFencedError, InvalidProducerEpochError):
             self._once.warn(
                 "fenced",

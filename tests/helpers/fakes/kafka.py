@@ -79,6 +79,7 @@ class Kafka:
             "delete.retention.ms": "86400000",
             "min.compaction.lag.ms": "3600000",
             "unclean.leader.election.enable": "false",
+            "max.message.bytes": "1048588",
         }
         self.topics[name] = Topic([[] for _ in range(partitions)], f"{next(self._ids):x}", {**known, **(configs or {})})
 

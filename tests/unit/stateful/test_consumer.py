@@ -26,6 +26,21 @@ class Stopped(BaseException):
     """As who cancels something raises it."""
 
 
+def test_the_error_of_a_changelog_that_takes_less_than_it_did_names_it(kafka: Kafka, tmp_path: Path) -> None:
+    def refuses(*_: object) -> None:
+        raise MessageSizeTooLargeError
+
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 1)
+        kafka.before_send = refuses
+        with pytest.raises(MessageSizeTooLargeError, match=r"g-t-changelog-0 takes no record .* 1,000,000 bytes"):
+            drain(one)
+        kafka.before_send = None
+        drain(one)
+
+
 def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None:
     left: dict[str, int] = {}
 

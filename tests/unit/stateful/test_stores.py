@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ from rackassign.stateful import (
     msgpack,
     pair,
 )
-from rackassign.stateful.files.state_file import LARGEST_BYTES
+from rackassign.stateful.changelog.records import LARGEST_BYTES
 from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
 from tests.helpers.examples import examples
@@ -237,19 +238,28 @@ def test_keys_name_their_store() -> None:
     assert not is_state_key(b"\4x")
 
 
-def test_what_no_changelog_takes_fails_with_its_record_alone(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limit", "largest"), [("1048588", LARGEST_BYTES), ("9999999", LARGEST_BYTES), ("6024", 5000)])
+def test_what_the_changelog_does_not_take_fails_with_its_record_alone(
+    kafka: Kafka, tmp_path: Path, limit: str, largest: int
+) -> None:
     def process(record: Record, state: State) -> None:
         state.put(b"n", b"%d" % record.offset)
         if record.offset == 3:
-            state.put(b"large", bytes(LARGEST_BYTES))
+            state.put(b"large", bytes(largest - 6 + too_many))
 
+    too_many = 1
+    kafka.make("g-t-changelog", configs={"max.message.bytes": limit})
     kafka.feed(0, 5)
+    problem = f"a key of 6 bytes and its value have {largest + 1:,} bytes, of which the changelog takes {largest:,} "
     with member(tmp_path, process=process) as one:
         give(one, 0)
         for _ in range(3):
-            with pytest.raises(ValueError, match="1,000,006 bytes, of which a changelog takes 1,000,000"):
+            with pytest.raises(ValueError, match=re.escape(problem)):
                 drain(one)
             assert dict(one.store(FIRST).items()) == {b"n": b"2"}
+        too_many = 0
+        drain(one)
+        assert dict(one.store(FIRST).items())[b"n"] == b"4"
 
 
 def test_values_expire_with_stream_time_here_and_in_the_changelog(kafka: Kafka, tmp_path: Path) -> None:

@@ -244,9 +244,11 @@ def test_a_record_that_brokers_do_not_take_is_an_error_of_each_poll(
         for _ in range(30):
             try:
                 one.poll(0)
-            except MessageSizeTooLargeError:
+            except MessageSizeTooLargeError as error:
                 raised += 1
+                told = str(error)
         assert raised > 1
+        assert "a record of the transaction of one for one of g-t-changelog, out" in told
         coordinator.largest = 101
         drain(one)
         assert committed_values(kafka, "out") == [b"x" * 101]
