@@ -205,6 +205,8 @@ def using_kafka_python(cluster: Cluster, topic: str, name: str) -> Iterator[dict
 
 def test_state(
     open_page: OpenPage,
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
     unique_name: Callable[[], str],
     written: str,
     has_all: Callable[[str], bool],
@@ -212,12 +214,17 @@ def test_state(
     tmp_path: Path,
 ) -> None:
     """The member of one page, which the other page operates."""
-    group, folder = unique_name(), tmp_path / "count"
+    group, folder, letters = unique_name(), tmp_path / "count", make_topic(replicas=LOCAL)
     names = {'"lines"': f'"{written}"', "/var/lib/count": str(folder)}
+    kept = {
+        '    "payments",': f'    "{written}",',
+        "payments-dead-letters": letters,
+        "/var/lib/payments": f"{folder}-2",
+    }
     server = {"start_http_server(9109": f"start_http_server({first_port}, '127.0.0.1'"}
     counts = Store("counts", key=STR, value=INT)
     with (
-        open_page("docs/how-to/stateful-consumers.md", **names, **{'"count"': f'"{group}"'}) as page,
+        open_page("docs/how-to/stateful-consumers.md", **names, **kept, **{'"count"': f'"{group}"'}) as page,
         open_page("docs/how-to/operate-state.md", **names, **server, billing=group) as operated,
     ):
         with page.program() as member:
@@ -237,6 +244,9 @@ def test_state(
         operated.run()
         serde = page.execute()["orders"].value
         assert serde.deserialize(serde.serialize({"amount": 5})) == {"amount": 5}
+        # None of the words is JSON.
+        with page.program() as member:
+            member.wait_until(lambda: ends(rack_cluster, letters) > 0, "dead letters")
 
 
 BEGIN = """

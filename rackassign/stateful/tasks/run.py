@@ -144,6 +144,7 @@ class TaskRun:
             failure = self._attempt(self._work.process, record)
             if failure is not None:
                 self._time_ms = former_ms
+                self._locate(failure, f"process raised at {record.topic}-{record.partition}, offset {record.offset}")
                 break
             self._next[record.topic] = record.offset + 1
             count += 1
@@ -203,6 +204,12 @@ class TaskRun:
             self._output.drop()
         return error
 
+    def _locate(self, failure: Exception, where: str) -> None:
+        """Note where a function of the user has raised, in the error and, for Python 3.10, in the log."""
+        if hasattr(failure, "add_note") and where not in getattr(failure, "__notes__", ()):
+            failure.add_note(where)
+        self._once.warn("raised", "%s: %s; it is tried again", where, repr(failure), about=where)
+
     def _skipped(self, record: Any) -> None:  # noqa: ANN401 - of kafka-python
         # The state already has the effects of this record, wherever it comes from.
         next_offset = self._next[record.topic]
@@ -237,6 +244,7 @@ class TaskRun:
             if due_ms is not None:
                 failure = self._attempt(each.call, due_ms)
                 if failure is not None:
+                    self._locate(failure, f"{each.name} of punctuate raised at {due_ms} in {self._store.file.name}")
                     return failure
                 self._punctuated[each.name] = due_ms
                 self.changed = True

@@ -400,7 +400,9 @@ def test_a_function_of_wall_clock_time_that_becomes_one_of_stream_time_is_called
     assert calls == [10_000, 20_000, 30_000]
 
 
-def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fail = True
     calls: list[int] = []
 
@@ -430,6 +432,7 @@ def test_a_function_that_raises_is_called_again_and_the_records_before_it_count(
             fail = False
             drain(one)
             assert (calls, dict(one.store(FIRST).items())) == ([10_000], {b"n": b"%d" % (1 + len(more))})
+    assert len(re.findall(r"boundary of punctuate raised at 10000 in t-0@.*: ZeroDivisionError\(\)", caplog.text)) == 2
 
 
 def test_functions_of_wall_clock_time_are_called_without_records(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ def test_a_record_that_cannot_be_processed_does_not_stop_other_partitions(
     with member(tmp_path, process=process) as one:
         give(one, 0, 1, 2)
         raised: list[str] = []
+        notes: list[list[str]] = []
         for _ in range(20):
             try:
                 one.poll(0)
             except ZeroDivisionError as error:
                 raised.append(str(error))
+                notes.append(getattr(error, "__notes__", []))
         assert [counted(one, partition) for partition in range(3)] == [
             2 if partition in failing else 9 for partition in range(3)
         ]
@@ -45,6 +48,11 @@ def test_a_record_that_cannot_be_processed_does_not_stop_other_partitions(
         assert {raised.count(f"partition {partition}") > 1 for partition in failing} == {True}
         assert max(map(tried.count, failing)) - min(map(tried.count, failing)) <= 1
         assert ("process raised here as well" in caplog.text) is (len(failing) > 1)
+        for partition in failing:
+            place = f"process raised at t-{partition}, offset 2"
+            # Once each, however often it is tried.
+            assert caplog.text.count(f"{place}: ZeroDivisionError('partition {partition}'); it is tried again") == 1
+            assert [note for note in notes if note == [place]] or sys.version_info < (3, 11)
         broken = False
         drain(one)
         assert [counted(one, partition) for partition in range(3)] == [9, 9, 9]
