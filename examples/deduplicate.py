@@ -30,6 +30,11 @@ totals = Store("totals", STR, INT)
 
 def process(record: Any, state: State) -> None:  # noqa: ANN401 - kafka-python is untyped
     """Pass a record on, or drop it."""
+    if record.key is None:
+        # It has no ID that another one could have.
+        state[passed].put(record.offset, "")
+        add(state, "passed")
+        return
     record_id = record.key.decode()
     if state[seen].get(record_id) is not None:
         add(state, "dropped")

@@ -42,6 +42,10 @@ class Join:
     def process(self, record: Any, state: State) -> None:  # noqa: ANN401 - kafka-python is untyped
         """Keep an order or a payment, and join it if the other one is there."""
         own, name = (orders, "orders") if record.topic == self.orders_topic else (payments, "payments")
+        if record.key is None or not record.value:
+            # A tombstone, for example: nothing can be joined with it.
+            add(state, "ignored")
+            return
         add(state, name)
         order_id = record.key.decode()
         if state[own].get(order_id) is not None or state[joined].get(order_id) is not None:

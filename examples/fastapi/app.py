@@ -27,7 +27,7 @@ handled: Counter[int] = Counter()
 def handle(record: Any) -> None:  # noqa: ANN401 - aiokafka is untyped
     """Do what the service is for, with one record."""
     handled[record.partition] += 1
-    print(record.value.decode(), flush=True)
+    print((record.value or b"").decode(errors="replace"), flush=True)
 
 
 async def read(consumer: RackAwareConsumer) -> None:

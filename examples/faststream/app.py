@@ -41,7 +41,7 @@ async def raw(message: StreamMessage[Any]) -> Any:  # noqa: ANN401 - bytes, or a
 async def handle(values: list[bytes]) -> None:
     """Do what the application is for, with some records."""
     for value in values:
-        print(value.decode(errors="replace"), flush=True)
+        print((value or b"").decode(errors="replace"), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ orders = app.topic(os.environ.get("TOPIC", "orders"), value_serializer="raw")
 async def handle(values: AsyncIterable[bytes]) -> None:
     """Do what the application is for."""
     async for value in values:
-        print(value.decode(), flush=True)
+        print((value or b"").decode(errors="replace"), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rackassign.integrations.quix import RackAwareApplication
 def handle(value: bytes, state: State) -> None:
     """Do what the application is for, with one record."""
     state.set("count", state.get("count", 0) + 1)
-    print(value.decode(), flush=True)
+    print((value or b"").decode(errors="replace"), flush=True)
 
 
 def main() -> None:

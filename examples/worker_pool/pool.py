@@ -26,7 +26,7 @@ GONE = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.
 
 def handle(message: Message) -> None:
     """Do what the pool is for, with one record; called by several threads."""
-    print((message.value() or b"").decode(), flush=True)
+    print((message.value() or b"").decode(errors="replace"), flush=True)
 
 
 def without_errors(messages: Sequence[Message]) -> list[Message]:

@@ -44,13 +44,15 @@ def expected_join(orders: Sequence[Any], payments: Sequence[Any]) -> Result:
 
     All orders without a payment must be reported by then.
     """
-    sides = [_first_rows(records) for records in (orders, payments)]
+    whole = [[each for each in records if each.key is not None and each.value] for records in (orders, payments)]
+    sides = [_first_rows(records) for records in whole]
     joined = {
         order_id: {"order": order, "payment": payment}
         for order_id, order in sides[0].items()
         if (payment := sides[1].get(order_id)) is not None and abs(payment["at"] - order["at"]) <= 15 * MINUTE_MS
     }
-    totals = Counter({"orders": len(orders), "payments": len(payments), "joined": len(joined)})
+    totals = Counter({"orders": len(whole[0]), "payments": len(whole[1]), "joined": len(joined)})
+    totals["ignored"] = len(orders) + len(payments) - totals["orders"] - totals["payments"]
     return {
         "joined": joined,
         "unpaid": {order_id: order for order_id, order in sides[0].items() if order_id not in joined},
@@ -73,12 +75,13 @@ def expected_deduplication(records: Iterable[Any]) -> Result:
     totals: Counter[str] = Counter()
     for record in records:
         now_ms = max(now_ms, record.timestamp)
-        record_id = record.key.decode()
-        if record_id in since and now_ms < since[record_id] + HOUR_MS:
+        record_id = None if record.key is None else record.key.decode()
+        if record_id is not None and record_id in since and now_ms < since[record_id] + HOUR_MS:
             totals["dropped"] += 1
             continue
-        since[record_id] = now_ms
-        passed[record.offset] = record_id
+        if record_id is not None:
+            since[record_id] = now_ms
+        passed[record.offset] = record_id or ""
         totals["passed"] += 1
     return {"passed": passed, "totals": dict(totals)}
 
@@ -91,7 +94,7 @@ def expected_windows(records: Iterable[Any]) -> Result:
     closed_up_to = 0
     now_ms, minute = -1, None
     for record in records:
-        key, start_ms = record.key.decode(), record.timestamp // size_ms * size_ms
+        key, start_ms = (record.key or b"").decode(), record.timestamp // size_ms * size_ms
         if start_ms + size_ms <= closed_up_to:
             late[key] += 1
         else:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaError, MessageSizeTooLargeError, UnknownError
 
-from examples import deduplicate, join_orders, windowed_count
-from rackassign.stateful import Punctuate
+from examples import deduplicate, join_orders, windowed_count, word_count
+from examples.exactly_once import stateful
+from rackassign.stateful import Output, Punctuate
 from rackassign.stateful.stores.declaration import AnyStore
 from tests.helpers.documents import blocks
 from tests.helpers.fakes.kafka import Kafka, Record
@@ -56,8 +57,26 @@ def play(folder: Path, *topics: str, last: Callable[[], None] = lambda: None, **
         return dict(one._shelf.open(FIRST).between(b"\1", b"\4"))
 
 
-def feed(kafka: Kafka, key: str, at_ms: int, value: bytes = b"", topic: str = "t") -> None:
-    kafka.append(topic, 0, key.encode(), value, timestamp=at_ms)
+def feed(kafka: Kafka, key: str | None, at_ms: int, value: bytes | None = b"", topic: str = "t") -> None:
+    kafka.append(topic, 0, None if key is None else key.encode(), value, timestamp=at_ms)
+
+
+ODD: Sequence[tuple[str | None, bytes | None]] = [
+    (None, b'{"amount": 1}'),
+    (None, None),
+    ("", None),
+    ("", b""),
+    ("", b"{}"),
+    ("order-7", None),
+    ("order-8", b""),
+]
+"""Keys and values that others have not: null, empty, and tombstones."""
+
+
+def feed_odd(kafka: Kafka, *topics: str) -> None:
+    for topic in topics:
+        for key, value in (*ODD, *ODD):
+            feed(kafka, key, 7 * HOUR_MS, value, topic)
 
 
 def records(kafka: Kafka, topic: str = "t") -> list[Record]:
@@ -66,6 +85,7 @@ def records(kafka: Kafka, topic: str = "t") -> list[Record]:
 
 def windows(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
     dice = random.Random(5)
+    feed_odd(kafka, "t")
     for number in range(400):
         feed(kafka, dice.choice("abc"), 7 * HOUR_MS + number * 9000 - dice.choice([0, 0, 0, 30_000, 20 * MINUTE_MS]))
     used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late]
@@ -80,6 +100,7 @@ def windows(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
 
 def deduplication(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
     dice = random.Random(6)
+    feed_odd(kafka, "t")
     for number in range(400):
         feed(kafka, f"id-{dice.randrange(90)}", 7 * HOUR_MS + number * MINUTE_MS - dice.choice([0, 10 * MINUTE_MS]))
     used: list[AnyStore] = [deduplicate.passed, deduplicate.totals]
@@ -90,6 +111,7 @@ def deduplication(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
 def join(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
     dice = random.Random(7)
     kafka.make("u")
+    feed_odd(kafka, "t", "u")
     for number in range(300):
         at_ms, value = 7 * HOUR_MS + number * 20_000, json.dumps({"amount": dice.randrange(99)}).encode()
         for _ in range(dice.choice([1, 1, 1, 2])):
@@ -250,3 +272,31 @@ def test_an_order_whose_payment_is_read_late_is_joined_and_no_longer_reported(ka
         assert dict(one.store(FIRST)[join_orders.joined].items()) == {
             "o": {"order": {"at": 0}, "payment": {"at": 15 * MINUTE_MS}}
         }
+
+
+class Bytes(dict[bytes, bytes]):
+    """A store of bytes."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        assert isinstance(key, bytes)
+        self[key] = value
+
+
+def test_programs_that_count_take_null_and_empty_keys_and_values(kafka: Kafka) -> None:
+    feed_odd(kafka, "t")
+    (page,) = [each for each in blocks("docs/how-to/exactly-once.md") if "StatefulConsumer" in each.text]
+    names: dict[str, Any] = {}
+    exec(page.text[: page.text.index("with StatefulConsumer(")], names)  # noqa: S102 - our own documentation
+    for number in (stateful.number, names["number"]):
+        store: Any = Bytes()
+        output = Output(["out"], lambda _: 1)
+        output.begin()
+        for record in records(kafka):
+            number(record, store, output)
+        output.keep()
+        assert len(output.take()) == len(ODD) * 2
+        assert sum(map(int, store.values())) == len(ODD) * 2
+    words: Any = Bytes()
+    for record in records(kafka):
+        word_count.count(record, words)
+    assert words == {b'{"amount":': b"2", b"1}": b"2", b"{}": b"2"}
