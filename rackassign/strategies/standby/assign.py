@@ -131,7 +131,11 @@ def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, 
 
 
 def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
-    """Return the member with the warmest copy of each unclaimed partition; it counts as the owner."""
+    """Return the member that takes over each unclaimed partition with its copy; it counts as the owner.
+
+    Among warm copies whose members have at most one partition more than the least loaded of them, the one that lacks
+    least is chosen.
+    """
     claimed = {
         TopicPartition(topic, partition)
         for member in group.members
@@ -147,10 +151,16 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
             if there and tp not in claimed:
                 holders[tp].append((lag, member.id))
     for tp in sorted(holders):
-        # All warm copies are usable at once: the member with the lowest load is chosen, and then the least lag.
-        *_, chosen = min(
-            (max(0, lag - options.acceptable_recovery_lag), load[member], lag, member) for lag, member in holders[tp]
-        )
+        least = max(0, min(holders[tp])[0] - options.acceptable_recovery_lag)
+        # All warm copies are usable at once, so that load counts. But a file that was left over lacks thousands of
+        # records, and balancing is easier than reading those.
+        usable = [
+            (lag, load[member], member)
+            for lag, member in holders[tp]
+            if max(0, lag - options.acceptable_recovery_lag) == least
+        ]
+        most = min(each[1] for each in usable) + 1
+        *_, chosen = min(each for each in usable if each[1] <= most)
         found[tp] = chosen
         load[chosen] += 1
     return found

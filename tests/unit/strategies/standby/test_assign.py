@@ -136,6 +136,14 @@ def test_at_equal_load_the_copy_that_lacks_least_takes_over(lags: tuple[int, int
     assert owner_of(found) == {0: "m1" if lags[0] < lags[1] else "m2"}
 
 
+@pytest.mark.parametrize("assign", [assign_standbys, assign_eager_standbys])
+def test_at_nearly_equal_load_a_file_that_was_left_over_does_not_take_over(assign: Any) -> None:
+    group = group_of({"m": {}, "n": {}}, 6, m=(0,), n=(1, 2))
+    left_over, caught_up = {TopicPartition("t", 3): 5_000}, {TopicPartition("t", 3): 0}
+    copies = {"m": left_over | {TopicPartition("t", p): 0 for p in (4, 5)}, "n": caught_up}
+    assert assign(group, copies, StandbyOptions(1)).plan.assignment == {"m": {"t": (0, 4, 5)}, "n": {"t": (1, 2, 3)}}
+
+
 def test_strict_never_has_two_copies_at_one_value() -> None:
     options = StandbyOptions(2, ("cluster",), rule="strict")
     strict = assign_standbys(group_of(SIX, 6), {}, options)
