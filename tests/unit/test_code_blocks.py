@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,6 +54,22 @@ def test_a_block_compiles_and_what_it_uses_of_rackassign_exists(place: str, code
             continue
         given = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
         assert given <= parameters.keys(), f"{place}: {ast.unparse(call)}"
+
+
+@pytest.mark.parametrize(
+    ("share", "printed"), [(None, "a: nothing was read\n"), (0.666, "a: 67% of the bytes were local\n")]
+)
+def test_readers_of_the_tutorial_report_also_that_nothing_was_read(
+    share: float | None, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readers = [block.text for block in blocks("docs/tutorial.md") if block.title == "reader.py"]
+    assert len(readers) == 2
+    for text in readers:
+        consumer = Mock()
+        consumer.locality.return_value.local_share.return_value = share
+        # What comes behind the loop.
+        exec(text[text.index("share = ") :], {"consumer": consumer, "zone": "a"})  # noqa: S102 - our own documentation
+    assert capsys.readouterr().out == printed * 2
 
 
 def test_there_are_blocks() -> None:
