@@ -125,7 +125,14 @@ def pair(first: Serde[A], second: Serde[B]) -> Serde[tuple[A, B]]:
             raise ConfigError(f"pair takes two of Serde, got {short_repr(each)}")
 
     def serialize(given: tuple[A, B]) -> bytes:
-        one, other = given
+        # Typed as a pair, but users pass the first part alone.
+        parts: Any = given
+        if not isinstance(parts, (tuple, list)) or len(parts) != 2:  # noqa: PLR2004
+            raise TypeError(
+                f"expected a pair (first, second), got {short_repr(given)}; the keys with one first part are"
+                " range((first, lowest), (first, highest)), or prefix((first, '')) if the second part is text"
+            )
+        one, other = parts
         # No first part is the beginning of another one: a zero byte within it has 255 behind it.
         return first.serialize(one).replace(b"\0", b"\0\xff") + b"\0\1" + second.serialize(other)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, overload
 
 from rackassign.stateful.stores.declaration import AnyStore, Store, unknown_store
 from rackassign.stateful.stores.keys import DEFAULT, EXPIRY_BYTES, behind, expiry_of
@@ -75,8 +75,16 @@ class StateStore(Generic[K, V]):
         self._ttl_ms = ttl_ms
         self._now = now
 
-    def get(self, key: K) -> V | None:
-        """Return the value of a key; None without one.
+    def __iter__(self) -> NoReturn:
+        """Refuse `for key in store`.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a store is iterated with items(), range(..) or prefix(..)")
+
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """Return the value of a key, or the default without one.
 
         Raises:
             TypeError: The key has another type than the store's keys; bytes, if they have no serde.
@@ -84,10 +92,10 @@ class StateStore(Generic[K, V]):
         """
         value = self._file.get(self._prefixed(key))
         if value is None:
-            return None
+            return default
         if self._ttl_ms is not None:
             if expiry_of(value) <= self._now():
-                return None
+                return default
             value = value[EXPIRY_BYTES:]
         return self._deserialize(value)
 
@@ -122,20 +130,21 @@ class StateStore(Generic[K, V]):
         """
         return self._between(self._prefix, self._end)
 
-    def range(self, start: K, end: K) -> Iterator[tuple[K, V]]:
+    def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
         """Yield the keys from one up to another, with their values, in order.
 
         Rows are read when they are needed. Changes after this call do not show, so `process` may write meanwhile.
 
         Args:
-            start: The first key.
-            end: The key behind the last one.
+            start: The first key; None for that of the store.
+            end: The key behind the last one; None for all.
 
         Raises:
             TypeError: A key has another type than the store's keys.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
-        return self._between(self._prefixed(start), self._prefixed(end))
+        first = self._prefix if start is None else self._prefixed(start)
+        return self._between(first, self._end if end is None else self._prefixed(end))
 
     def prefix(self, start: K) -> Iterator[tuple[K, V]]:
         """Yield the keys that begin with these bytes or characters, with their values, in order; as `range` does.

@@ -230,6 +230,30 @@ def test_a_buffer_that_a_serde_uses_again_is_copied(kafka: Kafka, tmp_path: Path
         assert dict(one.store(FIRST)[numbers].items()) == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
+def test_stores_have_defaults_and_open_ranges_and_refuse_what_they_are_not(kafka: Kafka, tmp_path: Path) -> None:
+    pairs = Store("pairs", key=pair(STR, INT), value=INT)
+
+    def process(_: Record, state: State) -> None:
+        for number, key in enumerate((("ann", 1), ("ann", 2), ("bob", 1))):
+            state[pairs].put(key, number)
+
+    kafka.feed(0, 1)
+    with member(tmp_path, process=process, stores=[pairs]) as one:
+        give(one, 0)
+        drain(one)
+        store = one.store(FIRST)[pairs]
+        assert (store.get(("ann", 2), 7), store.get(("eve", 1), 7), store.get(("eve", 1))) == (1, 7, None)
+        assert [value for _, value in store.range(start=("ann", 2))] == [1, 2]
+        assert [value for _, value in store.range(end=("ann", 2))] == [0]
+        assert [value for _, value in store.range()] == [0, 1, 2]
+        for wrong in ("ann", "ab", ("ann",), 5):
+            with pytest.raises(TypeError, match=r"expected a pair .*range\(\(first, lowest\)"):
+                store.prefix(wrong)  # type: ignore[arg-type]
+        for iterated in (store, one.store(FIRST)):
+            with pytest.raises(TypeError, match=r"iterated with items\(\)"):
+                list(iterated)
+
+
 def test_keys_name_their_store() -> None:
     assert is_state_key(counts.prefix() + b"x")
     assert (expires(counts.prefix()), expires(seen.prefix())) == (False, True)
