@@ -81,6 +81,8 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         """The partition in use by topic, and whether its leader was local when it was chosen."""
         self._bytes: dict[str, int] = {}
         """What was sent to that partition since it was chosen."""
+        self._again = threading.local()
+        """Of each thread: the topic and the partition of a record that kafka-python will ask for once more."""
 
     def partition(  # noqa: PLR0917 - kafka-python's interface
         self,
@@ -99,6 +101,9 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         if serialized_key is not None:
             chosen: int = self._keyed.partition(topic, key, serialized_key, value, serialized_value, cluster)
             return chosen
+        again = vars(self._again).pop("chosen", None)
+        if again is not None and again[0] == topic:
+            return int(again[1])
         size = len(serialized_value or b"") + _RECORD_BYTES
         with self._lock:
             current = self._sticky.get(topic)
@@ -111,6 +116,15 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
                 raise ValueError(f"Topic {topic} not found in ClusterMetadata")
             self._bytes[topic] = size
             return self._choose(topic, every, cluster, avoid=None if current is None else current[0])
+
+    def on_new_batch(self, topic: str, cluster: _Cluster, prev_partition: int) -> None:
+        """Keep the partition of the record that begins a batch; called by the producer.
+
+        The producer asks for that record's partition twice. Counted twice, records of fast leaders, which begin a batch
+        each, would be worth half, and a large record would be followed by a change that no record is written to.
+        """
+        del cluster
+        self._again.chosen = topic, prev_partition
 
     def _is_usable(self, topic: str, partition: int, was_local: bool, cluster: _Cluster) -> bool:  # noqa: FBT001
         """Return whether the partition still has a leader, and one in this rack if it had one there."""

@@ -100,7 +100,29 @@ def test_the_bytes_of_a_batch_are_followed_by_another_partition() -> None:
         after = fill(partitioner, cluster)
         assert after != before
         before = after
-    assert not hasattr(partitioner, "on_new_batch")
+
+
+@pytest.mark.parametrize("size", [100, 5_000, 9_000, 16_300])
+def test_a_record_that_begins_a_batch_counts_once(size: int) -> None:
+    """kafka-python asks twice for its partition; records of the fast leader, which are sent at once, all begin one."""
+    fast, slow, batch = 0, 1, 16_384
+    cluster, partitioner = Cluster({fast: 1, slow: 1, 2: 2}), RackAwarePartitioner("a", batch_size=batch)
+    counts, room = Counter[int](), {fast: 0, slow: 0}
+    for _ in range(4_000):
+        chosen = sent(partitioner, cluster, value=b"x" * size)
+        if room[chosen] < size:
+            partitioner.on_new_batch("t", cluster, chosen)
+            assert sent(partitioner, cluster, value=b"x" * size) == chosen
+            room[chosen] = batch
+        room[chosen] = 0 if chosen == fast else room[chosen] - size
+        counts[chosen] += 1
+    assert abs(counts[fast] - counts[slow]) <= batch // size
+
+
+def test_the_second_question_is_about_a_record_of_that_topic() -> None:
+    cluster, partitioner = Cluster({0: 1, 1: 1, 2: 2}), partitioner_of("a")
+    partitioner.on_new_batch("other", cluster, 7)
+    assert {sent(partitioner, cluster) for _ in range(5)} < {0, 1}
 
 
 def test_records_without_a_value_and_records_larger_than_a_batch_change_the_partition_too() -> None:
