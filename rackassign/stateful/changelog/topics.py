@@ -46,6 +46,8 @@ _KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
 _LEAST_MS = {_DELETES: DELETES_MS, _LAG: 60_000}
 """Minimums for local files up to half a day old, and for owners that check every few seconds."""
 
+_LEAST_KEPT_MS = 60_000
+
 
 class Changelog(NamedTuple):
     """A changelog topic.
@@ -54,7 +56,7 @@ class Changelog(NamedTuple):
         partitions: Number of partitions.
         id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
         problem: Why it has fewer partitions than its topic; empty if it has as many.
-        deletes_ms: How long it keeps the records of deletions, in milliseconds.
+        deletes_ms: How long it keeps the records of deletions at least, in milliseconds.
         largest_bytes: Size of a key and a value that it takes.
     """
 
@@ -292,7 +294,7 @@ def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int
 
 
 def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Refuse changelogs without compaction, and warn about settings with which they may lose state.
+    """Refuse changelogs that are not compacted, or too soon, and warn about settings with which they may lose state.
 
     Returns:
         How long each keeps the records of deletions, in milliseconds, and the size of a key and a value that it takes;
@@ -309,6 +311,11 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
         for key, least in _LEAST_MS.items():
             if int(values[key]) < least:
                 log.warning("%s has %s=%s: with less than %d, copies may differ", name, key, values[key], least)
+        if _kept_ms(values) < _LEAST_KEPT_MS:
+            raise ConfigError(
+                f"{name} has {_DELETES}={values[_DELETES]} and {_LAG}={values[_LAG]}: one must be at least"
+                f" {_LEAST_KEPT_MS}, since a state is discarded after half of that time between two polls"
+            )
         if values[UNCLEAN_ELECTION] == "true":
             log.warning(
                 "%s has unclean.leader.election.enable=true: a leader without its last records would lose state: set it"
@@ -316,6 +323,11 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
                 name,
             )
     return {
-        name: (int(values[_DELETES]), min(LARGEST_BYTES, int(values[_LARGEST]) - _AROUND_BYTES))
+        name: (_kept_ms(values), min(LARGEST_BYTES, int(values[_LARGEST]) - _AROUND_BYTES))
         for name, values in configs.items()
     }
+
+
+def _kept_ms(values: Mapping[str, str]) -> int:
+    """Return how long the records of deletions are kept: what is not compacted is not removed either."""
+    return max(int(values[_DELETES]), int(values[_LAG]))

@@ -32,6 +32,10 @@ from tests.helpers.stateful_consumers import FIRST, LOG, count, drain, give, mem
             lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "compact,delete"}),
             "must have cleanup.policy=compact, but has compact,delete",
         ),
+        (
+            lambda kafka: kafka.make(LOG, configs={"delete.retention.ms": "0", "min.compaction.lag.ms": "1000"}),
+            "has delete.retention.ms=0 and min.compaction.lag.ms=1000: one must be at least 60000",
+        ),
     ],
 )
 def test_changelogs_that_do_not_fit_are_refused(
@@ -46,11 +50,18 @@ def test_changelogs_that_do_not_fit_are_refused(
 def test_a_changelog_that_forgets_deletions_soon_is_told_of(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka.make(LOG, configs={"delete.retention.ms": "60000"})
+    kafka.make(LOG, configs={"delete.retention.ms": "60000", "min.compaction.lag.ms": "60000"})
     with member(tmp_path) as one:
         # Local files are discarded after half of that.
         assert one._shelf.deletes_ms == 60_000
     assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000, copies may differ" in caplog.text
+
+
+def test_deletions_are_kept_until_they_may_be_compacted(kafka: Kafka, tmp_path: Path) -> None:
+    """Otherwise each poll would discard the state, and no record would be processed."""
+    kafka.make(LOG, configs={"delete.retention.ms": "0"})
+    with member(tmp_path) as one:
+        assert one._shelf.deletes_ms == 3_600_000
 
 
 def test_a_changelog_that_may_be_led_without_its_last_records_is_told_of(
