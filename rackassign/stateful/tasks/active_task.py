@@ -105,6 +105,8 @@ class ActiveTask:
         """Its processing; None until it is ready."""
         self._log = log
         self._epoch = -1
+        # Where the log begins, and where the restore has begun, or begun again.
+        self._begin = 0
         self._start = store.position
         self._end: int | None = None
         self._sent: _Sent | None = None
@@ -116,7 +118,7 @@ class ActiveTask:
     def progress(self) -> tuple[int, int]:
         """Return the number of changelog records read, and the number to be read."""
         end = self._start if self._end is None else self._end
-        return min(self.store.position, end) - self._start, max(0, end - self._start)
+        return max(0, min(self.store.position, end) - self._start), max(0, end - self._start)
 
     def continue_restore(self) -> None:
         """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys.
@@ -127,15 +129,15 @@ class ActiveTask:
             KafkaUnavailableError: Kafka does not respond; the call can be repeated.
         """
         if self._end is None:
-            begin, self._end = self._log.offset_range([self.tp])[self.tp]
+            self._begin, self._end = self._log.offset_range([self.tp])[self.tp]
             if self.store.position > self._end:
                 log.warning(
                     "%s-%d: its changelog ends at %d, but %d records had been read: discarding the local state",
                     *(*self.tp, self._end, self.store.position),
                 )
                 self.store.clear()
-                self._start = 0
-            self._start = max(begin, self._start)
+        # The file may be discarded also when its last record is not found.
+        self._start = max(self._begin, min(self._start, self.store.position))
         if self.store.position < self._end or not self.store.verified:
             return
         if self.store.replay.lost:

@@ -99,12 +99,16 @@ def test_a_file_from_before_an_unclean_election_is_not_used(
             for key in (b"e", b"f", b"g", b"h", b"i", b"j"):
                 feed(kafka, key)
                 drain(other)
-            expected = items(other)
+            expected, end = items(other), len(kafka.topics[LOG].logs[0])
             give(other)
-        with member(tmp_path / "2", process=by_key) as again:
+        seen: list[tuple[int, int]] = []
+        with member(tmp_path / "2", process=by_key, on_restore=lambda _, *read: seen.append(read)) as again:
             give(again, 0) if owns else standby(again)
             drain(again)
             assert items(again) == expected
+    # All of it is read again.
+    assert seen[-1:] == [(end, end)] * owns
+    assert all(0 <= read <= end for read, _ in seen)
     assert "t-0: its changelog does not have the last record that its local file was read up to" in caplog.text
 
 
