@@ -327,7 +327,8 @@ class RackMonitor:
         self._due: float | None = None
         self._seen_at = clock()
         self._asked = False
-        self._checking = self._check_again = False
+        self._checked: GroupMembership | None = None
+        self._check_again = False
 
     def refreshed(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check new metadata; never raises."""
@@ -336,12 +337,14 @@ class RackMonitor:
 
     def check(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check now, and again when that is requested; never raises."""
-        if self._checking:
+        # Of a consumer that was stopped meanwhile no check ends.
+        if self._checked is membership:
             self._check_again = True
             return
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
+            self._checked = None
             self._warn()
 
     def _warn(self) -> None:
@@ -363,7 +366,7 @@ class RackMonitor:
                 return CheckResult()
 
         def act(result: CheckResult) -> None:
-            self._checking = False
+            self._checked = None
             try:
                 # After another join the result is about an assignment that is over.
                 if self._history.last is last:
@@ -374,7 +377,7 @@ class RackMonitor:
                 self._check_again = False
                 self.check(membership, racks)
 
-        self._checking = True
+        self._checked, self._check_again = membership, False
         membership.compute(compare, act)
 
     def _act(self, result: CheckResult, membership: GroupMembership, racks: BrokerRackCache) -> None:

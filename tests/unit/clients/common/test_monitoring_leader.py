@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 import pytest
@@ -266,6 +267,17 @@ def test_while_a_thread_computes_new_metadata_wait_for_it() -> None:
     leader.computing.pop()()
     assert len(leader.rejoins) == 1
     assert len(leader.computing) == 1
+
+
+def test_what_a_thread_never_told_a_consumer_that_was_stopped_does_not_stop_the_next_one() -> None:
+    leader = Leader(RackChangePolicy(min_change_duration_s=0), on_thread=True)
+    leader.lead()
+    leader.there = topology(MOVED)
+    leader.refresh()
+    stopped = leader.computing.pop()
+    leader.monitor.refreshed(copy(leader).membership, leader.racks)
+    assert len(leader.computing) == 1
+    del stopped
 
 
 def test_what_a_thread_computed_of_an_assignment_that_is_over_requests_nothing() -> None:
