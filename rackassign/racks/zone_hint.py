@@ -42,7 +42,8 @@ def client_id_with_zone(zone_hint: ZoneHint, client_id: str, zone: str | None) -
         zone: Zone of the client, as the brokers write theirs.
 
     Raises:
-        ConfigError: The vendor is unknown, there is no zone, the zone cannot be written, or the client ID has another.
+        ConfigError: The vendor is unknown, the client ID or the zone is missing, the zone cannot be written, or the
+            client ID has another.
     """
     if zone_hint not in get_args(ZoneHint):
         raise ConfigError(f"zone_hint: expected one of {', '.join(get_args(ZoneHint))}, got {short_repr(zone_hint)}")
@@ -50,6 +51,9 @@ def client_id_with_zone(zone_hint: ZoneHint, client_id: str, zone: str | None) -
     for name, value in (("client ID", client_id), ("zone", zone or "")):
         if not isinstance(value, str):
             raise ConfigError(f"zone_hint: the {name} must be a string, got {short_repr(value)}")
+    if not client_id:
+        # ",zone=a" would begin with a part without a name.
+        raise ConfigError("zone_hint: the client ID is empty: name the client")
     if not zone:
         raise ConfigError(f"zone_hint: {zone_hint} needs the rack of this client: set client_rack or RACKASSIGN_RACK")
     # Of an enumeration of strings, text would have the name of the member.

@@ -42,6 +42,12 @@ def test_a_key_that_only_ends_alike_is_another_one() -> None:
     assert client_id_with_zone("bufstream", "app,my_zone=x", "a") == "app,my_zone=x,zone=a"
 
 
+@pytest.mark.parametrize("vendor", ["automq", "bufstream", "inkless", "warpstream"])
+def test_without_a_client_id_there_is_nothing_to_add_the_zone_to(vendor: Any) -> None:
+    with pytest.raises(ConfigError, match="the client ID is empty: name the client"):
+        client_id_with_zone(vendor, "", "a")
+
+
 @pytest.mark.parametrize("zone", [None, ""])
 def test_without_a_rack_there_is_nothing_to_tell(zone: str | None) -> None:
     with pytest.raises(ConfigError, match="warpstream needs the rack of this client: set client_rack"):
