@@ -212,12 +212,13 @@ class RackChangeDetector:
             return CheckResult(again_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
         gain, self._cut = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
         if gain is None:
-            self._pause = 2 * self._pause if view == self._vain else max(self.times.min_change_duration_s, _LEAST_S)
+            again = view == self._vain
+            self._pause = 2 * self._pause if again else max(self.times.min_change_duration_s, _LEAST_S)
             if self._cut:
                 # Where the client has no thread for plans, it waits for them.
                 self._pause = min(max(self._pause, _PAUSE_PER_PLAN * (time_limit_s or 0)), _LONGEST_S)
             self._vain, self._due = view, now + self._pause
-            return CheckResult(again_s=self._pause)
+            return CheckResult(again_s=self._pause, refresh=again)
         self._asked = now
         return CheckResult(gain, max(self.times.min_interval_s, _LEAST_S))
 
