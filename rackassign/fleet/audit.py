@@ -6,7 +6,7 @@ The same function runs over batches of a Parquet file in this process and as `ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
 
@@ -104,7 +104,9 @@ def audit_groups(batches: Iterable[pa.RecordBatch], options: FleetAudit) -> Iter
 def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict[str, Any]]:
     """Yield the result rows of one group with a change, or with none (`AS_IS`)."""
     rates = _by_topic(row.rates)
-    outcomes = [_outcome(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
+    # Plans are those of an inspection, in which a rack that no broker has is unknown.
+    located = replace(row, snapshot=row.snapshot.without_foreign_racks())
+    outcomes = [_outcome(name, located, rates) for name in STRATEGIES] if row.snapshot.group.members else []
     best = min(outcomes, key=lambda outcome: outcome.rank, default=None)
     take = None
     if what_if == AS_IS and options.recommend:

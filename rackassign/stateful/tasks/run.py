@@ -206,6 +206,9 @@ class TaskRun:
 
     def _locate(self, failure: Exception, where: str) -> None:
         """Note where a function of the user has raised, in the error and, for Python 3.10, in the log."""
+        if self._store.failure is not None:
+            # The local file has failed, which is reported by itself.
+            return
         if hasattr(failure, "add_note") and where not in getattr(failure, "__notes__", ()):
             failure.add_note(where)
         self._once.warn("raised", "%s: %s; it is tried again", where, repr(failure), about=where)
