@@ -74,6 +74,7 @@ EXTRAS = (
     ),
     Extra("docker", ("import rackassign.testing.docker",), ("typer", "pyspark", "jgo")),
     Extra("spark", ("import pyspark_rackassign",), ("typer", "pytest", "aiokafka")),
+    Extra("spark-platform", ("import pyarrow, confluent_kafka",), ("pyspark", "typer", "pytest", "aiokafka")),
     Extra("msk", ("from rackassign.spark.msk import *",), ("typer", "pyspark")),
     Extra("docs", ("import mkdocs, mkdocstrings",), ("typer", "pyspark")),
     Extra("cli,testing", ("from rackassign.cli.commands.cluster import up",), ("pyspark", "aiokafka")),

@@ -8,7 +8,7 @@ set -eu
 wheel=${WHEEL:?"set it to the path of rackassign's wheel"}
 root=${DATABRICKS_ROOT:-}
 python=$root/databricks/python/bin/python
-"$python" -m pip install --quiet "${wheel}[spark]"
+"$python" -m pip install --quiet "${wheel}[spark-platform]"
 rack=$("$python" -c 'import rackassign; print(rackassign.detect_rack(network=True) or "")')
 if [ -n "$rack" ]; then
   echo "export RACKASSIGN_RACK=$rack" >> "$root/databricks/spark/conf/spark-env.sh"

@@ -118,9 +118,33 @@ def test_an_init_script_writes_what_spark_reads_at_its_start(tmp_path: Path, env
     assert "WHEEL: set it to the path of rackassign's wheel" in without.stderr
     done = run(["bash", script], {**settings, "WHEEL": "/Volumes/a/rackassign.whl"})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "-m pip install --quiet /Volumes/a/rackassign.whl[spark]\n"
+    assert done.stdout == "-m pip install --quiet /Volumes/a/rackassign.whl[spark-platform]\n"
     written = (tmp_path / "databricks" / "spark" / "conf" / "spark-env.sh").read_text("utf-8")
     assert written == "export RACKASSIGN_RACK=zone-7\n"
+
+
+@pytest.mark.parametrize(
+    ("wheel", "copied"),
+    [
+        ("s3://bucket/rackassign-0.1-py3-none-any.whl", "aws s3 cp"),
+        ("gs://bucket/rackassign-0.1-py3-none-any.whl", "gcloud storage cp"),
+    ],
+)
+def test_nodes_of_a_cluster_install_a_wheel_and_keep_their_pyspark(
+    tmp_path: Path, environment: dict[str, str], wheel: str, copied: str
+) -> None:
+    for name in ("aws", "gcloud", "sudo"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n', "ascii")
+        (tmp_path / name).chmod(0o755)
+    environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    script = str(RECIPES / "cluster-init.sh")
+    first, second = run(["bash", script, wheel], environment).stdout.splitlines()
+    assert first.startswith(f"{copied} {wheel} ")
+    assert second.startswith("sudo python3 -m pip install --quiet ")
+    assert second.endswith("/rackassign-0.1-py3-none-any.whl[spark-platform]")
+    without = run(["bash", script], environment)
+    assert (without.returncode, without.stdout) == (1, "")
+    assert "pass the address of rackassign's wheel" in without.stderr
 
 
 def test_the_list_of_yarn_has_the_variable() -> None:

@@ -21,6 +21,9 @@ def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> di
     with the rack of each. If it is not set, the client takes the text of the reference as the name of the rack. No
     broker has that rack, so the executor reads from leaders.
 
+    The class of the provider is that of Kafka's own client. Where a platform has moved the packages of its client, as
+    Databricks has to `kafkashaded.org.apache.kafka`, replace the option `kafka.config.providers.<provider>.class`.
+
     Args:
         rack_env: The environment variable that contains the rack.
         provider: The name of the config provider; another one if `env` is in use.

@@ -55,7 +55,7 @@ def test_the_layers_of_the_guide_are_those_that_are_checked() -> None:
 def test_the_summary_for_models_names_all_extras_for_users() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"dev", "docs"}
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"dev", "docs"}
     (named,) = re.findall(r"\(extras: ([^)]*)\)", (ROOT / "llms.txt").read_text("utf-8"))
     assert set(re.split(r",\s+", named)) == extras
 

@@ -13,6 +13,6 @@ PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 def test_each_extra_is_installed_alone() -> None:
     # Python 3.10 has no reader of TOML.
     section = PROJECT.read_text("utf-8").partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    declared = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"dev"}
+    declared = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"dev"}
     assert {"cli", "spark", "msk"} <= declared
     assert declared <= {extra.name for extra in EXTRAS}
