@@ -100,7 +100,7 @@ def test_a_member_with_a_listener_reads_again_what_it_keeps(
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
 
     def member(rack: str) -> KafkaConsumer:
-        consumer = KafkaConsumer(
+        consumer = RackAwareConsumer(
             bootstrap_servers=rack_cluster.bootstrap,
             group_id=group,
             client_rack=rack,
