@@ -81,7 +81,10 @@ def browse(chromium: str, tmp_path: Path) -> Browse:
 NOTE = """<script>
 const all = [...document.querySelectorAll('body *')].filter(e => !e.closest('.wide, .defs'));
 document.body.dataset.overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
-document.body.dataset.outside = all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
+const right = e => e.getBoundingClientRect().right, left = e => e.getBoundingClientRect().left;
+const beyond = (e, svg) => left(e) < left(svg) - 1 || right(e) > right(svg) + 1;
+const leaves = e => e.tagName == 'text' && beyond(e, e.closest('svg'));
+document.body.dataset.outside = all.filter(e => right(e) > innerWidth + 1 || leaves(e)).length;
 document.body.dataset.ground = getComputedStyle(document.body).backgroundColor;
 document.body.dataset.ink = getComputedStyle(document.body).color;
 const looks = e => getComputedStyle(e).backgroundColor + getComputedStyle(e).backgroundImage;
