@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.blocking_flow import Charge, blocking_flow, depths
+from rackassign.solver.blocking_flow import Charge, blocking_flow, depths, uncharged
 from rackassign.solver.types import Bools, Ints
 
 _POURINGS = 2
@@ -81,7 +81,7 @@ def compute_balance(
 
 
 def stickiest_flow(
-    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints, *, charge: Charge
+    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as draining one class after the other does.
 
@@ -95,7 +95,6 @@ def stickiest_flow(
         supply: As for `compute_balance`.
         sizes: As for `compute_balance`.
         held: For each pair the number of partitions of the topic class that the subscription class owns.
-        charge: Called with the work.
     """
     topic_class, subscription_class = pairs
     held = np.where(balance.allowed, held, 0)
@@ -106,9 +105,9 @@ def stickiest_flow(
     load = np.bincount(subscription_class, held, len(sizes)).astype(np.int64)
     # The rest goes where it is most even, and after that little is left to exchange.
     room = np.where(balance.allowed, left[topic_class], 0)
-    rest = ConvexFlow(left, sizes, topic_class, subscription_class, charge, base=load, limit=room)
+    rest = ConvexFlow(left, sizes, topic_class, subscription_class, uncharged, base=load, limit=room)
     rest.pour()
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge, base=rest.load)
+    water = ConvexFlow(supply, sizes, topic_class, subscription_class, uncharged, base=rest.load)
     water.flow = rest.flow
     for added in (np.zeros(len(held), np.int64), held):
         water.flow = water.flow + added

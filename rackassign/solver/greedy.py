@@ -63,7 +63,7 @@ def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints) -> Ints:
     """Return the number of partitions by topic class and subscription class, as close to the owned ones as possible."""
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     held = np.bincount(pair, minlength=len(pairs[0]))
-    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held, charge=uncharged)
+    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held)
 
 
 def _capacities(problem: Problem, flow: Ints) -> Ints:
