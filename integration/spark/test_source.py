@@ -148,7 +148,7 @@ def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:
     # librdkafka's statistics describe each partition, so that a callback takes longer than the interval of callbacks.
-    topic = make_topic(replicas=[[1, 2]] * 2000)
+    topic = make_topic(replicas=[[1 + number % 3] for number in range(2000)])
     fill(rack_cluster, topic, {0: 150, 1999: 1})
     splits = planner(rack_cluster, topic).stream({}, ends_of(rack_cluster, topic, 2000))
     assert sum(len(split.range) for split in splits) == 151

@@ -282,6 +282,9 @@ def default_properties(brokers: int) -> dict[str, str]:
         "log.index.size.max.bytes": str(64 << 10),
         "log.segment.delete.delay.ms": "1000",
         "metadata.log.segment.bytes": str(8 << 20),
+        # Fetches that have ended stay in memory until so many have, with all their partitions: with 2,000 replicated
+        # partitions the default of 1,000 needs more than the whole heap.
+        "fetch.purgatory.purge.interval.requests": "50",
         "log.cleaner.threads": "1",
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
         "num.network.threads": "2",
