@@ -16,13 +16,13 @@ range of W bytes in batches of b bytes that is fetched f bytes at a time:
   average: f / 2W.
 
 With f <= W / 16 the second loss is at most 6 %, and 3 % on average. With f >= 6 b the first is at most 8 %. If both
-conditions cannot be met, because the range has fewer than about a hundred batches, batches are fetched one by one
-(f = 1). Nothing is lost then, but each batch costs a round trip. Batches so large that one is worth a round trip are
-also fetched one by one.
+conditions cannot be met, the second one is relaxed to W / 8. A range with fewer than 48 to 96 batches is fetched by
+batch (f = 1). Nothing is lost then, but each batch costs a round trip, and a response has a batch of one range only.
+Batches so large that one is worth a round trip are also fetched one by one.
 
 Behind a range that ends with the log there is nothing to fetch, except for what is written after the range was planned.
-So a small range of this kind is fetched at once. A stream of many partitions consists of such ranges, and a consumer
-receives those of many partitions with one response.
+So the second loss is none in most cases, and f >= 6 b is enough. A small range of this kind is fetched at once. A
+stream of many partitions consists of such ranges, and a consumer receives those of many partitions with one response.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ SMALL_RANGE_BYTES = 64 * 2**10
 """The size up to which a range at the end of the log is received with one fetch."""
 
 _FETCHES_PER_RANGE = 16
+_LEAST_FETCHES_PER_RANGE = 8
 _BATCHES_PER_FETCH = 6
 _LARGE_BATCH = 128 * 2**10
 
@@ -72,8 +73,19 @@ def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTE
     Returns:
         A power of two, so that ranges of similar sizes can use the same consumer.
     """
-    if ends_log and records * stats.record <= SMALL_RANGE_BYTES:
-        return min(SMALL_RANGE_BYTES, 1 << (max_bytes.bit_length() - 1))
-    target = max(ONE_BATCH, int(min(max_bytes, records * stats.record / _FETCHES_PER_RANGE)))
-    rounded = 1 << (target.bit_length() - 1)
-    return ONE_BATCH if stats.batch >= _LARGE_BATCH or rounded < _BATCHES_PER_FETCH * stats.batch else rounded
+    size = records * stats.record
+    if ends_log and size <= SMALL_RANGE_BYTES:
+        return min(SMALL_RANGE_BYTES, _power_of_two(max_bytes))
+    if stats.batch >= _LARGE_BATCH:
+        return ONE_BATCH
+    least = _BATCHES_PER_FETCH * stats.batch
+    fitting = _power_of_two(min(max_bytes, size / _FETCHES_PER_RANGE))
+    if fitting >= least:
+        return fitting
+    above = 2 * _power_of_two(least)
+    return above if above <= max_bytes and (ends_log or above <= size / _LEAST_FETCHES_PER_RANGE) else ONE_BATCH
+
+
+def _power_of_two(size: float) -> int:
+    """Return the largest power of two that is not above a size, and 1 for less."""
+    return 1 << (max(1, int(size)).bit_length() - 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
@@ -138,6 +138,21 @@ def read(
     return _RangesReader(consumer, ranges, options, record_bytes).records()
 
 
+def request_leaders(consumer: Consumer, topics: Iterable[str], timeout_s: float) -> None:
+    """Request the leaders of topics: of one that is new to a consumer, librdkafka asks only once a second.
+
+    Args:
+        consumer: The consumer that reads the topics next.
+        topics: Names of topics.
+        timeout_s: Seconds to wait for the response. What fails here fails in `read` too, where it is reported.
+    """
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+    for topic in sorted(topics):
+        with suppress(KafkaException):
+            consumer.list_topics(topic, timeout_s)
+
+
 def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:
     """Return the high watermark of a partition, which includes open transactions.
 
@@ -195,9 +210,8 @@ class _RangesReader:
         self._only = next(iter(self._open.values())) if len(self._open) == 1 else None
         topics = {tp.topic for tp in self._open}
         self._topic = topics.pop() if len(topics) == 1 else ""
-        self._request_size = max(
-            1, min(_FIRST_REQUEST_RECORDS, options.batch_bytes // max(1, record_bytes), options.batch_rows)
-        )
+        first = _MAX_REQUEST_RECORDS if record_bytes else _FIRST_REQUEST_RECORDS
+        self._request_size = max(1, min(first, options.batch_bytes // max(1, record_bytes), options.batch_rows))
         self._last_error = ""
         self._moved = False
         """Whether a range continues at another offset than the consumer does."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.spark.fetch_size import ONE_BATCH
+from rackassign.spark.fetch_size import ONE_BATCH, SMALL_RANGE_BYTES
 
 TASK_RECORDS = 50_000
 TASK_BYTES = 16 * 2**20
@@ -26,7 +26,7 @@ MOST_SPLITS = 1_000_000
 """The highest number of splits of a batch. Planning so many takes 5 seconds and 250 MB on the driver."""
 
 
-_MOST_TOGETHER = 64
+_MOST_TOGETHER = 512
 _MOST_TOGETHER_BY_BATCH = 16
 """Splits that are read at the same time; with fetches of one record batch, a response has records of one split only.
 
@@ -133,24 +133,29 @@ def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
 def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, ...]]:
     """Return the groups of splits that a task reads at the same time, with one consumer each.
 
-    One fetch for each split of a group is no larger than the largest fetch for one, so that a group takes no more
-    memory than a split. The splits of a group have the same size of fetches, and different partitions.
+    One fetch for each split of a group is no larger than the largest fetch for one split, so that a group takes no more
+    memory than a split. Small fetches are the exception: 512 of them are 32 MiB if each partition is written to
+    meanwhile. The splits of a group have the same size of fetches, and different partitions.
 
     Args:
         splits: The splits of a task.
         max_bytes: The largest size of fetches.
     """
-    groups: list[list[Split]] = []
-    open_groups: dict[int, list[Split]] = {}
+    groups: list[dict[TopicPartition, Split]] = []
+    open_groups: dict[int, dict[TopicPartition, Split]] = {}
     for split in splits:
         group = open_groups.get(split.fetch_bytes)
-        by_batch = split.fetch_bytes == ONE_BATCH
-        most = _MOST_TOGETHER_BY_BATCH if by_batch else min(_MOST_TOGETHER, max_bytes // split.fetch_bytes)
-        if group is None or len(group) >= most or split.range.tp in {each.range.tp for each in group}:
-            open_groups[split.fetch_bytes] = group = []
+        if group is None or len(group) >= _most_together(split.fetch_bytes, max_bytes) or split.range.tp in group:
+            open_groups[split.fetch_bytes] = group = {}
             groups.append(group)
-        group.append(split)
-    return [tuple(group) for group in groups]
+        group[split.range.tp] = split
+    return [tuple(group.values()) for group in groups]
+
+
+def _most_together(fetch_bytes: int, max_bytes: int) -> int:
+    if fetch_bytes == ONE_BATCH:
+        return _MOST_TOGETHER_BY_BATCH
+    return _MOST_TOGETHER if fetch_bytes <= SMALL_RANGE_BYTES else max_bytes // fetch_bytes
 
 
 def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:

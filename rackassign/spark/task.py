@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rackassign.errors import ConfigError
 from rackassign.spark.consumer_pool import consumers_of_this_process
 from rackassign.spark.options import Options
-from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read
+from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read, request_leaders
 from rackassign.spark.splits import Split, read_together
 from rackassign.spark.task_metrics import metered_properties, process_meter, write_report
 from rackassign.util.text import short_repr
@@ -84,6 +84,8 @@ def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rac
     groups = [(split,) for split in splits] if options.metrics_path else read_together(splits, options.max_fetch_bytes)
     for group in groups:
         with _consumer(options, rack, group[0].fetch_bytes) as consumer:
+            # Before the received bytes are counted: any broker responds.
+            request_leaders(consumer, {split.range.tp.topic for split in group}, options.poll_timeout_s)
             record_bytes = sum(split.size for split in group) // max(1, sum(len(split.range) for split in group))
             records = read(consumer, [split.range for split in group], read_options, record_bytes)
             if options.metrics_path:

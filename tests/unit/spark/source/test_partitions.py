@@ -16,15 +16,19 @@ from rackassign.spark.splits import OffsetRange, Split
 
 
 class Pool:
-    """A pool of consumers that are never used; keeps the racks that they were to read from."""
+    """A pool of one consumer that reads nothing; keeps its racks, and the topics whose leaders it requests."""
 
     def __init__(self) -> None:
         self.racks: list[str | None] = []
+        self.topics: list[str] = []
+
+    def list_topics(self, topic: str, _timeout_s: float) -> None:
+        self.topics.append(topic)
 
     @contextmanager
-    def borrow(self, settings: Mapping[str, Any]) -> Iterator[None]:
+    def borrow(self, settings: Mapping[str, Any]) -> Iterator[Pool]:
         self.racks.append(settings.get("client.rack"))
-        yield None
+        yield self
 
 
 def splits(count: int) -> list[Split]:
@@ -42,5 +46,5 @@ def test_a_task_reads_the_rack_of_its_executor_once(
     monkeypatch.setenv("RACKASSIGN_RACK", rack or "")
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "batch")
     assert list(read_partition(options, SplitPartition(splits(3)), ("value",))) == []
-    assert pool.racks == [rack] * 3
+    assert (pool.racks, pool.topics) == ([rack] * 3, ["t"] * 3)
     assert sum("RACKASSIGN_RACK is not set on this executor" in each for each in caplog.messages) == warnings
