@@ -36,7 +36,7 @@ brokers = tuple(Broker(i, f"rack{i}") for i in range(3))
 members = tuple(Member(f"m{i}", frozenset(topics), f"rack{i % 3}") for i in range(10))
 group = Group(Topology(brokers, topics), members)
 before_mb, seconds = resident_mb(), []
-for step in [load] * (sys.argv[1] == "loaded") + [lambda: plan_cooperative(group, Options())] * 2:
+for step in [lambda: load("sticky")] * (sys.argv[1] == "loaded") + [lambda: plan_cooperative(group, Options())] * 2:
     begun = time.process_time()
     step()
     seconds.append(time.process_time() - begun)

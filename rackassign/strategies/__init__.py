@@ -5,7 +5,8 @@ Rules of this package:
 * A strategy is a pure function of the group and the options: the same members in another order, another process
   or under another hash seed get the same plan.
 * `indexed_group` converts names to small ints for the solver, and back.
-* A strategy is imported with its first plan (`loading`): only a group's leader needs numpy and the solver.
+* A strategy is imported with its first plan (`loading`): only a group's leader needs numpy and the solver, and for
+  `range` neither does.
 * Every partition of a subscribed topic that has metadata gets exactly one member, and every member an entry.
 """
 

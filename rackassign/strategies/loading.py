@@ -1,9 +1,10 @@
 """The strategies, whose modules are imported when the first plan is computed.
 
-This is the one place where the core imports late. A strategy needs numpy, and standbys need HiGHS, which take longer to
-import than kafka-python and more memory than an idle consumer has left. But of all members of a group only the leader
-plans. So everything outside of `strategies/` calls a strategy through this module, and the modules behind it import at
-their top, as usual. What a member needs before it plans (options, names, the types of results) imports neither.
+This is the one place where the core imports late. All strategies but `range` need numpy, and standbys need HiGHS, which
+take longer to import than kafka-python and more memory than an idle consumer has left. But of all members of a group
+only the leader plans. So everything outside of `strategies/` calls a strategy through this module, and the modules
+behind it import at their top, as usual. What a member needs before it plans (options, names, the types of results)
+imports neither.
 
 A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that: of an attached
 consumer once it is elected leader, of any other at its first join (`load_on_thread`). Nothing but imports is slow the
@@ -15,10 +16,11 @@ next plan.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     # The package of the standbys exports `assign_standbys` from here.
@@ -32,43 +34,42 @@ _RANGE, _STICKY, _STANDBY, _COPARTITION, _INDEXED = (
     f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign", "copartition", "indexed_group")
 )
 
+Planned: TypeAlias = Literal["range", "sticky", "standbys"]
 
-def load(*, standbys: bool = False) -> None:
-    """Import everything that a plan needs, which takes some tenths of a second the first time.
+_PLANNED: Mapping[Planned, str] = {"range": _RANGE, "sticky": _STICKY, "standbys": _STANDBY}
+
+
+def load(planned: Planned) -> None:
+    """Import what a plan needs: some tenths of a second the first time, for `range` some milliseconds.
 
     Args:
-        standbys: Whether standbys are planned too.
+        planned: What is planned: `range`, or by a `sticky` strategy, or with `standbys`.
 
     Raises:
         Exception: Whatever the import of numpy raises if it is broken.
     """
-    for module in _needed(standbys=standbys):
-        import_module(module)
+    import_module(_PLANNED[planned])
 
 
-def load_on_thread(*, standbys: bool = False) -> None:
-    """Begin to import everything that a plan needs, on a thread; nothing is done if another one has begun.
+def load_on_thread(planned: Planned) -> None:
+    """Begin to import what a plan needs, on a thread; nothing is done if another one has begun.
 
     Errors are left to the first plan, which imports the same. The thread is no daemon: a process that ends waits for
     the import, because numpy cannot be interrupted while it is initialized.
 
     Args:
-        standbys: Whether standbys are planned too.
+        planned: As for `load`.
     """
-    if _needed(standbys=standbys)[0] in sys.modules:
+    if _PLANNED[planned] in sys.modules:
         return
     # A process that ends, or has too many threads, cannot start one.
     with suppress(RuntimeError):
-        Thread(target=_load_quietly, args=(standbys,), name="rackassign-load").start()
+        Thread(target=_load_quietly, args=(planned,), name="rackassign-load").start()
 
 
-def _load_quietly(standbys: bool) -> None:  # noqa: FBT001 - the target of a thread
+def _load_quietly(planned: Planned) -> None:
     with suppress(Exception):
-        load(standbys=standbys)
-
-
-def _needed(*, standbys: bool) -> list[str]:
-    return [*([_STANDBY] if standbys else []), _STICKY, _RANGE]
+        load(planned)
 
 
 def plan_range(group: Group, options: Options | None = None) -> Plan:

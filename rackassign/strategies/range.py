@@ -32,17 +32,15 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain
+from itertools import chain, repeat
 from operator import and_, or_
 
 from rackassign.locality import RackSets
-from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
-from rackassign.solver import NO_MEMBER
-from rackassign.strategies.explain import explain
-from rackassign.strategies.indexed_group import IndexedGroup
+from rackassign.model import Explanation, Group, Member, Partitions, Plan
 from rackassign.strategies.options import Options
 
 ANYWHERE = -1
+NO_MEMBER = -1
 
 
 def plan_range(group: Group, options: Options | None = None) -> Plan:
@@ -74,7 +72,7 @@ def plan_range(group: Group, options: Options | None = None) -> Plan:
         assignment=target,
         target=target,
         withheld={},
-        moved=_moved(group, locality, target),
+        moved=_moved(group, target),
         optimal=None,
         seconds=time.perf_counter() - start,
     )
@@ -82,15 +80,33 @@ def plan_range(group: Group, options: Options | None = None) -> Plan:
 
 
 def _explain(group: Group, options: Options | None, plan: Plan) -> Explanation:
+    from rackassign.strategies.explain import explain  # noqa: PLC0415 - no leader explains its plan
+
     return explain(group, plan, partial(plan_range, options=options))
 
 
-def _moved(group: Group, locality: LocalityMode, target: Mapping[str, Partitions]) -> int:
-    """Return the number of partitions that leave their valid owner."""
-    if not any(member.owned for member in group.members):
-        return 0
-    indexed = IndexedGroup.of(group, locality)
-    return indexed.claims.moved(indexed.encode_assignment(target))
+def _moved(group: Group, target: Mapping[str, Partitions]) -> int:
+    """Return the number of partitions that leave their valid owner, as `OwnershipClaims.moved` counts them."""
+    claims: dict[tuple[str, int], tuple[int, str | None]] = {}
+    for member in group.members:
+        generation = -1 if member.generation is None else member.generation
+        for topic, partitions in member.owned.items():
+            subscriber = member.id if topic in member.topics else None
+            for place in zip(repeat(topic), partitions):
+                highest, _ = claims.get(place, (-2, None))
+                if generation >= highest:
+                    claims[place] = (generation, None if generation == highest else subscriber)
+    sizes = {topic: len(partitions) for topic, partitions in group.topology.topics.items()}
+    owners = {
+        place: owner for place, (_, owner) in claims.items() if owner is not None and place[1] < sizes.get(place[0], 0)
+    }
+    kept = sum(
+        owners.get((topic, partition)) == member
+        for member, owned in (target.items() if owners else ())
+        for topic, partitions in owned.items()
+        for partition in partitions
+    )
+    return len(owners) - kept
 
 
 def _order(member: Member) -> tuple[bool, bytes, bytes]:

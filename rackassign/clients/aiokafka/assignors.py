@@ -21,7 +21,8 @@ from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
 from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.planner import OptimalPlanner, RangePlanner
+from rackassign.clients.common.optimal_planner import OptimalPlanner
+from rackassign.clients.common.planner import RangePlanner
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.subscriptions import JoinMember, accepts_join_context, is_join_context_accepted

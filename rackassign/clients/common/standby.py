@@ -24,7 +24,8 @@ from uuid import UUID, uuid4
 from rackassign.clients.common.assignment_history import LeaderAssignment
 from rackassign.clients.common.codec import CooperativeCodec
 from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.planner import OptimalPlanner, Planning
+from rackassign.clients.common.optimal_planner import OptimalPlanner
+from rackassign.clients.common.planner import Planning
 from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.clients.common.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError, WireError
@@ -259,11 +260,11 @@ class StandbyPlanner(OptimalPlanner):
 
     def load(self) -> None:
         """Import the strategies, with that of standbys."""
-        load(standbys=True)
+        load("standbys")
 
     def load_on_thread(self) -> None:
         """Begin to import the strategies, with that of standbys, on a thread."""
-        load_on_thread(standbys=True)
+        load_on_thread("standbys")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Decode the user data of all members, and return the function that plans."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rackassign.clients.common.fetch_metrics import FetchMeter
-from rackassign.clients.common.rack_monitor import RackChangePolicy
-from rackassign.clients.kafka_python.assignors import (
-    RackAwareCooperativeStickyAssignor,
-    RackAwareRangeAssignor,
-    RackAwareStickyAssignor,
-)
-from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
-from rackassign.clients.kafka_python.patches import PATCHES
-
 if TYPE_CHECKING:
+    from rackassign.clients.common.fetch_metrics import FetchMeter
+    from rackassign.clients.common.rack_monitor import RackChangePolicy
+    from rackassign.clients.kafka_python.assignors import (
+        RackAwareCooperativeStickyAssignor,
+        RackAwareRangeAssignor,
+        RackAwareStickyAssignor,
+    )
+    from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
     from rackassign.clients.kafka_python.partitioner import RackAwarePartitioner
+    from rackassign.clients.kafka_python.patches import PATCHES
     from rackassign.clients.kafka_python.standby_assignor import StandbyAwareAssignor
 
 __all__ = [
@@ -33,13 +32,24 @@ __all__ = [
 ]
 
 
-_MODULES = {"RackAwarePartitioner": "partitioner", "StandbyAwareAssignor": "standby_assignor"}
-"""Modules of names that few processes need: consumers do not import what producers use."""
+_MODULES = {
+    "PATCHES": "clients.kafka_python.patches",
+    "FetchMeter": "clients.common.fetch_metrics",
+    "RackAwareConsumer": "clients.kafka_python.consumer",
+    "RackAwareCooperativeStickyAssignor": "clients.kafka_python.assignors",
+    "RackAwarePartitioner": "clients.kafka_python.partitioner",
+    "RackAwareRangeAssignor": "clients.kafka_python.assignors",
+    "RackAwareStickyAssignor": "clients.kafka_python.assignors",
+    "RackChangePolicy": "clients.common.rack_monitor",
+    "StandbyAwareAssignor": "clients.kafka_python.standby_assignor",
+    "attach": "clients.kafka_python.consumer",
+}
+"""Modules of the names: an assignor needs neither the consumer nor its patches."""
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(import_module(f"rackassign.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,7 +18,8 @@ from rackassign.clients.common.adapter import ClientAdapter
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
 from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
-from rackassign.clients.common.planner import OptimalPlanner, RangePlanner
+from rackassign.clients.common.optimal_planner import OptimalPlanner
+from rackassign.clients.common.planner import RangePlanner
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.subscriptions import accepts_join_context

@@ -19,6 +19,10 @@ from rackassign.clients.common.rack_option import resolve_rack
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
 from rackassign.clients.kafka_python.internals.construction import ClientFactory
+from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
+from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
+from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
+from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.clients.kafka_python.patches.response_classes import create_response_classes
@@ -82,15 +86,15 @@ def attach(
         for assignor in own_assignors:
             assignor.load()
 
-    internals.load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
+    load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
     if misfit := create_response_classes():
         attached.once.warn(
             "responses", "%s differs: classes of responses are created late: %s", with_version("kafka-python"), misfit
         )
     install(consumer, [patch for patch in PATCHES if patch.name not in disabled], attached.once)
-    internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
+    observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if meter is not None and meter is not attached.meter:
-        internals.observe_fetches(consumer, meter, attached.once, key=meter)
+        observe_fetches(consumer, meter, attached.once, key=meter)
     rack = consumer.config["client_rack"]
     if warn_on_rack_mismatch(internals.assignors(consumer), rack, attached.once):
         check = FollowerFetchCheck(
@@ -98,7 +102,7 @@ def attach(
             lambda: {other for other in attached.racks.racks().values() if other is not None},
             partial(internals.missed_local_replica, consumer, rack),
         )
-        internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
+        observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
             # Consumers have no admin client, except for this.
             selectors = import_module("rackassign.admin.replica_selector")
@@ -134,7 +138,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     if known is not None:
         return known
     once, racks = WarnOnce(log), BrokerRackCache()
-    metrics = internals.LocalityMetrics(consumer, once)
+    metrics = LocalityMetrics(consumer, once)
     meter = FetchMeter(
         consumer.config["client_rack"] or None,
         racks.rack_of,
@@ -151,7 +155,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
             metrics.withdraw_others(meter, topics.union(consumer.subscription() or ()))
 
         internals.on_refresh(cluster, refreshed, once, key=metrics)
-    internals.warn_on_join_response(consumer, once)
+    warn_on_join_response(consumer, once)
     attached = _Attached(once, racks, meter)
     vars(consumer)["_rackassign"] = attached
     set_view(consumer, _view(meter, racks, consumer.config["group_id"], once))

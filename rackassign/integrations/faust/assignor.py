@@ -69,7 +69,7 @@ class RackAwarePartitionAssignor(PartitionAssignor):
         sent = super().metadata(topics)
         if self._member.rack is None:
             return sent
-        load_on_thread(standbys=bool(self.replicas))
+        load_on_thread("standbys" if self.replicas else "sticky")
         try:
             user_data = json.dumps({**json.loads(sent.user_data), _RACK: self._member.rack}).encode()
             return encode_subscription(Subscription(tuple(sorted(topics)), user_data, rack=self._member.rack))
@@ -124,7 +124,7 @@ class RackAwarePartitionAssignor(PartitionAssignor):
             tuple(theirs.member(member, sets) for member, theirs in joined.items()),
             copartition=tuple(each.counted for each in sets if len(each.counted) > 1),
         )
-        load(standbys=bool(self.replicas))
+        load("standbys" if self.replicas else "sticky")
         options = Options(self._member.locality, balance="topic", time_limit_s=max(0.0, until - time.monotonic()))
         if self.replicas:
             copies = {member: theirs.copies(sets) for member, theirs in joined.items()}

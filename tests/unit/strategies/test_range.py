@@ -19,6 +19,7 @@ from rackassign import scenario
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.strategies import Options, plan_range
+from rackassign.strategies.indexed_group import IndexedGroup
 from tests.helpers.generators.groups import groups
 
 DATA = Path(__file__).parents[2] / "data"
@@ -142,6 +143,13 @@ def test_moved_counts_partitions_that_leave_a_valid_owner() -> None:
         ),
     )
     assert plan_range(group).moved == 2
+
+
+@given(groups())
+def test_moves_are_counted_as_the_optimal_strategies_count_them(group: Group) -> None:
+    plan = plan_range(group)
+    indexed = IndexedGroup.of(group, "any-replica")
+    assert plan.moved == indexed.claims.moved(indexed.encode_assignment(plan.target))
 
 
 def test_the_answer_is_the_same_under_another_hash_seed(tmp_path: Path) -> None:

@@ -6,14 +6,11 @@ Rules of this package:
   exist in 3.0.12.
 * If kafka-python does not have what is needed (any more), the feature that needs it stays off and a warning is logged
   once. The consumer works as it would without the feature.
-* What only the consumer on librdkafka needs is imported from its module (`group_member`).
+* What an assignor needs is imported here. What consumers need (fetches, metrics) is imported from its module.
 """
 
 from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
 from rackassign.clients.kafka_python.internals.construction import consumer_under_construction, is_open, options_of
-from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
-from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
-from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
 from rackassign.clients.kafka_python.internals.membership import Membership, find_membership, membership_of
 from rackassign.clients.kafka_python.internals.metadata import (
     Cluster,
@@ -28,13 +25,10 @@ from rackassign.clients.kafka_python.internals.metadata import (
     request_update,
     topology,
 )
-from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics, MetricGroup
 
 __all__ = [
     "Cluster",
-    "LocalityMetrics",
     "Membership",
-    "MetricGroup",
     "assignors",
     "brokers",
     "cluster_of",
@@ -43,15 +37,12 @@ __all__ = [
     "find_membership",
     "is_closed",
     "is_open",
-    "load_before_leading",
     "membership_of",
     "missed_local_replica",
-    "observe_fetches",
     "on_refresh",
     "options_of",
     "partitions_with_leader",
     "read_brokers",
     "request_update",
     "topology",
-    "warn_on_join_response",
 ]

@@ -14,7 +14,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from rackassign.clients.common.assignment_log import format_assignment
 from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
-from rackassign.clients.kafka_python import internals
+from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
+from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 
@@ -87,7 +88,7 @@ def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:
 def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
     metrics = Metrics()
     try:
-        shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("test")))
+        shown = LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("test")))
         meter = FetchMeter(
             "a", {1: "a", 2: "b"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack)
         )
@@ -106,9 +107,7 @@ def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
 def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it() -> None:
     """Who subscribes to a pattern meets ever new topics."""
     with closing(Metrics()) as metrics:
-        shown = internals.LocalityMetrics(
-            SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("rackassign.test"))
-        )
+        shown = LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("rackassign.test")))
         meter = FetchMeter("a", {1: "a"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack))
 
         def named(topic: str) -> list[str]:
@@ -128,9 +127,9 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
 def test_metrics_that_are_off_or_differ_cost_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     once = WarnOnce(logging.getLogger("test"))
     meter = FetchMeter("a", lambda _: None)
-    internals.LocalityMetrics(SimpleNamespace(_metrics=None), once).publish(meter)
+    LocalityMetrics(SimpleNamespace(_metrics=None), once).publish(meter)
     assert not caplog.records
-    internals.LocalityMetrics(SimpleNamespace(_metrics=object()), once).publish(meter)
+    LocalityMetrics(SimpleNamespace(_metrics=object()), once).publish(meter)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -185,7 +184,7 @@ class Coordinator:
 
 def test_a_member_says_once_what_the_answers_to_its_joins_tell(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = Coordinator()
-    internals.warn_on_join_response(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger("test")))
+    warn_on_join_response(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger("test")))
     sound = SimpleNamespace(error_code=0, leader="m1")
     served = SimpleNamespace(error_code=0, leader="")
     refused = SimpleNamespace(error_code=79, leader="")

@@ -32,6 +32,7 @@ from rackassign.clients.common.follower_check import ENOUGH, FollowerFetchCheck
 from rackassign.clients.common.subscriptions import decode_join
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.consumer import _patch_names, _with_rack
+from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
@@ -270,7 +271,7 @@ def test_on_a_changed_host_patches_stay_off_and_say_so_once(warnings: pytest.Log
 def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
     once = WarnOnce(logging.getLogger("rackassign.test"))
     install(SimpleNamespace(), PATCHES, once)
-    internals.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
+    observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
     assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(PATCHES) + 1)
 
 
@@ -301,7 +302,7 @@ def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytes
     meter = FetchMeter()
     once = WarnOnce(logging.getLogger("rackassign.test"))
     for _ in range(2):
-        internals.observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
+        observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
     responses = [response(b"12345"), response(None, preferred=0), response(b"12345"), "odd"]
     for each in responses:
         fetcher._handle_fetch_response(1, {}, 0.0, each)

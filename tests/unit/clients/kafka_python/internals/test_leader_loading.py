@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka.future import Future
 
-from rackassign.clients.kafka_python.internals import load_before_leading
+from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
 from rackassign.util.log_once import WarnOnce
 
 HANG_S = 60.0
