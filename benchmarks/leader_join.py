@@ -22,7 +22,7 @@ from benchmarks.cases import Case
 from benchmarks.results import Verdict
 from benchmarks.tables import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.subscriptions import decode_join
+from rackassign.assignor.subscriptions import decode_join
 from rackassign.model import Member, Plan, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, encode_subscription

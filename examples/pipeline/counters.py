@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
+from rackassign.clients.fetch_metrics import FetchLocality, Traffic
 
 SCHEMA = (
     "group STRING, run STRING, member STRING, sequence BIGINT, since BIGINT, taken BIGINT, rack STRING, "

@@ -28,7 +28,7 @@ from rackassign.clients.aiokafka import (
     attach,
 )
 from rackassign.clients.aiokafka.internals import FOLLOWS
-from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import AiokafkaMember, GroupHarness, Owned, wait_until

@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from rackassign import ByteRates, RackAwareConsumer, RackAwareCooperativeStickyAssignor
-from rackassign.clients.common.weights import Weigher
+from rackassign.assignor.optimal_planner import Weigher
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.assignor.rack_monitor import RackChangePolicy
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until

@@ -21,8 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rackassign.clients.common.consumer_view import view_of
-from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import FetchLocality, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.monitoring.metric_labels import RackPair

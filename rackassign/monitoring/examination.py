@@ -11,8 +11,8 @@ from kafka import KafkaAdminClient
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.admin.cluster import UNCLEAN_ELECTION, topic_configs
 from rackassign.admin.groups import GroupAdmin
-from rackassign.clients.common.standby import NAME as STANDBY
-from rackassign.clients.common.standby import default_changelog
+from rackassign.assignor.standby import NAME as STANDBY
+from rackassign.assignor.standby import default_changelog
 from rackassign.locality import Locality
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.cluster import ObservedCluster, describe_cluster

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rackassign.clients.common.standby import default_changelog
+from rackassign.assignor.standby import default_changelog
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription, MemberDescription

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from rackassign.racks.detect import RACK_VARIABLE, ZoneForm, rack_from_environment
+from rackassign.racks import RACK_VARIABLE, ZoneForm, rack_from_environment
 
 FILE_VARIABLE = "RACKASSIGN_RACK_FILE"
 PODINFO = "/etc/podinfo/labels"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rackassign.clients.common.user_functions import check_function
+from rackassign.assignor.user_functions import check_function
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.tasks.process_call import Process, check_process

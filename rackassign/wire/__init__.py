@@ -11,18 +11,21 @@ Rules of this package:
 
 from __future__ import annotations
 
-from rackassign.wire.consumer import (
+from rackassign.wire.consumer_protocol import (
     NEWEST,
     Assignment,
+    StickyData,
     Subscription,
     SubscriptionReader,
     decode_assignment,
+    decode_generation,
+    decode_sticky,
     decode_subscription,
     encode_assignment,
     encode_assignments,
+    encode_sticky,
     encode_subscription,
 )
-from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
 
 __all__ = [
     "NEWEST",

@@ -18,7 +18,7 @@ from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.scenario import write_group
 from rackassign.strategies import Options, plan_range, plan_sticky
 from rackassign.testing import KAFKA_VERSION
-from rackassign.wire.sticky import decode_sticky
+from rackassign.wire.consumer_protocol import decode_sticky
 from tests.helpers.generators.random_groups import random_group, with_history
 from tests.helpers.java.assignor_peer import (
     ORACLES,

@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.subscriptions import decode_join
+from rackassign.assignor.subscriptions import decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 from tests.helpers.fakes.kafka_python import FakeCluster, given_out

@@ -1,4 +1,4 @@
-"""DESIGN.md names every module, and only files, classes and functions that exist."""
+"""DESIGN.md names only files, classes and functions that exist."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
-FILE_MAP = DESIGN.partition("## File map\n")[2].partition("\n## ")[0]
-SHORT_INIT = 15
 
 QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|md|toml|tsv))(?::(?P<name>[A-Za-z_][\w.]*))?")
@@ -35,26 +33,6 @@ def names_in(file: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def rows() -> list[tuple[str, list[str]]]:
-    """Return the path and the key names of each row of the file map."""
-    cells = [line.strip("|").split("|") for line in FILE_MAP.splitlines() if line.startswith("| `")]
-    return [(QUOTED.findall(row[0])[0], QUOTED.findall(row[2])) for row in cells]
-
-
-def modules() -> list[str]:
-    files = sorted((ROOT / "rackassign").rglob("*.py"))
-    return [
-        file.relative_to(ROOT).as_posix()
-        for file in files
-        if file.name != "__init__.py" or len(file.read_text(encoding="utf-8").splitlines()) >= SHORT_INIT
-    ]
-
-
-def test_every_module_is_in_the_file_map_once() -> None:
-    mapped = [path if path.startswith("rackassign/") else f"rackassign/{path}" for path, _ in rows()]
-    assert sorted(mapped) == modules()
-
-
 @pytest.mark.parametrize("path", sorted({m["path"] for q in QUOTED.findall(DESIGN) if (m := FILE.fullmatch(q))}))
 def test_every_file_that_is_named_exists(path: str) -> None:
     assert found(path) is not None
@@ -68,7 +46,6 @@ def test_every_folder_that_is_named_exists(path: str) -> None:
 
 def test_every_name_in_a_file_is_defined_there() -> None:
     named = [(m["path"], m["name"]) for q in QUOTED.findall(DESIGN) if (m := FILE.fullmatch(q)) and m["name"]]
-    named += [(path, name) for path, names in rows() for name in names if name.isidentifier()]
     missing = {
         f"{path}:{name}"
         for path, name in named

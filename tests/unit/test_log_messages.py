@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/log-messages.md"
 PACKAGES = (
     "admin/replica_selector.py",
+    "assignor",
     "clients",
     "integrations",
     "monitoring/byte_rates.py",

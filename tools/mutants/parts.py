@@ -38,11 +38,11 @@ PARTS = (
     Part("solver", ("rackassign/solver",), ("tests/unit/solver", "tests/unit/strategies/test_time_limit.py")),
     Part(
         "rack-monitor",
-        ("rackassign/clients/common/rack_monitor.py",),
+        ("rackassign/assignor/rack_monitor.py",),
         # What connects it to a client is tested with the assignors.
         (
-            "tests/unit/clients/common/test_rack_monitor.py",
-            "tests/unit/clients/common/test_monitoring_leader.py",
+            "tests/unit/assignor/test_rack_monitor.py",
+            "tests/unit/assignor/test_monitoring_leader.py",
             "tests/unit/clients/aiokafka/test_assignors.py",
             "tests/unit/clients/kafka_python/test_sticky_assignors.py",
         ),

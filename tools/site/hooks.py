@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
+from itertools import groupby
+from pathlib import Path
 from typing import Any
+
+from mkdocs.structure.files import File
+
+_ROOT = Path(__file__).parents[2]
 
 _LINK = re.compile(r"\]\((?P<target>\.\./[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 _FOREIGN_SCRIPT = re.compile(r'<script src="https?://[^"]*/iframe-worker/shim"></script>')
 _OWN_SCRIPT = "assets/search-from-a-folder.js"
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the page of all modules."""
+    files.append(File.generated(config, "reference/modules.md", content=module_map()))
+    return files
+
+
+def module_map() -> str:
+    """Return a page with the first line of each module's docstring."""
+    lines = ["# Modules", "", "What each module is for, from its docstring. `DESIGN.md` has how they fit together.", ""]
+    modules = sorted((_ROOT / "rackassign").rglob("*.py"), key=lambda file: (file.parent, file.name))
+    for folder, of_folder in groupby(modules, lambda file: file.parent):
+        lines += [f"## `{folder.relative_to(_ROOT).as_posix()}/`", "", "| module | subject |", "| --- | --- |"]
+        for file in of_folder:
+            docstring = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+            subject = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
+            lines.append(f"| `{file.name}` | {subject} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:

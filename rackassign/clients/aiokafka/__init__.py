@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from rackassign.assignor.rack_monitor import RackChangePolicy
 from rackassign.clients.aiokafka.assignors import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
 from rackassign.clients.aiokafka.consumer import RackAwareConsumer, attach
-from rackassign.clients.common.rack_monitor import RackChangePolicy
 
 __all__ = [
     "RackAwareConsumer",

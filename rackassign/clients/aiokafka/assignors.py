@@ -1,6 +1,6 @@
 """Assignors for aiokafka's `partition_assignment_strategy`.
 
-They run in the task of the consumer's coordinator, on its loop. Planning is in `clients.common.assignor`; this module
+They run in the task of the consumer's coordinator, on its loop. Planning is in `assignor.base`; this module
 adapts it to the interface of aiokafka. Subscriptions and assignments are exchanged as bytes, since aiokafka's own
 classes support only version 0 of the protocol, without racks. An exception here would end the coordinator's task, and
 with it the consumer; no exception leaves this module.
@@ -14,19 +14,22 @@ from functools import cache, partial, update_wrapper
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from rackassign.assignor.adapter import ClientAdapter, GroupMembership
+from rackassign.assignor.base import DEFAULT_RACK_MONITOR, Assignor, warn_on_rack_mismatch
+from rackassign.assignor.history import LeaderAssignment
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
+from rackassign.assignor.optimal_planner import OptimalPlanner, WeightsOption
+from rackassign.assignor.planner import RangePlanner
+from rackassign.assignor.rack_monitor import RackChangePolicy
+from rackassign.assignor.subscriptions import (
+    CooperativeCodec,
+    JoinMember,
+    RangeCodec,
+    StickyCodec,
+    accepts_join_context,
+    is_join_context_accepted,
+)
 from rackassign.clients.aiokafka import internals
-from rackassign.clients.common.adapter import ClientAdapter, GroupMembership
-from rackassign.clients.common.assignment_history import LeaderAssignment
-from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
-from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
-from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
-from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.optimal_planner import OptimalPlanner
-from rackassign.clients.common.planner import RangePlanner
-from rackassign.clients.common.rack_monitor import RackChangePolicy
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
-from rackassign.clients.common.subscriptions import JoinMember, accepts_join_context, is_join_context_accepted
-from rackassign.clients.common.weights import WeightsOption
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache

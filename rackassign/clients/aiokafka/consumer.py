@@ -11,14 +11,19 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer
 from aiokafka import __version__ as aiokafka_version
 
+from rackassign.assignor.adapter import track_broker_racks
+from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, resolve_rack
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
-from rackassign.clients.common.configured_assignors import check_assignors, warn_on_rack_mismatch
-from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
-from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
-from rackassign.clients.common.follower_check import FollowerFetchCheck
-from rackassign.clients.common.metadata_listener import track_broker_racks
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault, resolve_rack
+from rackassign.clients.fetch_metrics import (
+    ConsumerView,
+    FetchLocality,
+    FetchMeter,
+    FollowerFetchCheck,
+    count_reads,
+    set_view,
+)
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
-from rackassign.clients.common.configured_assignors import check_assignors
+from rackassign.assignor.base import check_assignors
 from rackassign.clients.kafka_python import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
-from rackassign.clients.common.consumer_view import set_view
-from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.assignor.member import resolve_rack
 from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
@@ -26,6 +24,7 @@ from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.confluent.transaction_metadata import TransactionMetadata
 from rackassign.clients.confluent.user_callbacks import UserCallbacks
+from rackassign.clients.fetch_metrics import FetchLocality, set_view
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 
 if TYPE_CHECKING:

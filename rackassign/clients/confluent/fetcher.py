@@ -14,10 +14,10 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rackassign import model
-from rackassign.clients.common.consumer_view import ConsumerView, count_reads
 from rackassign.clients.confluent.errors import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.clients.confluent.user_callbacks import UserCallbacks
+from rackassign.clients.fetch_metrics import ConsumerView, count_reads
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
 from rackassign.locality import Locality
 from rackassign.racks import BrokerRackCache

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter
+from rackassign.clients.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rackassign.clients.common.fetch_metrics import FetchMeter
-    from rackassign.clients.common.rack_monitor import RackChangePolicy
+    from rackassign.assignor.rack_monitor import RackChangePolicy
+    from rackassign.clients.fetch_metrics import FetchMeter
     from rackassign.clients.kafka_python.assignors import (
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
@@ -34,13 +34,13 @@ __all__ = [
 
 _MODULES = {
     "PATCHES": "clients.kafka_python.patches",
-    "FetchMeter": "clients.common.fetch_metrics",
+    "FetchMeter": "clients.fetch_metrics",
     "RackAwareConsumer": "clients.kafka_python.consumer",
     "RackAwareCooperativeStickyAssignor": "clients.kafka_python.assignors",
     "RackAwarePartitioner": "clients.kafka_python.partitioner",
     "RackAwareRangeAssignor": "clients.kafka_python.assignors",
     "RackAwareStickyAssignor": "clients.kafka_python.assignors",
-    "RackChangePolicy": "clients.common.rack_monitor",
+    "RackChangePolicy": "assignor.rack_monitor",
     "StandbyAwareAssignor": "clients.kafka_python.standby_assignor",
     "attach": "clients.kafka_python.consumer",
 }

@@ -1,6 +1,6 @@
 """Assignors for kafka-python's `partition_assignment_strategy`.
 
-They run inside `poll()`, on the IO thread of kafka-python. Planning is in `clients.common.assignor`; this
+They run inside `poll()`, on the IO thread of kafka-python. Planning is in `assignor.base`; this
 module adapts it to the interface of kafka-python. No exception leaves it.
 """
 
@@ -14,16 +14,13 @@ from weakref import ref
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from rackassign.clients.common.adapter import ClientAdapter
-from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
-from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
-from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
-from rackassign.clients.common.optimal_planner import OptimalPlanner
-from rackassign.clients.common.planner import RangePlanner
-from rackassign.clients.common.rack_monitor import RackChangePolicy
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
-from rackassign.clients.common.subscriptions import accepts_join_context
-from rackassign.clients.common.weights import WeightsOption
+from rackassign.assignor.adapter import ClientAdapter
+from rackassign.assignor.base import DEFAULT_RACK_MONITOR, Assignor, warn_on_rack_mismatch
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.assignor.optimal_planner import OptimalPlanner, WeightsOption
+from rackassign.assignor.planner import RangePlanner
+from rackassign.assignor.rack_monitor import RackChangePolicy
+from rackassign.assignor.subscriptions import CooperativeCodec, RangeCodec, StickyCodec, accepts_join_context
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, join_members, join_members_minimal
 from rackassign.model import Partitions

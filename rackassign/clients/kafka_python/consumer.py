@@ -10,12 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
-from rackassign.clients.common.configured_assignors import check_assignors, warn_on_rack_mismatch
-from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
-from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
-from rackassign.clients.common.follower_check import FollowerFetchCheck
-from rackassign.clients.common.metadata_listener import track_broker_racks
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.assignor.adapter import track_broker_racks
+from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
+from rackassign.assignor.member import resolve_rack
+from rackassign.clients.fetch_metrics import (
+    ConsumerView,
+    FetchLocality,
+    FetchMeter,
+    FollowerFetchCheck,
+    count_reads,
+    set_view,
+)
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
 from rackassign.clients.kafka_python.internals.construction import ClientFactory

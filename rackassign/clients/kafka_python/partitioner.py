@@ -16,7 +16,7 @@ from typing import Protocol
 from kafka.partitioner import DefaultPartitioner, Partitioner
 from kafka.structs import TopicPartition
 
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.assignor.member import resolve_rack
 from rackassign.errors import ConfigError
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import short_repr

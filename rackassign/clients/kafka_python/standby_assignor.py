@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR
-from rackassign.clients.common.rack_monitor import RackChangePolicy
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
-from rackassign.clients.common.standby import (
+from rackassign.assignor.base import DEFAULT_RACK_MONITOR
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.assignor.rack_monitor import RackChangePolicy
+from rackassign.assignor.standby import (
     NAME,
     OnStandbys,
     Positions,

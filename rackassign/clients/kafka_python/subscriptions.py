@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rackassign.clients.common.subscriptions import JoinContext, JoinMember
+from rackassign.assignor.subscriptions import JoinContext, JoinMember
 from rackassign.wire import Subscription
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from rackassign.assignor.member import resolve_rack
 from rackassign.clients.aiokafka import attach
 from rackassign.clients.aiokafka import internals as aiokafka_internals
-from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.integrations import warn_of_version
 from rackassign.integrations.faust import internals
 from rackassign.integrations.faust.assignor import RackAwarePartitionAssignor

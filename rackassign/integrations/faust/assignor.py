@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 from faust.assignor import PartitionAssignor
 from faust.assignor.client_assignment import ClientAssignment
 
+from rackassign.assignor.base import format_group, warn_of_ineffective_racks
+from rackassign.assignor.history import LeaderAssignment
+from rackassign.assignor.member import FROM_ENVIRONMENT, MemberContext
 from rackassign.clients.aiokafka import internals as aiokafka_internals
-from rackassign.clients.common.assignment_history import LeaderAssignment
-from rackassign.clients.common.assignment_log import format_group, warn_of_ineffective_racks
-from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT
 from rackassign.integrations.faust import internals
 from rackassign.model import Group, Member, TopicPartition
 from rackassign.strategies import Options

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.assignor.member import resolve_rack
 from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.clients.kafka_python import RackAwareStickyAssignor
 from rackassign.integrations import warn_of_version
 from rackassign.integrations.quix import internals

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from rackassign.clients.common.standby import default_changelog
+from rackassign.assignor.standby import default_changelog
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rackassign.clients.common.standby import default_changelog
+from rackassign.assignor.standby import default_changelog
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.util.text import short_repr

@@ -12,8 +12,8 @@ from kafka import KafkaConsumer
 
 from rackassign import attach
 from rackassign.clients.aiokafka import attach as attach_aio
-from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.confluent import StatsMeter
+from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, ThreadedMember
 from tests.helpers.java.group_member import RANGE, JavaMember
 from tests.helpers.kafka.consumers import PROPERTIES

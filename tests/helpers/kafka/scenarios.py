@@ -14,7 +14,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareConsumer, RackChangePolicy
-from rackassign.clients.common.rack_monitor import RackView
+from rackassign.assignor.rack_monitor import RackView
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, Owned, settle, wait_until

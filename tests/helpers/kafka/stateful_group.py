@@ -18,7 +18,7 @@ from confluent_kafka import Producer as FastProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
-from rackassign.clients.common.standby import default_changelog
+from rackassign.assignor.standby import default_changelog
 from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.testing.harness import wait_until

@@ -12,7 +12,7 @@ from examples.pipeline.__main__ import make_anew
 from examples.pipeline.counters import Counter, Who, increments
 from examples.pipeline.page import Saving, Sums, costs, headline, page
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
-from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
+from rackassign.clients.fetch_metrics import FetchLocality, Traffic
 from rackassign.monitoring import Price
 
 NOTHING = FetchLocality("a", {})

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from rackassign.clients.common.consumer_view import ConsumerView, set_view
-from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter, Traffic
+from rackassign.clients.fetch_metrics import (
+    ConsumerView,
+    FetchedPartition,
+    FetchLocality,
+    FetchMeter,
+    Traffic,
+    set_view,
+)
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition

@@ -11,8 +11,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint, Sum
 
-from rackassign.clients.common.consumer_view import ConsumerView, set_view
-from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
+from rackassign.clients.fetch_metrics import ConsumerView, FetchLocality, Traffic, set_view
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.monitoring.opentelemetry import OpenTelemetryMetrics

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from rackassign import client_id_with_zone
-from rackassign.clients.common.rack_option import resolve_rack
+from rackassign.assignor.member import resolve_rack
 from rackassign.errors import ConfigError
 
 

@@ -55,7 +55,7 @@ def test_no_script_comes_from_elsewhere() -> None:
 def test_each_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": (\S+\.md)$", CONFIG.read_text("utf-8"), re.MULTILINE))
     pages = {str(file.relative_to(ROOT / "docs")) for file in (ROOT / "docs").rglob("*.md")}
-    assert listed == pages
+    assert listed == {*pages, "reference/modules.md"}
 
 
 def test_pages_are_built_strictly() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from rackassign.clients.aiokafka.internals.metadata import Consumer
-from rackassign.clients.common.fetch_metrics import FetchedPartition, Observer, count_records
+from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from rackassign.assignor.subscriptions import JoinMember, decode_join
 from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership, compute_on_thread
-from rackassign.clients.common.subscriptions import JoinMember, decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 

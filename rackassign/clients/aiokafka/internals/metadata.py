@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rackassign.clients.common.metadata_listener import MetadataListener
-from rackassign.clients.common.shared_partitions import SharedPartitions
+from rackassign.assignor.adapter import MetadataListener, SharedPartitions
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce

@@ -15,7 +15,7 @@ from typing import Any
 from rackassign.clients.aiokafka.internals.fetch_observer import before_fetches_return
 from rackassign.clients.aiokafka.internals.membership import Coordinator
 from rackassign.clients.aiokafka.internals.metadata import Consumer
-from rackassign.clients.common.fetch_metrics import FetchedPartition
+from rackassign.clients.fetch_metrics import FetchedPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 

@@ -9,15 +9,15 @@ Rules of this package:
 * What an assignor needs is imported here. What consumers need (fetches, metrics) is imported from its module.
 """
 
-from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
-from rackassign.clients.kafka_python.internals.construction import consumer_under_construction, is_open, options_of
-from rackassign.clients.kafka_python.internals.membership import Membership, find_membership, membership_of
-from rackassign.clients.kafka_python.internals.metadata import (
+from rackassign.clients.kafka_python.internals.adapter import (
     Cluster,
+    Membership,
     assignors,
     brokers,
     cluster_of,
+    find_membership,
     is_closed,
+    membership_of,
     missed_local_replica,
     on_refresh,
     partitions_with_leader,
@@ -25,6 +25,8 @@ from rackassign.clients.kafka_python.internals.metadata import (
     request_update,
     topology,
 )
+from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
+from rackassign.clients.kafka_python.internals.construction import consumer_under_construction, is_open, options_of
 
 __all__ = [
     "Cluster",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rackassign.clients.common.fetch_metrics import FetchedPartition, Observer, count_records
+from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version

@@ -7,8 +7,8 @@ from typing import Any
 
 from kafka.errors import InconsistentGroupProtocolError, UnknownError
 
+from rackassign.clients.kafka_python.internals.adapter import assignors
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.clients.kafka_python.internals.metadata import assignors
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.metrics import AnonMeasurable
 
-from rackassign.clients.common.fetch_metrics import FetchMeter, Traffic
+from rackassign.clients.fetch_metrics import FetchMeter, Traffic
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version

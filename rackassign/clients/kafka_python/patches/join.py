@@ -22,7 +22,7 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 
-from rackassign.clients.common.subscriptions import decode_join
+from rackassign.assignor.subscriptions import decode_join
 from rackassign.clients.kafka_python.internals.attributes import (
     Consumer,
     Coordinator,

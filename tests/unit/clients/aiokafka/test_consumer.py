@@ -22,8 +22,7 @@ from rackassign.clients.aiokafka import (
     attach,
     internals,
 )
-from rackassign.clients.common.consumer_view import view_of
-from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import FetchLocality, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
@@ -140,9 +139,7 @@ def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptu
 
 
 def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "rackassign.clients.common.rack_option.detect_rack", lambda *, network: None if network else "x"
-    )
+    monkeypatch.setattr("rackassign.assignor.member.detect_rack", lambda *, network: None if network else "x")
 
     async def play() -> None:
         with pytest.raises(ConfigError, match='client_rack="auto" found no rack'):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.clients.common.fetch_metrics import Traffic
 from rackassign.clients.confluent import StatsMeter
+from rackassign.clients.fetch_metrics import Traffic
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from tests.helpers.librdkafka_statistics import broker, partition, statistics_json

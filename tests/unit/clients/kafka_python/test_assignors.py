@@ -26,10 +26,9 @@ from rackassign import (
     attach,
 )
 from rackassign.admin.replica_selector import warn_of_selectors
-from rackassign.clients.common.configured_assignors import warn_on_rack_mismatch
-from rackassign.clients.common.fetch_metrics import FetchedPartition
-from rackassign.clients.common.follower_check import ENOUGH, FollowerFetchCheck
-from rackassign.clients.common.subscriptions import decode_join
+from rackassign.assignor.base import warn_on_rack_mismatch
+from rackassign.assignor.subscriptions import decode_join
+from rackassign.clients.fetch_metrics import ENOUGH, FetchedPartition, FollowerFetchCheck
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.consumer import _patch_names, _with_rack
 from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
@@ -409,7 +408,7 @@ def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody_knows(*, network: bool) -> None:
         asked.append(network)
 
-    monkeypatch.setattr("rackassign.clients.common.rack_option.detect_rack", nobody_knows)
+    monkeypatch.setattr("rackassign.assignor.member.detect_rack", nobody_knows)
     with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
         RackAwareConsumer("t", client_rack="auto")
     assert asked == [True]
@@ -417,9 +416,7 @@ def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_of_an_assignor_is_detected_and_no_rack_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str | None] = ["a", None]
-    monkeypatch.setattr(
-        "rackassign.clients.common.rack_option.detect_rack", lambda *, network: found.pop(0) if network else "env"
-    )
+    monkeypatch.setattr("rackassign.assignor.member.detect_rack", lambda *, network: found.pop(0) if network else "env")
     assert RackAwareRangeAssignor(rack="auto").rack == "a"
     with pytest.raises(ConfigError, match='rack="auto" found no rack: set RACKASSIGN_RACK'):
         RackAwareCooperativeStickyAssignor(rack="auto")

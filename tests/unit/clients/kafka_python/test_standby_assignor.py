@@ -13,7 +13,7 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import StandbyAwareAssignor
-from rackassign.clients.common import standby
+from rackassign.assignor import standby
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition

@@ -158,7 +158,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.common.assignor.build_group", None)
+    monkeypatch.setattr("rackassign.assignor.base.build_group", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -199,7 +199,7 @@ def test_a_newcomer_owns_nothing_whatever_it_claims(
     assignor = cooperative()
     rounds(assignor, [HONEST], 4, 5)
     if fails:
-        monkeypatch.setattr("rackassign.clients.common.assignor.build_group", None)
+        monkeypatch.setattr("rackassign.assignor.base.build_group", None)
     owner = member("m2", ["t"], rack="b", owned_partitions=[("t", [0, 1, 2])], generation_id=5)
     newcomer = member("m9", ["s"], rack="a", owned_partitions=[("t", [0, 1, 2])], generation_id=generation)
     assert rounds(assignor, [owner, newcomer], 6) == [[0, 1, 2]]

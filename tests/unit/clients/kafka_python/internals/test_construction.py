@@ -15,12 +15,12 @@ from rackassign import (
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
+from rackassign.clients.kafka_python.internals.adapter import Membership
 from rackassign.clients.kafka_python.internals.construction import (
     ConsumerOptions,
     consumer_under_construction,
     options_of,
 )
-from rackassign.clients.kafka_python.internals.membership import Membership
 from rackassign.errors import ConfigError
 from tests.helpers.fakes.kafka_python import FakeCluster
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from rackassign import RackAwareStickyAssignor, StandbyAwareAssignor
-from rackassign.clients.common.user_functions import check_function, is_failure
+from rackassign.assignor.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError
 from rackassign.stateful.validation import check_on_restore
 

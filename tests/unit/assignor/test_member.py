@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from rackassign.clients.common.member_context import MemberContext
+from rackassign.assignor.member import MemberContext
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_sticky
 

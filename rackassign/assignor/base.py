@@ -6,44 +6,43 @@ which is valid and balanced, and the reason is logged once.
 
 An assignor consists of parts that do not know each other:
 
-* a codec (`codec.py`): what the member sends, and which claims a leader reads;
+* a codec (`subscriptions.py`): what the member sends, and which claims a leader reads;
 * a planner (`planner.py`): the assignment of a group, and a fallback;
-* a history (`assignment_history.py`): what this member has assigned as a leader;
+* a history (`history.py`): what this member has assigned as a leader;
 * a rack monitor (`rack_monitor.py`): whether racks have changed since.
 
 The classes of each client add three entry points: for the member's metadata, for the assignment of the group and for
-the member's own assignment.
+the member's own assignment. Below the class: what an assignor logs, and the checks of a consumer that is configured
+with assignors.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
-from rackassign.clients.common.adapter import AnyCluster, ClientAdapter, GroupMembership
-from rackassign.clients.common.assignment_history import (
+from rackassign.assignor.adapter import AnyCluster, ClientAdapter, GroupMembership
+from rackassign.assignor.history import (
     AssignmentHistory,
     LeaderAssignment,
     drop_stale_claims,
 )
-from rackassign.clients.common.assignment_log import format_assignment, format_group, warn_of_ineffective_racks
-from rackassign.clients.common.codec import SubscriptionCodec
-from rackassign.clients.common.fallback import exclude_claimed
-from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.planner import Planner
-from rackassign.clients.common.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
-from rackassign.clients.common.rack_option import FROM_ENVIRONMENT, EnvRackDefault
-from rackassign.clients.common.subscriptions import JoinMember, build_group, to_member
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
+from rackassign.assignor.planner import Planner, exclude_claimed
+from rackassign.assignor.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.assignor.subscriptions import JoinMember, SubscriptionCodec, build_group, to_member
 from rackassign.errors import ConfigError
-from rackassign.model import Group, Partitions
+from rackassign.locality import Locality, RackSets, unknown_cost_racks
+from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, Topology
 from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import join_first, short_repr
 from rackassign.wire import Subscription
 
-_NAMED = 3
+_CLAIMANTS = 3
 
 DEFAULT_RACK_MONITOR: Final = RackChangePolicy()
 
@@ -244,7 +243,7 @@ class Assignor:
             self._member.once.warn(
                 "rounds",
                 "%s: members keep claiming partitions that were not assigned to them: %s",
-                *(self.name, join_first(_claimants_of_withheld(decided), _NAMED)),
+                *(self.name, join_first(_claimants_of_withheld(decided), _CLAIMANTS)),
             )
         else:
             self._member.request_rejoin()
@@ -349,3 +348,181 @@ def _claimants_of_withheld(decided: LeaderAssignment) -> list[str]:
         for member in decided.group.members
         if any(not withheld.get(topic, frozenset()).isdisjoint(ids) for topic, ids in member.owned.items())
     ]
+
+
+_NAMED = 5
+"""Number of partitions that are named; the others are counted."""
+
+
+def format_assignment(
+    rack: str | None, owned: Partitions, before: Partitions | None, topology: Topology, mode: LocalityMode
+) -> str:
+    """Describe how much of an assignment is local, which partitions are not and why, and how many were moved.
+
+    Args:
+        rack: Rack of the member.
+        owned: Its partitions now.
+        before: Its partitions before; None or nothing at its start, when nothing has moved.
+        topology: Topology with the topics of `owned`; a topic that is missing is unknown.
+        mode: Which replicas make a partition local.
+    """
+    racks = RackSets.of(topology, mode)
+    total = sum(map(len, owned.values()))
+    moved = _fresh(owned, before) if before else 0
+    tail = f", {moved} moved" if moved else ""
+    if rack is None:
+        return f"no rack: {total} partitions{tail}"
+    home = racks.bits.get(rack, 0)
+    local = unknown = 0
+    cross_rack: list[tuple[str, int]] = []
+    for topic in sorted(owned):
+        known = topology.topics.get(topic, ())
+        for partition in owned[topic]:
+            near = racks.partition_racks(known[partition]) if partition < len(known) else 0
+            if near & home:
+                local += 1
+            elif near:
+                cross_rack.append((topic, partition))
+            else:
+                unknown += 1
+    broker_racks = topology.broker_racks()
+    named = [
+        f"{topic}-{p} {_read_source(topology.topics[topic][p], broker_racks, rack, mode)}"
+        for topic, p in cross_rack[:_NAMED]
+    ]
+    if len(cross_rack) > _NAMED:
+        named.append(f"{len(cross_rack) - _NAMED} more")
+    reasons = f" ({'; '.join(named)})" if named else ""
+    unknown_part = f", {unknown} of unknown rack" if unknown else ""
+    return f"rack {rack}: {local} of {total} partitions local{reasons}{unknown_part}{tail}"
+
+
+def _fresh(owned: Partitions, before: Partitions) -> int:
+    return sum(len(set(partitions).difference(before.get(topic, ()))) for topic, partitions in owned.items())
+
+
+def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
+    """Describe where a partition that is not local is read from: from its leader."""
+    source = None if partition.leader is None else broker_racks.get(partition.leader)
+    source_text = "from a leader of unknown rack" if source is None else f"from rack {source}"
+    return source_text if mode == "leader" else f"{source_text}: no replica in {rack}"
+
+
+def format_group(group: Group, plan: Plan) -> str:
+    """Describe the assignment of a whole group: how much of it is local, and how many partitions were moved."""
+    counts = Locality.of(group, plan)
+    withheld = sum(map(len, plan.withheld.values()))
+    tail = f", {withheld} of them after another round" if withheld else ""
+    return f"the group of {len(group.members)}: {counts.local} of {counts.total} local, {plan.moved} moved{tail}"
+
+
+def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext, limit_s: float) -> None:
+    """Warn, once each, of conditions that make racks ineffective in an assignment.
+
+    Args:
+        decision: The assignment.
+        member: The member that computed it.
+        limit_s: Its time limit in seconds.
+    """
+    group, plan, name, once = decision.group, decision.plan, member.name, member.once
+    if group is None or plan is None:
+        return
+    if plan.optimality_note:
+        once.warn(
+            "not proven",
+            "%s: the assignment is balanced; %s"
+            " (a plan is limited in steps, and to %.1f s, a third of the session timeout)",
+            *(name, plan.unproven(), limit_s),
+            about=plan.optimality_note,
+        )
+    if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
+        return
+    racks = sorted(set(group.topology.broker_racks().values()))
+    without = [each.id for each in group.members if each.rack is None]
+    if not racks:
+        once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is local", name)
+    elif len(without) == len(group.members):
+        once.warn("no member", "%s: no member of the group sends a rack", name)
+    elif without:
+        once.warn(
+            "some members",
+            "%s: %d of %d members send no rack: %s",
+            *(name, len(without), len(group.members), join_first(sorted(without), _NAMED)),
+        )
+    if racks and (unknown := unknown_cost_racks(group)):
+        once.warn(
+            "costs",
+            "%s: costs name racks that no broker and no member has, so these have no effect: %s; racks of brokers: %s",
+            *(name, join_first(sorted(unknown), _NAMED), ", ".join(racks)),
+        )
+    for each in group.members if racks else ():
+        if each.rack is not None and each.rack not in racks:
+            once.warn(
+                "rack",
+                "%s: rack %r of member %s matches no broker, so it reads nothing locally; racks of brokers: %s",
+                *(name, each.rack, each.id, ", ".join(racks)),
+                about=each.rack,
+            )
+
+
+def check_assignors(assignors: object, option: str = "partition_assignment_strategy") -> list[Any]:
+    """Return the assignors that a consumer is configured with.
+
+    Args:
+        assignors: The configured value.
+        option: Name of the option, for the error message.
+
+    Raises:
+        ConfigError: They are no list, or have names in place of assignors.
+    """
+    if not isinstance(assignors, Iterable) or isinstance(assignors, str | bytes):
+        raise ConfigError(f"{option}: expected a list of assignors, got {short_repr(assignors)}: write [..] around it")
+    found = list(assignors)
+    for each in found:
+        # aiokafka would fail with its first join, on a task of its own.
+        if not callable(each) and not callable(getattr(each, "assign", None)):
+            raise ConfigError(f"{option}: expected assignors, as classes or instances, got {short_repr(each)} in it")
+    return found
+
+
+def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
+    """Warn if the assignor's rack is not the rack that the consumer sends with its fetches.
+
+    Assignors that find their consumer themselves are compared then, and not again when the consumer is attached.
+
+    Returns:
+        Whether the consumer is configured for follower fetching.
+    """
+    ours = [a for a in assignors if isinstance(a, Assignor)]
+    own = [a for a in ours if a.locality == "any-replica"]
+    for rack in sorted({assignor.rack or "" for assignor in own if not assignor.rack_compared}):
+        _compare(rack, client_rack or "", once)
+    for assignor in own:
+        assignor.rack_compared = True
+    # Without an assignor of this package a consumer follows its client_rack as well.
+    return bool(client_rack) and (bool(own) or not ours)
+
+
+def _compare(rack: str, client_rack: str, once: WarnOnce) -> None:
+    """Warn if an assignor and its consumer have different racks, "" for none."""
+    if rack and not client_rack:
+        once.warn(
+            "client_rack",
+            "the assignor's rack is %r but client_rack is not set, so everything is read from the leaders: set"
+            " client_rack=%r, or locality='leader'",
+            *(rack, rack),
+        )
+    elif client_rack and not rack:
+        once.warn(
+            "client_rack",
+            "client_rack is %r but the assignor has no rack, so partitions are assigned without regard to it: pass"
+            " rack=%r to the assignor as well",
+            *(client_rack, client_rack),
+        )
+    elif rack != client_rack:
+        once.warn(
+            "client_rack",
+            "the assignor's rack is %r but client_rack is %r: partitions are assigned by the first and read by the"
+            " second",
+            *(rack, client_rack),
+        )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rackassign import RackAwareStickyAssignor
-from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
-from rackassign.clients.common.rack_monitor import (
+from rackassign.assignor.history import AssignmentHistory, LeaderAssignment
+from rackassign.assignor.rack_monitor import (
     CheckResult,
     RackChangeDetector,
     RackChangePolicy,

@@ -7,7 +7,7 @@ topology and the current time, and returns what to do. Its rules:
   between. So a rebalance that was requested and lost is requested again, and a new leader sees the same difference as
   the old one.
 * Racks are compared, not replicas. A shrinking ISR, a new replica in the same rack, or a broker that is offline
-  (`racks.cache` keeps its rack) make no difference.
+  (`racks` keeps its rack) make no difference.
 * A difference must last. While replicas are moved the lists of old and new are one for a time, so each change of the
   view restarts the wait. If a view never settles, it is acted upon after the interval.
 * The change must last in the cluster, not only in a copy of it: clients keep their metadata for minutes. So the
@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
-from rackassign.clients.common.adapter import AnyCluster, GroupMembership, time_limit_s
-from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
+from rackassign.assignor.adapter import AnyCluster, GroupMembership, time_limit_s
+from rackassign.assignor.history import AssignmentHistory, LeaderAssignment
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology

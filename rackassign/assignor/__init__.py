@@ -1,4 +1,4 @@
-"""Shared part of the Kafka clients: assignors, the rack monitor, fetch metrics.
+"""The assignors of all Kafka clients: what is between a client and a strategy, and the rack monitor.
 
 Rules of this package:
 

@@ -21,13 +21,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid4
 
-from rackassign.clients.common.assignment_history import LeaderAssignment
-from rackassign.clients.common.codec import CooperativeCodec
-from rackassign.clients.common.member_context import MemberContext
-from rackassign.clients.common.optimal_planner import OptimalPlanner
-from rackassign.clients.common.planner import Planning
-from rackassign.clients.common.subscriptions import JoinMember
-from rackassign.clients.common.user_functions import check_function, is_failure
+from rackassign.assignor.history import LeaderAssignment
+from rackassign.assignor.member import MemberContext
+from rackassign.assignor.optimal_planner import OptimalPlanner
+from rackassign.assignor.planner import Planning
+from rackassign.assignor.subscriptions import CooperativeCodec, JoinMember
+from rackassign.assignor.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies.loading import load, load_on_thread

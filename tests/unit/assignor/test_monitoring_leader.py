@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
-from rackassign.clients.common.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.assignor.history import AssignmentHistory, LeaderAssignment
+from rackassign.assignor.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, plan_sticky

@@ -2,14 +2,19 @@
 
 An assignor is called with the client's own view of the cluster. Through this view the assignor finds its consumer, and
 with it the consumer's owned partitions and generation, and a way to request a rebalance.
+
+Two helpers for these implementations follow: actions after each refresh of a client's metadata, and the partitions of
+a topology, one object for all that have equal replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-from rackassign.model import Broker, Partitions, Topology
+from rackassign.model import Broker, Partition, Partitions, Topology
+from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
 
 T = TypeVar("T")
@@ -90,3 +95,80 @@ def time_limit_s(membership: GroupMembership | None) -> float:
 
 
 _LEAST_SESSION_S = 6.0
+
+
+class MetadataListener:
+    """Calls a callback and suppresses its exceptions, which would end the client's refreshes for good.
+
+    Args:
+        callback: The callback.
+        once: Logger for errors.
+        key: Key of the component that registered it.
+        client: Name and version of the client library, for log messages.
+    """
+
+    def __init__(self, callback: Callable[[], None], once: WarnOnce, key: object, client: str) -> None:
+        self.key = key
+        self._callback = callback
+        self._once = once
+        self._client = client
+
+    def __call__(self, _cluster: object) -> None:
+        """Handle a refresh."""
+        try:
+            self._callback()
+        except Exception:  # noqa: BLE001 - see the class
+            self._once.warn("refresh", "%s: handling a metadata refresh failed", self._client, exc_info=True)
+
+
+def track_broker_racks(adapter: ClientAdapter, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
+    """Record the racks of the brokers, now and after each refresh."""
+
+    def refreshed() -> None:
+        racks.update(adapter.brokers(cluster))
+
+    refreshed()
+    adapter.on_refresh(cluster, refreshed, once, key=racks)
+
+
+class SharedPartitions(dict[tuple[int, tuple[int, ...]], Partition]):
+    """Partitions by their leader and their replicas, created when they are first asked for.
+
+    A group has tens of thousands of partitions, and only as many different ones as there are lists of replicas. In the
+    metadata -1 is a leader that is not known, and a replica that does not exist.
+
+    Args:
+        leader: Attribute of a client's metadata of a partition: the broker ID of its leader.
+        replicas: The same for those of its replicas.
+    """
+
+    def __init__(self, leader: str, replicas: str) -> None:
+        super().__init__()
+        self._leader: Callable[[Any], int] = attrgetter(leader)
+        self._replicas: Callable[[Any], Iterable[int]] = attrgetter(replicas)
+
+    def __missing__(self, key: tuple[int, tuple[int, ...]]) -> Partition:
+        leader, replicas = key
+        made = Partition(
+            replicas=tuple(replica for replica in replicas if replica >= 0), leader=leader if leader >= 0 else None
+        )
+        self[key] = made
+        return made
+
+    def of_topic(self, metadata: Mapping[int, Any]) -> tuple[Partition, ...]:
+        """Return the partitions of a topic.
+
+        Args:
+            metadata: A client's metadata of each partition, by its ID; not empty. Brokers list all partitions of a
+                topic. If one were missing, it would still have to be assigned, without leader and replicas here.
+        """
+        count = max(metadata) + 1
+        # Tens of thousands on a leader, so nothing is done for each of them in Python.
+        wires = [*map(metadata.get, range(count))]
+        if len(metadata) < count:
+            return tuple(self[(-1, ()) if wire is None else self._key(wire)] for wire in wires)
+        keys = zip(map(self._leader, wires), map(tuple, map(self._replicas, wires)), strict=True)
+        return tuple(map(self.__getitem__, keys))
+
+    def _key(self, wire: Any) -> tuple[int, tuple[int, ...]]:  # noqa: ANN401 - the clients are untyped
+        return self._leader(wire), tuple(self._replicas(wire))

@@ -12,8 +12,8 @@ from kafka.errors import InconsistentGroupProtocolError
 from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from rackassign.clients.common.assignment_log import format_assignment
-from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
+from rackassign.assignor.base import format_assignment
+from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
 from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
