@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rackassign.errors import InputError, KafkaUnavailableError, RackassignError
+from rackassign.spark.fetch_size import SMALL_RANGE_BYTES
 from rackassign.spark.pull.protocol import (
     MAX_LINE_BYTES,
     CoordinatorEndpoint,
@@ -36,8 +37,10 @@ class RequestRejectedError(RackassignError):
     """The coordinator responds with an error to a request."""
 
 
-def request_splits(endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float) -> Iterator[Split]:
-    """Yield the splits of a task until there are no more.
+def request_splits(
+    endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float
+) -> Iterator[tuple[Split, ...]]:
+    """Yield the splits of a task until there are no more, small ones several at a time so that they are read together.
 
     Args:
         endpoint: The endpoint of the coordinator.
@@ -50,17 +53,25 @@ def request_splits(endpoint: CoordinatorEndpoint, task: int, rack: str | None, t
             they may be assigned to other tasks.
         RequestRejectedError: The batch is over, or the token is wrong.
     """
-    number = 0
+    number, group, size = 0, list[Split](), 0
     while True:
         request = SplitRequest(endpoint.token, endpoint.batch, task, number, rack)
         split = _send(endpoint, request, SplitResponse, timeout_s).split
-        if split == "wait":
+        if isinstance(split, Split):
+            number += 1
+            size += split.size
+            group.append(split)
+            # So few bytes that no other task has to wait for what this one holds.
+            if size < SMALL_RANGE_BYTES:
+                continue
+        if group:
+            # Before it waits, a task reads what it has; the request is repeated after that.
+            yield tuple(group)
+            group, size = [], 0
+        elif split == "wait":
             time.sleep(_RETRY_S)
-            continue
         if split is None:
             return
-        yield split
-        number += 1
 
 
 def submit_batch(

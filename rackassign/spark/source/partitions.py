@@ -107,8 +107,8 @@ def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> 
         from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 
         rack = executor_rack(options)
-        for split in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
-            yield from batches(options, [split], names, rack)
+        for splits in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
+            yield from batches(options, splits, names, rack)
 
 
 def make_planner(options: Options) -> Planner:

@@ -31,12 +31,16 @@ WITHIN_S = 600.0
 SPLITS = [Split(OffsetRange(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
 
 
+def requested(endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float) -> list[Split]:
+    return [split for group in request_splits(endpoint, task, rack, timeout_s) for split in group]
+
+
 def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
     with Coordinator("127.0.0.1") as coordinator, ThreadPoolExecutor(6) as pool:
         desk = coordinator.begin(SPLITS, 6)
-        read = list(pool.map(lambda task: list(request_splits(desk, task, "abc"[task % 3], 30)), range(6)))
+        read = list(pool.map(lambda task: requested(desk, task, "abc"[task % 3], 30), range(6)))
         assert sorted(split.range.tp.partition for splits in read for split in splits) == list(range(30))
-        again = list(pool.map(lambda task: list(request_splits(desk, task, "c", 30)), range(6)))
+        again = list(pool.map(lambda task: requested(desk, task, "c", 30), range(6)))
         assert again == read
         assert sum(getattr(coordinator.stats(), kind) for kind in ("local", "stolen")) == 30 * 7
 
@@ -44,14 +48,14 @@ def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
 def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         first = coordinator.begin(SPLITS[:1], 1)
-        assert list(request_splits(first, 0, "a", 30)) == SPLITS[:1]
+        assert requested(first, 0, "a", 30) == SPLITS[:1]
         second = coordinator.begin(SPLITS[1:2], 1)
-        assert list(request_splits(first, 0, "a", 30)) == SPLITS[:1]
+        assert requested(first, 0, "a", 30) == SPLITS[:1]
         coordinator.begin([], 1)
         assert coordinator.stats() == SchedulingStats()
-        assert list(request_splits(second, 0, "b", 30)) == SPLITS[1:2]
+        assert requested(second, 0, "b", 30) == SPLITS[1:2]
         with pytest.raises(RequestRejectedError, match="rejected the request: batch 0 has ended"):
-            list(request_splits(first, 0, "a", 30))
+            requested(first, 0, "a", 30)
 
 
 def test_strangers_get_nothing() -> None:
@@ -60,7 +64,7 @@ def test_strangers_get_nothing() -> None:
         assert desk.token not in repr(desk)
         stranger = CoordinatorEndpoint(desk.host, desk.port, "guess", desk.batch)
         with pytest.raises(RequestRejectedError, match="rejected the request: wrong token"):
-            list(request_splits(stranger, 0, "a", 30))
+            requested(stranger, 0, "a", 30)
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
             ({"task": 1}, "task: expected 0 to 0"),
@@ -73,7 +77,7 @@ def test_strangers_get_nothing() -> None:
         for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b"[" * 50_000 + b"\n"):
             assert "malformed request" in asked(desk, nonsense)
         assert asked(desk, b"x" * (MAX_LINE_BYTES + 10)) == ""
-        assert len(list(request_splits(desk, 0, "a", 30))) == 30
+        assert len(requested(desk, 0, "a", 30)) == 30
 
 
 def asked(desk: CoordinatorEndpoint, line: bytes) -> str:
@@ -94,7 +98,7 @@ def test_batches_are_offered_to_one_that_takes_offers() -> None:
         ]
         assert [desk.batch for desk in desks] == [0, 1]
         for splits, desk in zip((many, SPLITS), desks, strict=True):
-            read = [split for task in range(3) for split in request_splits(desk, task, "abc"[task], 30)]
+            read = [split for task in range(3) for split in requested(desk, task, "abc"[task], 30)]
             assert sorted(split.range.tp for split in read) == [split.range.tp for split in splits]
         with pytest.raises(RequestRejectedError, match="rejected the request: tasks: 2 are too few for 30 splits"):
             submit_batch(coordinator.endpoint(), SPLITS, 2, max_splits_per_task=1, steal_after_s=0, timeout_s=30)
@@ -121,7 +125,7 @@ def test_a_line_of_an_offer_may_come_again() -> None:
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert "count: expected the number of submitted splits, 4, got 2" in tell(**{**begin, "count": 2})
         assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 4}']
-        assert list(request_splits(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
+        assert requested(desk, 0, "a", 30) == sorted(SPLITS[:4], key=lambda split: split.racks)
         for wrong in ({}, {**begin, "tasks": "many"}, {"splits": 3, "at": 0}):
             assert "malformed request" in tell(**{"offer": "y", **wrong})
         assert "split: malformed" in tell(offer="y", at=0, splits=[{}])
@@ -136,7 +140,7 @@ def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
     with pytest.raises(KafkaUnavailableError, match=r"does not respond.*coordinatorHost.*or use rackBinding=executor"):
-        list(request_splits(desk, 0, "a", 0.01))
+        requested(desk, 0, "a", 0.01)
 
 
 def test_where_it_cannot_listen_is_said() -> None:
@@ -175,9 +179,9 @@ def test_an_ipv6_address_will_do(host: str) -> None:
     with Coordinator(host) as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
         assert repr(desk) == f"CoordinatorEndpoint([::1]:{desk.port}, batch 0)"
-        assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
+        assert requested(desk, 0, "a", 30) == SPLITS[:1]
         with pytest.raises(RequestRejectedError, match=rf"the coordinator at \[::1\]:{desk.port} rejected the request"):
-            list(request_splits(replace(desk, batch=7), 0, "a", 30))
+            requested(replace(desk, batch=7), 0, "a", 30)
 
 
 @contextmanager
@@ -222,7 +226,7 @@ def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.Monke
         desk = coordinator.begin(SPLITS, 6)
         before = threading.active_count()
         with silent(desk, 300, said) as held:
-            assert sum(len(list(request_splits(desk, task, "abc"[task % 3], WITHIN_S))) for task in range(6)) == 30
+            assert sum(len(requested(desk, task, "abc"[task % 3], WITHIN_S)) for task in range(6)) == 30
             # Those of answers, which may be about to end.
             assert threading.active_count() < before + 10
             # One more takes the place of the one that has waited longest.
@@ -245,7 +249,7 @@ def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way
 
         crowd = [come("127.0.0.2") for _ in range(8)]
         others = [come(f"127.0.0.{last}") for last in (3, 4, 5, 6)]
-        assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
+        assert len(requested(desk, 0, "a", WITHIN_S)) == 30
         assert all(is_closed(each) for each in crowd[:2])
         for each in (*crowd[3:], *others):
             each.settimeout(0.05)
@@ -260,7 +264,7 @@ def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.Mo
         desk = coordinator.begin(SPLITS[:1], 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
         with silent(desk, 10) as strangers, silent(desk, 10, half) as known, dripping(desk, 10) as left:
-            assert list(request_splits(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
+            assert requested(desk, 0, "a", WITHIN_S) == SPLITS[:1]
             assert all(is_closed(each) for each in (*strangers, *known))
             deadline = time.monotonic() + WITHIN_S
             while left and time.monotonic() < deadline:
@@ -274,7 +278,7 @@ def test_who_has_the_token_is_heard_though_many_that_have_it_do_not_end(monkeypa
         desk = coordinator.begin(SPLITS, 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
         with silent(desk, 300, half):
-            assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
+            assert len(requested(desk, 0, "a", WITHIN_S)) == 30
 
 
 def test_a_question_may_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +324,7 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
 
 def _told(desk: CoordinatorEndpoint) -> str:
     with pytest.raises(KafkaUnavailableError) as error:
-        list(request_splits(desk, 0, "a", 0.5))
+        requested(desk, 0, "a", 0.5)
     return str(error.value)
 
 
@@ -329,7 +333,7 @@ def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None
     coordinator = Coordinator("127.0.0.1")
     with dripping(coordinator.endpoint(), 70):
         # It is not behind all of them.
-        assert len(list(request_splits(coordinator.begin(SPLITS, 1), 0, "a", WITHIN_S))) == 30
+        assert len(requested(coordinator.begin(SPLITS, 1), 0, "a", WITHIN_S)) == 30
         closing = threading.Thread(target=coordinator.close, daemon=True)
         closing.start()
         closing.join(WITHIN_S)
@@ -369,7 +373,7 @@ def test_a_connection_that_is_closed_for_another_one_of_the_same_round_is_not_re
         first.sendall(b"x")
         connect()
         may_look.set()
-        assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
+        assert len(requested(desk, 0, "a", WITHIN_S)) == 30
 
 
 def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +385,7 @@ def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.Monke
 
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", none)
-            assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
+            assert len(requested(desk, 0, "a", WITHIN_S)) == 30
 
 
 @contextmanager
@@ -428,7 +432,7 @@ def test_what_is_no_coordinator_is_named(said: bytes) -> None:
         threading.Thread(target=answer, daemon=True).start()
         desk = CoordinatorEndpoint("127.0.0.1", other.getsockname()[1], "hush", 0)
         with pytest.raises(KafkaUnavailableError, match="does not respond"):
-            list(request_splits(desk, 0, "a", 0.2))
+            requested(desk, 0, "a", 0.2)
         other.shutdown(socket.SHUT_RDWR)
 
 
@@ -437,10 +441,10 @@ def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> Non
         first = [coordinator.begin(SPLITS, 3, key="0 to 9") for _ in range(5)]
         later = [coordinator.begin(SPLITS, 3, key="9 to 20") for _ in range(5)]
         for desk in (*first, *later):
-            assert len(list(request_splits(desk, 0, "a", 30))) == 30
+            assert len(requested(desk, 0, "a", 30)) == 30
         newest = coordinator.begin(SPLITS, 3, key="20 to 30")
         for desk in first:
             with pytest.raises(RequestRejectedError, match="has ended"):
-                list(request_splits(desk, 0, "a", 30))
-        assert len(list(request_splits(newest, 0, "a", 30))) == 30
-        assert list(request_splits(later[0], 1, "a", 30)) == []
+                requested(desk, 0, "a", 30)
+        assert len(requested(newest, 0, "a", 30)) == 30
+        assert requested(later[0], 1, "a", 30) == []

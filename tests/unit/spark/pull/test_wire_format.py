@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +15,7 @@ from rackassign.errors import InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark.pull.client import RequestRejectedError, request_splits, submit_batch
 from rackassign.spark.pull.coordinator import Coordinator
-from rackassign.spark.pull.protocol import CoordinatorEndpoint
+from rackassign.spark.pull.protocol import CoordinatorEndpoint, encode_split
 from rackassign.spark.splits import OffsetRange, Split
 
 TOKEN = "a-token"  # noqa: S105 - of a coordinator that exists for one test
@@ -24,6 +26,10 @@ SPLITS = [
 FIRST = b'{"topic": "t", "partition": 0, "start": 5, "end": 25, "racks": ["a", "b"], "size": 700, "fetch": 65536}'
 SECOND = b'{"topic": "\\u00fc", "partition": 1, "start": 0, "end": 9, "racks": [], "size": 0, "fetch": 1}'
 BEGIN = b'"count": 2, "tasks": 2, "each": 1, "steal_after_s": 0.5'
+
+
+def requested(endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float) -> list[Split]:
+    return [split for group in request_splits(endpoint, task, rack, timeout_s) for split in group]
 
 
 def exchange(port: int, line: bytes) -> bytes:
@@ -188,12 +194,22 @@ def answering(lines: Sequence[bytes]) -> Iterator[tuple[CoordinatorEndpoint, lis
 def test_requests_of_a_task() -> None:
     responses = (b'{"split": "wait"}', b'{"split": ' + FIRST + b"}", b'{"split": ' + SECOND + b"}", b'{"split": null}')
     with answering(responses) as (endpoint, requests):
-        assert list(request_splits(endpoint, 3, "a", 30)) == SPLITS
+        assert requested(endpoint, 3, "a", 30) == SPLITS
     own = b'{"token": "a-token", "batch": 4, "task": 3, "number": '
     assert requests == [own + number + b', "rack": "a"}\n' for number in (b"0", b"0", b"1", b"2")]
     with answering([b'{"split": null}']) as (endpoint, requests):
-        assert list(request_splits(endpoint, 0, None, 30)) == []
+        assert requested(endpoint, 0, None, 30) == []
     assert requests == [b'{"token": "a-token", "batch": 4, "task": 0, "number": 0, "rack": null}\n']
+
+
+def test_small_splits_are_read_together_and_before_a_task_waits() -> None:
+    responses = [b'{"split": ' + FIRST + b"}", b'{"split": ' + SECOND + b"}", b'{"split": "wait"}', b'{"split": null}']
+    with answering(responses) as (endpoint, _):
+        assert list(request_splits(endpoint, 0, "a", 30)) == [tuple(SPLITS)]
+    large = [encode_split(replace(split, size=2**16)) for split in SPLITS]
+    responses = [json.dumps({"split": split}).encode() for split in (*large, None)]
+    with answering(responses) as (endpoint, _):
+        assert [len(group) for group in request_splits(endpoint, 0, "a", 30)] == [1, 1]
 
 
 def test_requests_of_a_submitting_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,12 +249,12 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
 )
 def test_errors_end_a_task(response: bytes, problem: str) -> None:
     with answering([response]) as (endpoint, _), pytest.raises(RequestRejectedError, match=problem):
-        list(request_splits(endpoint, 0, "a", 30))
+        requested(endpoint, 0, "a", 30)
 
 
 def test_a_malformed_split_is_not_requested_again() -> None:
     with answering([b'{"split": {"topic": "t"}}']) as (endpoint, _), pytest.raises(InputError, match="split: "):
-        list(request_splits(endpoint, 0, "a", 30))
+        requested(endpoint, 0, "a", 30)
 
 
 @pytest.mark.parametrize("responses", [[b'{"have": "2"}'], [b'{"have": 2}', b'{"batch": null}']])
@@ -250,4 +266,4 @@ def test_a_malformed_number_ends_a_submission(responses: Sequence[bytes]) -> Non
 @pytest.mark.parametrize("response", [b"", b"null", b'"split"', b'{"have": 1}', b'{"split": ', b"HTTP/1.1 200 OK"])
 def test_other_responses_are_none_of_a_coordinator(response: bytes) -> None:
     with answering([response]) as (endpoint, _), pytest.raises(KafkaUnavailableError):
-        list(request_splits(endpoint, 0, "a", 0))
+        requested(endpoint, 0, "a", 0)
