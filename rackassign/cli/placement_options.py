@@ -48,7 +48,7 @@ AllowPlaceholders = Annotated[
 
 STATE = "rackassign-state.json"
 
-_LISTS = {"exclude": True, "forced_racks": False, "known": True, "leader_racks": False}
+_LISTS = {"exclude": True, "no_new_replicas": True, "forced_racks": False, "known": True, "leader_racks": False}
 """Settings of placers that are ours and are lists, on a command line as Kafka writes lists, with commas.
 
 The value is whether numbers in them are numbers: a rack may be named by one.

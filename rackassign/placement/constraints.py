@@ -37,6 +37,7 @@ class PlacementConstraints:
         forced_racks: Racks that count for `even` even if they have no broker: their share stays free.
         leader_racks: Racks of preferred leaders; empty: any.
         exclude: Brokers that get no replicas, and lose those they have.
+        no_new_replicas: Brokers that keep their replicas and get no others.
         weights: Load that brokers are to carry, relative to each other; 1 if not set.
         on_shortage: What to do with replicas for which these constraints leave no broker: `error`, a `placeholder` (-1,
             -2, ..), or `relax` the constraints.
@@ -56,6 +57,7 @@ class PlacementConstraints:
     forced_racks: frozenset[str] = frozenset()
     leader_racks: frozenset[str] = frozenset()
     exclude: frozenset[int] = frozenset()
+    no_new_replicas: frozenset[int] = frozenset()
     weights: Mapping[int, float] = field(default_factory=dict)
     on_shortage: Shortage = "error"
     leaders: LeaderGoal = "broker"
@@ -114,7 +116,7 @@ class PlacementConstraints:
         """
         check_settings(configs, [rule.name for rule in fields(cls)])
         found = dict(configs)
-        for name, kind in (("forced_racks", str), ("leader_racks", str), ("exclude", int)):
+        for name, kind in (("forced_racks", str), ("leader_racks", str), ("exclude", int), ("no_new_replicas", int)):
             if name in found:
                 found[name] = _a_set(name, found[name], kind)
         if "weights" in found:

@@ -131,7 +131,8 @@ class _ReplicaMover:
         return min((broker.id for broker in fit), key=lambda broker: (self._share(broker, 1), broker), default=None)
 
     def _takes(self, broker: Broker, row: Collection[int]) -> bool:
-        return not broker.fenced and broker.id not in row and broker.id not in self._rules.exclude
+        closed = self._rules.exclude | self._rules.no_new_replicas
+        return not broker.fenced and broker.id not in row and broker.id not in closed
 
     def _old(self, row: Replicas, before: Replicas) -> list[int]:
         """Return the replicas to be replaced, best first: one not copied yet, a rack's second, the fullest broker's."""

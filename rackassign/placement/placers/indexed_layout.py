@@ -66,13 +66,14 @@ class IndexedLayout:
         weights = dict(layout.weights if layout is not None else {}) | dict(rules.weights)
         fenced: Bools = np.asarray([broker.fenced for broker in known], bool)
         excluded: Bools = np.asarray([broker.id in rules.exclude for broker in known], bool)
+        closed: Bools = np.asarray([broker.id in rules.no_new_replicas for broker in known], bool)
         zeros = np.zeros(len(known), np.int64)
         nodes = BrokerArrays(
             rack=np.asarray([racks.index(rack) for rack in named], np.int64),
             weight=_whole([float(weights.get(broker.id, 1)) for broker in known]),
             load=zeros,
             leader_load=zeros,
-            assignable=~fenced if keep_fenced else np.ones(len(known), bool),
+            assignable=~closed & (~fenced if keep_fenced else np.ones(len(known), bool)),
             leader_eligible=~fenced & ~excluded,
             last_resort=fenced & (not keep_fenced),
         )

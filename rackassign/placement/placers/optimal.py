@@ -115,7 +115,7 @@ class OptimalPlacer:
         offered = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers]
         rules = self.rules_for(num_replicas, offered)
         check_weighted_brokers(rules, known_brokers(offered, {} if self._layout is None else self._layout.topics))
-        known = [broker for broker in offered if broker.id not in rules.exclude]
+        known = [broker for broker in offered if broker.id not in rules.exclude | rules.no_new_replicas]
         _check_replicas(num_replicas, known, rules)
         awake = [broker for broker in known if not broker.fenced]
         if len(awake) >= num_replicas:

@@ -139,6 +139,21 @@ def test_fenced_brokers_get_nothing_while_another_is_emptied() -> None:
 
 
 @pytest.mark.parametrize("first", ["balance", "moves"])
+def test_brokers_without_new_replicas_keep_what_they_have_and_lead(first: Any) -> None:
+    layout = rebalance(random_layout(brokers_in(3, 3, 3), 90, 2, 1)).topics
+    rules = PlacementConstraints(first=first, exclude=frozenset({4}), no_new_replicas=frozenset({3}))
+    found, _ = after(Layout(tuple(brokers_in(3, 3, 3)), layout), rules)
+    assert found.proven
+    assert found.moved == found.lower_bound == 20
+    assert [3 in own for own in found.topics["t000"]] == [3 in had for had in layout["t000"]]
+    assert sum(own[0] == 3 for own in found.topics["t000"]) in {10, 11, 12}
+    placer = OptimalPlacer()
+    placer.configure({"no_new_replicas": [3]})
+    new = placer.place(0, 90, 2, brokers_in(3, 3, 3))
+    assert {broker for own in new for broker in own} == {1, 2, 4, 5, 6, 7, 8, 9}
+
+
+@pytest.mark.parametrize("first", ["balance", "moves"])
 def test_with_fewer_replicas_those_on_fenced_brokers_go_first(first: Any) -> None:
     brokers = (Broker(1, "a", fenced=True), Broker(2, "b"), Broker(3, "c"))
     lists = ((1, 2), (2, 1), (1, 3), (3, 1)) * 3
