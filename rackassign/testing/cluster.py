@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing.readiness import unready_brokers
 from rackassign.testing.security import ClusterCertificates, check_listeners, create_user, secured
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,12 +59,15 @@ class Cluster(ABC):
         ConfigError: The name or the protocol of a listener is invalid, or the timeout is no number above 0.
     """
 
-    def __init__(self, start_timeout_s: float, listeners: Mapping[str, str]) -> None:
+    def __init__(
+        self, start_timeout_s: float, listeners: Mapping[str, str], progress: ProgressCallback | None = None
+    ) -> None:
         check_listeners(listeners)
         if type(start_timeout_s) not in {int, float} or not 0 < start_timeout_s < math.inf:
             raise ConfigError(f"start_timeout_s: expected a number of seconds above 0, got {start_timeout_s!r}")
         self._start_timeout_s = start_timeout_s
         self._listeners = dict(listeners)
+        self._on_progress = progress or ignore_progress
         self._security: ClusterCertificates | None = None
         self._user_created = False
         self._brokers: tuple[Broker, ...] = ()
@@ -234,10 +238,15 @@ class Cluster(ABC):
                 the brokers that are not ready.
         """
         deadline = time.monotonic() + timeout_s
+        reported = 0
         while True:
             expected = [broker for broker in self._brokers if broker.id in self._should_run - self._paused]
             self._check_alive(expected)
             missing = unready_brokers([(b.id, b.host, b.port) for b in expected], deadline)
+            ready = len(expected) - len(missing)
+            if ready != reported:
+                reported = ready
+                self._on_progress(Progress("Brokers that are ready", ready, len(expected), ""))
             if not missing:
                 return
             if time.monotonic() >= deadline:

@@ -16,7 +16,7 @@ from rackassign.testing.docker.config import check_docker, environment
 from rackassign.testing.docker.engine import engine_errors, find_image
 from rackassign.testing.docker.resources import DockerResources
 from rackassign.testing.local.broker_config import HOST, new_uuid
-from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
+from rackassign.util.progress import Progress, ProgressCallback
 
 __all__ = ["DockerCluster", "find_image", "sweep"]
 
@@ -56,13 +56,12 @@ class DockerCluster(Cluster):
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
     ) -> None:
-        super().__init__(start_timeout_s, listeners or {})
+        super().__init__(start_timeout_s, listeners or {}, progress)
         check_docker(racks, config or {})
         self._racks = tuple(racks)
         self._config = dict(config or {})
         self._properties: dict[str, str | None] = {}
         self._image = image
-        self._on_progress = progress or ignore_progress
         self._process = os.getpid()
         self._resources: DockerResources | None = None
         self._cluster_id = new_uuid()

@@ -33,7 +33,7 @@ from rackassign.testing.paths import cache_errors, check_cache_path
 from rackassign.testing.port_users import port_users
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import ProcessSupervisor
-from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
+from rackassign.util.progress import Progress, ProgressCallback
 from rackassign.util.text import counted
 
 _LOG_LINES = 30
@@ -87,7 +87,7 @@ class LocalCluster(Cluster):
         first_port: int | None = None,
         kafka_version: str | Sequence[str] | None = None,
     ) -> None:
-        super().__init__(start_timeout_s, listeners or {})
+        super().__init__(start_timeout_s, listeners or {}, progress)
         if not _are_racks(racks):
             raise ConfigError(f"racks: expected a list with a name or None for each broker, got {racks!r}")
         check_config(config or {})
@@ -100,7 +100,6 @@ class LocalCluster(Cluster):
         self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))
         self._refused_ports: Mapping[int, str] = {}
         self._config = dict(config or {})
-        self._on_progress = progress or ignore_progress
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}
         self._port_clashes: Counter[int] = Counter()
