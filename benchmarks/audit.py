@@ -19,9 +19,9 @@ from statistics import median
 from kafka import KafkaAdminClient
 
 from benchmarks.tables import Sheet, show
-from rackassign.admin.cluster import MIN_ISR, describe_topics_on, list_brokers, topic_configs
+from rackassign.admin.alter import ReassignmentAdmin
+from rackassign.admin.describe import MIN_ISR, describe_topics_on, list_brokers, topic_configs
 from rackassign.admin.raw_requests import fetch_metadata
-from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import THROTTLED, describe_cluster_state, with_rates
 from rackassign.testing import Cluster, LocalCluster

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from benchmarks.tables import Sheet, show
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage
-from rackassign.fleet.audit import SCHEMA
+from rackassign.fleet.evaluation import SCHEMA
 from rackassign.model import STRATEGY_NAMES, Broker, Partition, TopicPartition, Topology
 from rackassign.monitoring import (
     BrokerDescription,

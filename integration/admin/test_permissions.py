@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 from kafka import KafkaAdminClient
 
 from rackassign import RackAwareConsumer
-from rackassign.admin.cluster import cluster_id, describe_topics
-from rackassign.admin.reassignments import ReassignmentAdmin
+from rackassign.admin.alter import ReassignmentAdmin
+from rackassign.admin.describe import cluster_id, describe_topics
 from rackassign.cli.app import run
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED

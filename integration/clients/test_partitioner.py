@@ -10,8 +10,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from rackassign import RackAwarePartitioner
-from rackassign.admin.cluster import describe_topics
-from rackassign.admin.reassignments import ReassignmentAdmin
+from rackassign.admin.alter import ReassignmentAdmin
+from rackassign.admin.describe import describe_topics
 from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign import RackAwareRangeAssignor, attach
-from rackassign.admin.replica_selector import RACK_AWARE, replica_selectors
+from rackassign.admin.describe import RACK_AWARE, replica_selectors
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic

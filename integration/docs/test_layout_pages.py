@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from rackassign import RackAwareConsumer
-from rackassign.admin.cluster import describe_topics
+from rackassign.admin.describe import describe_topics
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import GroupHarness, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster

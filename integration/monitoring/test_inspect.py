@@ -26,7 +26,7 @@ from kafka.protocol.consumer import JoinGroupRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.admin.coordinators import GroupCoordinators
+from rackassign.admin.raw_requests import GroupCoordinators
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
 from rackassign.monitoring.traffic import traffic_matrix

@@ -15,9 +15,9 @@ from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from rackassign.admin.cluster import cluster_id, describe_topics
+from rackassign.admin.alter import RequestRejectedError, TopicAdmin
+from rackassign.admin.describe import cluster_id, describe_topics
 from rackassign.admin.raw_requests import send
-from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.cli.app import run
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import RATES, THROTTLED, describe_cluster_state, with_rates

@@ -16,9 +16,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor
-from rackassign.admin.cluster import describe_topics, list_brokers
+from rackassign.admin.alter import OngoingReassignment, ReassignmentAdmin
+from rackassign.admin.describe import describe_topics, list_brokers
 from rackassign.admin.raw_requests import forget_controller
-from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry

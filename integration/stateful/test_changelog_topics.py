@@ -11,8 +11,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ACL
 
-from rackassign.admin.authorization import AuthorizationError
-from rackassign.admin.cluster import list_brokers
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.admin.describe import list_brokers
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import Output, StatefulConsumer, StateStore

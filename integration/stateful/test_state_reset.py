@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.errors import CoordinatorNotAvailableError, NoError
 from kafka.structs import OffsetAndMetadata
 
-from rackassign.admin.cluster import describe_topics
+from rackassign.admin.describe import describe_topics
 from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.stateful import StatefulConsumer, StateStore

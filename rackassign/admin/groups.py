@@ -19,14 +19,14 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.structs import OffsetAndMetadata
 
-from rackassign.admin.authorization import (
+from rackassign.admin.admin_client import (
     AuthorizationError,
     check_authorized,
     group_resource,
     requires,
     topic_resource,
 )
-from rackassign.admin.coordinators import GroupCoordinators
+from rackassign.admin.raw_requests import GroupCoordinators
 from rackassign.model import Partitions, TopicPartition
 
 _NOT_FOUND = (errors.GroupIdNotFoundError, errors.InvalidGroupIdError)

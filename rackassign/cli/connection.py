@@ -69,7 +69,7 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
     from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
     from kafka.errors import KafkaError  # noqa: PLC0415
 
-    from rackassign.admin.client import connected  # noqa: PLC0415 - imports a client
+    from rackassign.admin.admin_client import connected  # noqa: PLC0415 - imports a client
 
     with _logged_errors() as errors:
         try:
@@ -123,7 +123,7 @@ class Reconnection:
 def _unreachable(error: Exception, bootstrap: str) -> str:
     from kafka.errors import IllegalSaslStateError, InvalidReceiveError, KafkaConnectionError  # noqa: PLC0415
 
-    from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
+    from rackassign.admin.admin_client import is_authorization_error  # noqa: PLC0415
 
     if is_authorization_error(error):
         # kafka-python appends the whole request.

@@ -15,9 +15,8 @@ from __future__ import annotations
 from rackassign.errors import MissingExtraError
 
 try:
-    from rackassign.fleet.audit import FleetAudit, audit_groups
+    from rackassign.fleet.evaluation import AS_IS, WHAT_IFS, FleetAudit, audit_groups
     from rackassign.fleet.schema import GroupRow, from_arrow, to_arrow
-    from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 except ModuleNotFoundError as error:
     if error.name != "pyarrow":
         raise

@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rackassign.fleet.aggregate import Fleet, GroupSums, HistoryPoint, Pair, Totals, aggregate, breakdown, total
-from rackassign.fleet.audit import NOW
-from rackassign.fleet.format import Figures
+from rackassign.fleet.aggregate import (
+    Figures,
+    Fleet,
+    GroupSums,
+    HistoryPoint,
+    Pair,
+    Totals,
+    aggregate,
+    breakdown,
+    total,
+)
+from rackassign.fleet.evaluation import MEANINGS, NOW
 from rackassign.fleet.storage import read_results
-from rackassign.fleet.what_if import MEANINGS
 from rackassign.monitoring import Price
 from rackassign.monitoring.html.page import environment
 from rackassign.monitoring.html.sankey import SankeyLayout, sankey_layout

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rackassign.fleet import audit
+from rackassign.fleet import evaluation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-def audit_on_spark(spark: SparkSession, path: str, options: audit.FleetAudit) -> DataFrame:
+def audit_on_spark(spark: SparkSession, path: str, options: evaluation.FleetAudit) -> DataFrame:
     """Return the audit results of the groups in Parquet files.
 
     Spark reads few files in one task, however many groups they have. If that matters, set
@@ -27,7 +27,7 @@ def audit_on_spark(spark: SparkSession, path: str, options: audit.FleetAudit) ->
     """
 
     def evaluate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return audit.audit_groups(batches, options)
+        return evaluation.audit_groups(batches, options)
 
     return spark.read.parquet(path).mapInArrow(evaluate, spark_schema())
 
@@ -36,4 +36,4 @@ def spark_schema() -> StructType:
     """Return the schema of audit results in Spark's types."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark is heavy
 
-    return from_arrow_schema(audit.SCHEMA)
+    return from_arrow_schema(evaluation.SCHEMA)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rackassign.errors import ConfigError
-from rackassign.fleet import audit, schema
+from rackassign.fleet import evaluation, schema
 from rackassign.monitoring import ClusterSnapshot, Throughput
 from rackassign.util.text import short_repr, truncate
 
@@ -79,7 +79,7 @@ def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
         raise ConfigError(f"cannot create {folder}: {error.strerror}") from None
     if not empty:
         raise ConfigError(f"{folder} is not empty: choose a new or an empty folder")
-    with _replacing(folder / "part-0.parquet", audit.SCHEMA) as writer:
+    with _replacing(folder / "part-0.parquet", evaluation.SCHEMA) as writer:
         number = 0
         for batch in found:
             writer.write_batch(batch)
@@ -94,10 +94,10 @@ def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
         ConfigError: There are no Parquet files, or a file has no audit results.
     """
     for file in _files(folder):
-        for batch in _batches(file, _open(file), audit.ROWS_PER_BATCH):
+        for batch in _batches(file, _open(file), evaluation.ROWS_PER_BATCH):
             try:
                 # Spark writes some columns with other types.
-                table = pa.Table.from_batches([batch]).select(audit.SCHEMA.names).cast(audit.SCHEMA)
+                table = pa.Table.from_batches([batch]).select(evaluation.SCHEMA.names).cast(evaluation.SCHEMA)
             except (KeyError, pa.ArrowException):
                 raise ConfigError(f"{file}: expected the results of a fleet audit") from None
             yield from table.to_batches()

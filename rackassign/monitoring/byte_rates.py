@@ -24,8 +24,8 @@ from weakref import ref
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.client import connected
-from rackassign.admin.cluster import describe_topics
+from rackassign.admin.admin_client import connected
+from rackassign.admin.describe import describe_topics
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import DescribedTopic, describe_log_dirs, describe_topics
+from rackassign.admin.describe import DescribedTopic, describe_log_dirs, describe_topics
 from rackassign.model import TopicPartition
 from rackassign.util.text import counted, join_first, join_ids, name_error, truncate
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.cluster import describe_topics as described_topics
+from rackassign.admin.describe import describe_topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
 from rackassign.monitoring.groups import BrokerDescription, describe_brokers
 from rackassign.racks import BrokerRackCache

@@ -11,7 +11,7 @@ from itertools import count
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import can_describe_cluster, cluster_id, list_brokers, list_groups_on
+from rackassign.admin.describe import can_describe_cluster, cluster_id, list_brokers, list_groups_on
 from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.monitoring.analysis import GroupAnalysis, SortKey, inspect

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.authorization import AuthorizationError
-from rackassign.admin.cluster import UNCLEAN_ELECTION, topic_configs
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.admin.describe import UNCLEAN_ELECTION, topic_configs
 from rackassign.admin.groups import GroupAdmin
 from rackassign.assignor.standby import NAME as STANDBY
 from rackassign.assignor.standby import default_changelog

@@ -11,10 +11,9 @@ from typing import Literal
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import list_brokers
+from rackassign.admin.describe import list_brokers, replica_selector
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.raw_requests import DEAD
-from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
 from rackassign.util.text import describe_error, short_repr

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rackassign.admin.replica_selector import RACK_AWARE, SELECTOR
+from rackassign.admin.describe import RACK_AWARE, SELECTOR
 from rackassign.monitoring.groups import (
     EMPTY,
     RESTLESS,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import describe_log_dirs, list_offsets
+from rackassign.admin.describe import describe_log_dirs, list_offsets
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.text import name_error
 

@@ -13,8 +13,9 @@ from itertools import islice
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import AuthorizationError, topic_resource
-from rackassign.admin.cluster import (
+from rackassign.admin.admin_client import AuthorizationError, topic_resource
+from rackassign.admin.alter import ReassignmentAdmin
+from rackassign.admin.describe import (
     MIN_ISR,
     DescribedTopic,
     broker_configs,
@@ -22,7 +23,6 @@ from rackassign.admin.cluster import (
     list_brokers,
     topic_configs,
 )
-from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
 from rackassign.util.text import short_repr

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.authorization import AuthorizationError, topic_resource
-from rackassign.admin.cluster import cluster_id, describe_topics_on, list_brokers, min_isr
-from rackassign.admin.cluster import describe_topics as described
-from rackassign.admin.topics import RequestRejectedError, TopicAdmin
+from rackassign.admin.admin_client import AuthorizationError, topic_resource
+from rackassign.admin.alter import RequestRejectedError, TopicAdmin
+from rackassign.admin.describe import cluster_id, describe_topics_on, list_brokers, min_isr
+from rackassign.admin.describe import describe_topics as described
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.placement.cluster_state import describe_cluster_state

@@ -13,14 +13,23 @@ Invariants of this package:
 
 from __future__ import annotations
 
-from rackassign.reassignment.batches import ExecutionLimits, ExecutionResult, Progress
-from rackassign.reassignment.executor import ThrottleNotRemovedError, execute_plan
+from rackassign.reassignment.executor import (
+    ExecutionLimits,
+    ExecutionResult,
+    Progress,
+    ThrottleNotRemovedError,
+    execute_plan,
+)
 from rackassign.reassignment.journal import Journal
-from rackassign.reassignment.partition_state import ReplicaMove
-from rackassign.reassignment.planner import ReassignmentPlan, layout_of, plan_leader_balance, plan_reassignment
-from rackassign.reassignment.request import ReassignmentRequest
-from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
-from rackassign.reassignment.service import PreparedReassignment
+from rackassign.reassignment.operations import PreparedReassignment, ReassignmentOutcome, ReassignmentRunner
+from rackassign.reassignment.partition_execution import ReplicaMove
+from rackassign.reassignment.plan import (
+    ReassignmentPlan,
+    ReassignmentRequest,
+    layout_of,
+    plan_leader_balance,
+    plan_reassignment,
+)
 
 __all__ = [
     "ExecutionLimits",

@@ -1,4 +1,7 @@
-"""Execution of a plan, or its rollback.
+"""Execution of a plan or its rollback, in batches of partitions.
+
+A batch that cannot complete, for example because a broker that was to get a replica died, is taken back partition by
+partition to the replica lists that it began with. Partitions not started when a run ends are not touched.
 
 At every moment, whatever fails, the journal has the original lists and the throttle configurations that were set
 before. A run that is started again therefore continues from what the cluster reports. Every step can be repeated
@@ -7,20 +10,26 @@ without further effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, ExecutionResult, ProgressCallback
-from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
-from rackassign.reassignment.partition_state import Replicas
+from rackassign.reassignment.kafka_cluster import CopyProgress, ReassignmentCluster
+from rackassign.reassignment.partition_execution import (
+    Action,
+    ExecutionState,
+    PartitionExecution,
+    PartitionStatus,
+    ReplicaMove,
+    Replicas,
+)
 from rackassign.reassignment.throttle import (
     SavedConfigs,
     is_restored,
@@ -31,10 +40,379 @@ from rackassign.reassignment.throttle import (
 )
 from rackassign.util.text import describe_error
 
+_LOOK_EVERY_S = 0.25
+_COUNTED_EVERY_S = 1.0
+_ELECTED_S = 5.0
+_NOTHING_COPIED_S = 30.0
+"""Least time without a byte copied. Kafka's throttle pauses a replica for up to the window of its quota, 11 seconds."""
+
+_FINAL = frozenset({"InvalidReplicationAssignmentError"})
+"""Refusals that a retry does not change, for example of a list with a broker that is no longer registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionLimits:
+    """Limits of an execution: partitions at a time, bandwidth and waiting times.
+
+    Args:
+        batch_size: Partitions that are reassigned at the same time, 1 or more.
+        rate: Bytes per second that each broker sends, and receives, for the reassignment; None for no limit.
+        stall_timeout_s: Seconds without progress after which a partition is given up. Where brokers report the sizes of
+            logs, no progress also means that nothing is copied in the whole batch, for 30 seconds at least.
+        timeout_s: Seconds after which all unfinished partitions are given up; None for no limit.
+    """
+
+    batch_size: int = 50
+    rate: int | None = None
+    stall_timeout_s: float = 30.0
+    timeout_s: float | None = None
+
+
+class Progress(NamedTuple):
+    """Progress of an execution.
+
+    Args:
+        settled: Partitions that are done or given up.
+        partitions: Number of all partitions.
+        copied: Copy progress of the batches so far.
+    """
+
+    settled: int
+    partitions: int
+    copied: CopyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """Result of an execution.
+
+    Args:
+        done: Partitions that have their planned list.
+        failed: The other partitions, with the reason. They have the list that they had when this run began, unless the
+            reason states otherwise.
+        deleted: Partitions that do not exist, with the reason. Nothing is left to do for them.
+        sent: Number of partitions whose replicas this run has changed.
+        leader_not_elected: Partitions whose preferred leader is not the leader, with the reason.
+        final: Partitions that failed for good: they were changed by another process, or the cluster refuses the list.
+    """
+
+    done: tuple[TopicPartition, ...]
+    failed: Mapping[TopicPartition, str]
+    sent: int
+    deleted: Mapping[TopicPartition, str] = field(default_factory=dict)
+    leader_not_elected: Mapping[TopicPartition, str] = field(default_factory=dict)
+    final: frozenset[TopicPartition] = frozenset()
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class BatchExecutor:
+    """One execution of all partitions.
+
+    Args:
+        cluster: Cluster that is changed.
+        moves: All replica lists of each partition that are known.
+        goals: The list that each partition is to have.
+        limits: Limits of the execution.
+        report_progress: Called with the progress.
+        stop: Return whether to stop.
+        elect_unchanged: Whether leaders are elected also of partitions that have their list from the beginning.
+    """
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        cluster: ReassignmentCluster,
+        moves: Mapping[TopicPartition, ReplicaMove],
+        goals: Mapping[TopicPartition, Replicas],
+        limits: ExecutionLimits,
+        report_progress: ProgressCallback,
+        stop: Callable[[], bool],
+        *,
+        elect_unchanged: bool = True,
+    ) -> None:
+        self._elect_unchanged = elect_unchanged
+        self._cluster, self._limits, self._report_progress, self._stop = cluster, limits, report_progress, stop
+        self._executions = {tp: PartitionExecution(moves[tp], goal) for tp, goal in goals.items()}
+        self._until = None if limits.timeout_s is None else cluster.now() + limits.timeout_s
+        self._clocks = _StallClocks(limits.stall_timeout_s)
+        self._not_elected: dict[TopicPartition, str] = {}
+        self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
+        self._copied_before = CopyProgress(0, 0)
+        """By batches that are over."""
+        self._arriving, self._arriving_at = self._copied, float("-inf")
+        """On the replicas that are awaited."""
+        self._awaited: tuple[int, Mapping[TopicPartition, PartitionStatus | None]] = 0, {}
+        self._awaited_since = float("-inf")
+
+    @property
+    def has_changed_replicas(self) -> bool:
+        """Whether replicas of any partition have been changed."""
+        return any(execution.changed for execution in self._executions.values())
+
+    def run(self, before_batch: Callable[[Sequence[TopicPartition]], None] = lambda _: None) -> ExecutionResult:
+        """Reassign all partitions, batch by batch.
+
+        Args:
+            before_batch: Called with the partitions of each batch.
+        """
+        tps = list(self._executions)
+        # Describe all partitions first: without the permission for all of them, nothing is done.
+        self._cluster.describe(tps)
+        for begin in range(0, len(tps), self._limits.batch_size):
+            reason = self._stop_reason()
+            if reason:
+                self._leave(tps[begin:], reason)
+                break
+            batch = tps[begin : begin + self._limits.batch_size]
+            before_batch(batch)
+            self._execute(batch)
+            self._elect_leaders(batch)
+        return self._result()
+
+    def _result(self) -> ExecutionResult:
+        executions = sorted(self._executions.items())
+        done = [tp for tp, execution in executions if execution.state is ExecutionState.DONE]
+        deleted = [tp for tp, execution in executions if execution.state is ExecutionState.DELETED]
+        missing = self._cluster.missing(deleted) if deleted else {}
+        return ExecutionResult(
+            tuple(done),
+            {tp: execution.reason for tp, execution in executions if execution.reason is not None},
+            sum(self._executions[tp].changed for tp in done),
+            {tp: missing.get(tp, "it did not exist for a while") for tp in deleted},
+            dict(self._not_elected),
+            frozenset(tp for tp, execution in executions if execution.final),
+        )
+
+    def _leave(self, tps: Sequence[TopicPartition], reason: str) -> None:
+        """Leave partitions alone, except for those that an earlier execution has begun: these are reverted."""
+        seen = self._cluster.describe(tps)
+        self._execute([tp for tp in tps if tp in seen and seen[tp].target in self._executions[tp].move.known()])
+        for tp in tps:
+            self._executions[tp].give_up(reason)
+
+    def _execute(self, batch: Sequence[TopicPartition]) -> None:
+        """Describe partitions and act until each is over: it has its goal, does not exist, or cannot reach any list."""
+        ongoing = {tp: self._executions[tp] for tp in batch}
+        while ongoing:
+            seen, offline = self._cluster.describe(list(ongoing)), self._cluster.offline_brokers()
+            for tp, execution in ongoing.items():
+                execution.observe(seen.get(tp))
+            actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
+            reason = self._stop_reason()
+            if reason:
+                for tp, action in actions.items():
+                    # One that is done stays done: reverting it would be more work than leaving it.
+                    if action.do != "done":
+                        ongoing[tp].give_up(reason)
+                # The goals of those given up are others now.
+                actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
+            self._send({tp: action for tp, action in actions.items() if not ongoing[tp].over})
+            stuck = {_clock(tp, action): action.awaits for tp, action in actions.items() if action.do == "stuck"}
+            self._clocks.update(stuck, offline, self._cluster.now())
+            unseen = [tp for tp, action in actions.items() if action.cause == "gone" and self._is_expired(tp, action)]
+            existing = self._cluster.not_deleted(unseen) if unseen else {}
+            for tp, action in actions.items():
+                self._conclude(tp, action, existing.get(tp))
+            self._conclude_stalled({tp: seen.get(tp) for tp, action in actions.items() if action.do == "wait"})
+            ongoing = {tp: execution for tp, execution in ongoing.items() if not execution.over}
+            self._report(batch, last=not ongoing)
+            if ongoing:
+                self._cluster.sleep(_LOOK_EVERY_S)
+
+    def _stop_reason(self) -> str:
+        """Return the reason to begin nothing more, empty for none."""
+        if self._stop():
+            return "stopped"
+        return "time limit reached" if self._until is not None and self._cluster.now() > self._until else ""
+
+    def _send(self, actions: Mapping[TopicPartition, Action]) -> None:
+        """Send the lists, and the cancellations, that partitions need next."""
+        lists = {
+            tp: self._executions[tp].goal if action.do == "send" else None
+            for tp, action in actions.items()
+            if action.do in {"send", "cancel"}
+        }
+        if not lists:
+            return
+        for tp in lists:
+            self._executions[tp].begin()
+        refused = self._cluster.alter_reassignments(lists)
+        for tp, row in lists.items():
+            execution = self._executions[tp]
+            if row is None:
+                # The reassignment to be cancelled may have completed in the meantime.
+                continue
+            if tp not in refused or execution.has_goal():
+                execution.accept()
+            else:
+                execution.refuse(refused[tp], final=refused[tp] in _FINAL)
+
+    def _is_expired(self, tp: TopicPartition, action: Action) -> bool:
+        """Return whether a partition that is not over has been stuck for too long."""
+        return not self._executions[tp].over and self._clocks.expired(_clock(tp, action))
+
+    def _conclude(self, tp: TopicPartition, action: Action, not_deleted: str | None) -> None:
+        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long.
+
+        Args:
+            tp: The partition.
+            action: Its next action.
+            not_deleted: Why it may exist although it was not described for too long; None if it is deleted.
+        """
+        execution = self._executions[tp]
+        if execution.over:
+            return
+        if action.do == "done":
+            execution.complete()
+        elif action.do == "foreign":
+            execution.fail(action.why)
+        elif action.do == "stuck" and self._clocks.expired(_clock(tp, action)):
+            if action.cause == "gone" and not_deleted is not None:
+                execution.fail(not_deleted)
+            elif action.cause == "gone":
+                execution.delete()
+            elif action.cause == "unknown":
+                # Its replicas are of another process, in whose way no request of this one is to be.
+                execution.fail(action.why, final=True)
+            elif execution.reason is not None:
+                execution.fail(action.why)
+            else:
+                execution.give_up(action.why)
+
+    def _conclude_stalled(self, waiting: Mapping[TopicPartition, PartitionStatus | None]) -> None:
+        """Give partitions up if nothing has happened to any of them for too long.
+
+        Copies of one batch share the bandwidth, so that a single one may be waiting for the others. What counts is on
+        the awaited replicas: old ones may be awaited as well, and producers write to all others meanwhile.
+
+        Args:
+            waiting: Partitions whose replicas are awaited, as they were described last.
+        """
+        now = self._cluster.now()
+        if waiting and now - self._arriving_at > _COUNTED_EVERY_S:
+            in_sync = {tp: frozenset() if status is None else status.in_sync for tp, status in waiting.items()}
+            lagging = {tp: set(self._executions[tp].goal) - in_sync[tp] for tp in waiting}
+            self._arriving = self._cluster.copy_progress({tp: brokers for tp, brokers in lagging.items() if brokers})
+            self._arriving_at = now
+        awaited = self._arriving.done, waiting
+        if not waiting or awaited != self._awaited or not self._arriving.complete:
+            self._awaited, self._awaited_since = awaited, now
+        limit_s = max(self._limits.stall_timeout_s, _NOTHING_COPIED_S)
+        if now - self._awaited_since < limit_s:
+            return
+        for tp, status in waiting.items():
+            self._executions[tp].stall(status, limit_s)
+
+    def _elect_leaders(self, batch: Sequence[TopicPartition]) -> None:
+        """Elect the first replica of each list and wait until it leads.
+
+        For partitions that were reverted, this is done only if the first replica was the leader before.
+        """
+        first = {tp: self._executions[tp].goal[0] for tp in batch if self._is_led_by_first(self._executions[tp])}
+        until, asked = self._cluster.now() + _ELECTED_S, False
+        while first:
+            seen, down = self._cluster.describe(first), self._cluster.offline_brokers()
+            first = {p: broker for p, broker in first.items() if p in seen and seen[p].leader != broker}
+            able = {p for p, broker in first.items() if broker in seen[p].in_sync and broker not in down}
+            self._not_elected |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
+            first = {tp: broker for tp, broker in first.items() if tp in able}
+            if first and not asked:
+                refused = self._cluster.elect_preferred_leaders(first)
+                self._not_elected |= refused
+                first = {tp: broker for tp, broker in first.items() if tp not in refused}
+                asked = True
+            elif self._cluster.now() > until:
+                self._not_elected |= dict.fromkeys(first, "the election is taking too long")
+                return
+            if first:
+                self._cluster.sleep(_LOOK_EVERY_S)
+
+    def _is_led_by_first(self, execution: PartitionExecution) -> bool:
+        """Return whether the first replica of a partition's list is to be its leader."""
+        if execution.state is ExecutionState.REVERTED and execution.start is not None:
+            return execution.start.leader == execution.goal[0]
+        return execution.state is ExecutionState.DONE and (execution.changed or self._elect_unchanged)
+
+    def _report(self, batch: Sequence[TopicPartition], *, last: bool) -> None:
+        if last or self._cluster.now() - self._counted_at > _COUNTED_EVERY_S:
+            executions = {tp: self._executions[tp] for tp in batch}
+            adding = {
+                tp: set(execution.planned) - set(execution.start.replicas)
+                for tp, execution in executions.items()
+                if execution.start is not None and execution.reason is None
+            }
+            self._copied = self._cluster.copy_progress({tp: new for tp, new in adding.items() if new})
+            self._counted_at = self._cluster.now()
+        settled = sum(execution.settled for execution in self._executions.values())
+        before, now = self._copied_before, self._copied
+        copied = CopyProgress(before.done + now.done, before.total + now.total, now.complete)
+        self._report_progress(Progress(settled, len(self._executions), copied))
+        if last:
+            self._copied_before, self._copied = copied, CopyProgress(0, 0)
+
+
+_Clock = tuple[str, str, int]
+
+
+class _StallClocks:
+    """Since when partitions are stuck, by the cause.
+
+    Args:
+        timeout_s: Seconds after which a stuck partition is given up.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s, self._now = timeout_s, 0.0
+        self._since: dict[_Clock, float] = {}
+        self._offline: dict[_Clock, frozenset[int]] = {}
+        """The awaited brokers that were offline while a clock was running."""
+
+    def update(self, stuck: Mapping[_Clock, frozenset[int]], offline: frozenset[int], now: float) -> None:
+        """Start clocks of causes, and remove those of other causes unless they have expired.
+
+        An expired clock is kept so that the next batch does not wait for the same cause again. It is removed once the
+        brokers are back: if they are restarted later, that is another cause.
+
+        Args:
+            stuck: The brokers that are awaited, by clock.
+            offline: Brokers that are not serving.
+            now: The time.
+        """
+        self._now = now
+        kept = {
+            clock: since
+            for clock, since in self._since.items()
+            if clock in stuck or (self.expired(clock) and not self._is_over(clock, offline))
+        }
+        self._since = dict.fromkeys(stuck, now) | kept
+        none = frozenset[int]()
+        self._offline = {
+            clock: self._offline.get(clock, none) | (stuck.get(clock, none) & offline) for clock in self._since
+        }
+
+    def _is_over(self, clock: _Clock, offline: frozenset[int]) -> bool:
+        """Return whether all brokers of a clock that were offline are serving again."""
+        return bool(self._offline[clock]) and not self._offline[clock] & offline
+
+    def expired(self, clock: _Clock) -> bool:
+        """Return whether the cause has been there for too long."""
+        return self._now - self._since[clock] >= self._timeout_s
+
+
+def _clock(tp: TopicPartition, action: Action) -> _Clock:
+    """Return the key of the clock for a stuck partition.
+
+    Partitions that wait for a broker, or for a deleted topic, share one clock, so that the wait happens only once.
+    """
+    alone = action.cause in {"unknown", "leaderless"}
+    return action.cause, tp.topic if alone or action.cause == "gone" else "", tp.partition if alone else -1
+
+
 Direction = Literal["apply", "rollback"]
 
 _APPLIED_S = 10.0
-_LOOK_EVERY_S = 0.1
+_RESTORED_EVERY_S = 0.1
 
 
 class ThrottleNotRemovedError(KafkaUnavailableError):
@@ -211,4 +589,4 @@ def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], 
     with suppress(KafkaError, RackassignError):
         lagging = cluster.serving_brokers()
         while lagging := frozenset(filter(lags, lagging)):
-            cluster.sleep(_LOOK_EVERY_S)
+            cluster.sleep(_RESTORED_EVERY_S)

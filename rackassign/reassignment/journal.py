@@ -2,6 +2,8 @@
 
 The progress of partitions is not stored, because the cluster reports it. What the cluster cannot report is stored: the
 original lists, and the throttle configurations that were set before.
+
+A plan can be exported to the JSON of `kafka-reassign-partitions`, and imported from it.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement import json_fields
+from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.stored_file import locked, write_file
-from rackassign.reassignment.partition_state import ReplicaMove, Replicas
-from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
+from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
+from rackassign.reassignment.plan import JSON_KEY, ReassignmentPlan, ReassignmentRequest, plan_from_lists
 from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.util.text import parse_digits, short_repr
 
@@ -270,3 +273,68 @@ def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - i
 
 def _texts(value: Any, path: str) -> dict[str, str]:  # noqa: ANN401 - it comes from JSON
     return {key: json_fields.text(kept, f"{path}.{key}") for key, kept in json_fields.mapping(value, path).items()}
+
+
+_VERSION = 1
+
+
+def write_reassignment(lists: Mapping[TopicPartition, Replicas]) -> str:
+    """Return lists in the format of `kafka-reassign-partitions --execute`."""
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": list(replicas)}
+        for (topic, number), replicas in sorted(lists.items())
+    ]
+    return json.dumps({"version": _VERSION, "partitions": partitions})
+
+
+def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
+    """Return the lists in parsed JSON of `kafka-reassign-partitions`; log directories are ignored.
+
+    Raises:
+        InputError: A field does not have this format; the message names it.
+    """
+    if not isinstance(value, dict):
+        raise InputError("", f"expected an object, got {short_repr(value)}")
+    if value.get("version") != _VERSION:
+        raise InputError("version", f"expected {_VERSION}, got {short_repr(value.get('version'))}")
+    rows = value.get("partitions")
+    if not isinstance(rows, list):
+        raise InputError("partitions", f"expected an array, got {short_repr(rows)}")
+    found: dict[TopicPartition, Replicas] = {}
+    for i, row in enumerate(rows):
+        tp, replicas = _row(f"partitions[{i}]", row)
+        if tp in found:
+            raise InputError(f"partitions[{i}]", f"{tp.topic}-{tp.partition} is listed twice")
+        found[tp] = replicas
+    return found
+
+
+def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
+    """Return the plan for given lists.
+
+    Raises:
+        InputError: A partition or a broker does not exist.
+    """
+    brokers = {broker.id for broker in state.brokers}
+    for (topic, number), replicas in sorted(lists.items()):
+        known = state.topics.get(topic)
+        if known is None or number >= len(known.partitions):
+            raise InputError("partitions", f"partition {topic}-{number} does not exist")
+        for broker in sorted(set(replicas) - brokers):
+            raise InputError("partitions", f"{topic}-{number}: broker {broker} does not exist")
+    return plan_from_lists(state, lists)
+
+
+def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
+    if not isinstance(row, dict):
+        raise InputError(path, f"expected an object, got {short_repr(row)}")
+    topic, number, replicas = row.get("topic"), row.get("partition"), row.get("replicas")
+    if not isinstance(topic, str) or not topic:
+        raise InputError(f"{path}.topic", f"expected the name of a topic, got {short_repr(topic)}")
+    if type(number) is not int or number < 0:
+        raise InputError(f"{path}.partition", f"expected 0 or more, got {short_repr(number)}")
+    if not isinstance(replicas, list) or not replicas or any(type(broker) is not int for broker in replicas):
+        raise InputError(f"{path}.replicas", f"expected broker IDs, got {short_repr(replicas)}")
+    if len(set(replicas)) < len(replicas):
+        raise InputError(f"{path}.replicas", "a broker is listed twice")
+    return TopicPartition(topic, number), tuple(replicas)

@@ -19,7 +19,7 @@ from typing import Protocol
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
-from rackassign.reassignment.partition_state import ReplicaMove
+from rackassign.reassignment.partition_execution import ReplicaMove
 from rackassign.util.text import counted, short_repr
 
 LEADING, FOLLOWING = THROTTLED

@@ -37,16 +37,18 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rackassign.solver.assignment_network import TopicBounds
-from rackassign.solver.balance import BalanceConstraints, compute_balance
-from rackassign.solver.blocking_flow import uncharged
+from rackassign.solver.balance import BalanceConstraints, compute_balance, compute_topic_balance
 from rackassign.solver.greedy import greedy, greedy_per_topic
-from rackassign.solver.lexicographic import TOO_LARGE_FOR_TIES, LoadBounds, break_ties, solve_lexicographic
-from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.lexicographic import (
+    TOO_LARGE_FOR_TIES,
+    LoadBounds,
+    break_ties,
+    solve_lexicographic,
+    solve_with_skew,
+)
+from rackassign.solver.network_flow import Ints, SolveBudget, SolverError, uncharged
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, TieCosts
-from rackassign.solver.skew import solve_with_skew
-from rackassign.solver.topic_balance import compute_topic_balance
 from rackassign.solver.topic_spread import spread_topics
-from rackassign.solver.types import Ints
 from rackassign.solver.weighted import WeightedSolution, solve_weighted
 
 __all__ = [

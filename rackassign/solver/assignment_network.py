@@ -1,6 +1,6 @@
-r"""Network of a compressed problem.
+r"""The network of a compressed problem: its arcs, amounts as flows on them, and flows as members of partitions again.
 
-The arcs, left to right::
+"The arcs, left to right::
 
     class ----------------- stay -----------------> node -> levels -> sink
       \--> hub (topic class, rack) --> kind --> /
@@ -17,17 +17,26 @@ costs are on classes x racks arcs, a few hundred, instead of on classes x member
 former and minutes for the latter.
 
 The network has levels if loads may differ by more than one, so that more even loads can be an objective.
+
+Shares: how many partitions of a topic class each of its readers gets, and which ones.
+
+For assignments whose counts are fixed for classes of members (subscription classes or kinds), and that keep owners
+where these counts allow it. This takes no flow, so it is for groups whose network of topic classes and members is too
+large.
+
+Members of a class are interchangeable but for what they own: each has the whole part of a count, and as many as the
+rest of the division have an *extra*. Extras are dealt so that totals within a class differ by at most one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import Network
-from rackassign.solver.problem import CompressedProblem, factorize
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Bools, Floats, Ints, Network
+from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, factorize
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +307,367 @@ def ranges(counts: Ints) -> tuple[Ints, Ints]:
     """Return 0, 1, .. up to each count, concatenated, and the index of the count that each belongs to."""
     whose = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
+
+
+_EXCHANGES_TRIED = 32
+"""With how many members an exchange is tried."""
+
+_NEVER = 9
+
+
+def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
+    """Convert a flow whose nodes are kinds to the member of each partition.
+
+    Args:
+        grouped: Problem of the network. Its original problem has the owners.
+        layout: The network, with shares.
+        flow: The flow.
+    """
+    problem = grouped.problem
+    stay, to_hub, amount, to_node, _ = layout.split(flow)
+    amount = amount.copy()
+    amount[layout.share_row >= 0] = to_node
+    room = np.zeros((len(grouped.class_supply), problem.cost.shape[1]), np.int64)
+    room[layout.hub_arcs.tail, layout.hub_rack[layout.hub_arcs.head]] = to_hub
+    np.add.at(room, (grouped.stay_class, grouped.kind_rack[grouped.stay_node]), stay)
+    held = grouped.current
+    held = held[room[grouped.class_of[held], problem.rack[problem.owner[held]]] > 0]
+    whole, extras = np.divmod(amount, grouped.node_size[layout.share_node])
+    pairs = layout.hub_topic_class[layout.middle_arcs.tail], layout.share_node
+    shares = Shares(problem, grouped.node_of, pairs, whole, held)
+    return shares.assign(shares.counts(extras), grouped.class_of, room)
+
+
+class Shares:
+    """Members' counts of topic classes: for each pair of a topic class and a class of members, one after the other.
+
+    Args:
+        problem: The problem.
+        member_class: Class of each member.
+        pairs: Topic classes and member classes that read them, ascending by topic class, then member class.
+        whole: For each pair the number of partitions that all its members have.
+        held: Partitions that their owners may keep, whose pairs are all among these.
+    """
+
+    def __init__(self, problem: Problem, member_class: Ints, pairs: tuple[Ints, Ints], whole: Ints, held: Ints) -> None:
+        self._problem, self._held, self._whole = problem, held, whole
+        self._pair_topic_class, self._pair_class = pairs
+        self._sizes = np.bincount(member_class)
+        self._by_class = np.argsort(member_class, kind="stable")
+        self._first_of_class = np.cumsum(self._sizes) - self._sizes
+        self._rank = np.empty(len(member_class), np.int64)
+        self._rank[self._by_class] = np.arange(len(member_class)) - self._first_of_class[member_class[self._by_class]]
+        self._size = self._sizes[self._pair_class]
+        self._first = np.cumsum(self._size) - self._size
+        topic_class, owner = problem.topic_class[held], problem.owner[held]
+        key = self._pair_topic_class * len(self._sizes) + self._pair_class
+        pair = np.searchsorted(key, topic_class * len(self._sizes) + member_class[owner])
+        self._share = self._first[pair] + self._rank[owner]
+        # Shares that owners have are few; all of them would be topic classes x members.
+        shares, at, count = np.unique(self._share, return_index=True, return_counts=True)
+        over = count > whole[pair[at]]
+        self._over, self._over_pair = shares[over], pair[at][over]
+
+    def keeping(self) -> Ints:
+        """Return for each pair how many members would keep an extra."""
+        return np.bincount(self._over_pair, minlength=len(self._whole))
+
+    def counts(self, extras: Ints) -> Ints:
+        """Return the number of partitions of each share, with extras for those that own one where that is even.
+
+        Args:
+            extras: Number of extras of each pair, which are spread evenly over each member class.
+        """
+        # There may be ten million of them.
+        counts = np.repeat((self._whole + (extras == self._size)).astype(np.int32), self._size)
+        some = np.flatnonzero((extras > 0) & (extras < self._size))
+        for member_class in np.unique(self._pair_class[some]).tolist():
+            pairs = some[self._pair_class[some] == member_class]
+            over = np.zeros((len(pairs), self._sizes[member_class]), bool)
+            mine = np.isin(self._over_pair, pairs)
+            row = np.searchsorted(pairs, self._over_pair[mine])
+            over[row, self._over[mine] - self._first[pairs[row]]] = True
+            given = _extras_of_owners(over, extras[pairs])
+            for first, members in zip(self._first[pairs].tolist(), given, strict=True):
+                counts[first : first + len(members)] += members
+        return counts
+
+    def assign(self, left: Ints, class_of: Ints, room: Ints) -> Ints:
+        """Return the reader of each partition: its owner if possible, or else a member of the cheapest rack.
+
+        Args:
+            left: Number of partitions of each share; it is used up.
+            class_of: Class of each partition.
+            room: Number of partitions of each class (row) that each rack (column) may get, no less than counts need.
+        """
+        problem, free = self._problem, room.tolist()
+        reader = np.full(len(problem.topic_class), NO_MEMBER)
+        owner = problem.owner[self._held]
+        held = (self._held, self._share, owner, class_of[self._held], problem.rack[owner])
+        for partition, share, member, class_, rack in zip(*(each.tolist() for each in held), strict=True):
+            if left[share] and free[class_][rack]:
+                left[share] -= 1
+                free[class_][rack] -= 1
+                reader[partition] = member
+        loose = np.flatnonzero(reader == NO_MEMBER)
+        loose = loose[np.argsort(problem.topic_class[loose], kind="stable")]
+        topic_classes, sizes = np.unique(problem.topic_class[loose], return_counts=True)
+        ends = np.cumsum(sizes)
+        for topic_class, first, end in zip(topic_classes.tolist(), ends - sizes, ends, strict=True):
+            members, capacity = self._readers(topic_class, left)
+            queues: dict[int, deque[int]] = {}
+            for member, rack in zip(members.tolist(), problem.rack[members].tolist(), strict=True):
+                queues.setdefault(rack, deque()).append(member)
+            capacity_of = dict(zip(members.tolist(), capacity.tolist(), strict=True))
+            for partition in loose[first:end].tolist():
+                row, places = problem.cost[problem.cost_row[partition]], free[class_of[partition]]
+                rack = min((rack for rack in queues if places[rack]), key=lambda rack: (row[rack], rack))
+                member = queues[rack].popleft()
+                places[rack] -= 1
+                reader[partition] = member
+                capacity_of[member] -= 1
+                if capacity_of[member]:
+                    queues[rack].append(member)
+                elif not queues[rack]:
+                    del queues[rack]
+        return reader
+
+    def _readers(self, topic_class: int, left: Ints) -> tuple[Ints, Ints]:
+        """Return the members that still get partitions of a topic class, ascending, and how many each."""
+        pairs = slice(*np.searchsorted(self._pair_topic_class, [topic_class, topic_class + 1]).tolist())
+        first, size = self._first[pairs], self._size[pairs]
+        count = left[first[0] : first[-1] + size[-1]]
+        used = np.flatnonzero(count)
+        pair = np.searchsorted(first - first[0], used, "right") - 1
+        rank = used + first[0] - first[pair]
+        members = self._by_class[self._first_of_class[self._pair_class[pairs][pair]] + rank]
+        order = np.argsort(members)
+        return members[order], count[used][order]
+
+
+def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
+    """Deal extras (rows) to members (columns), first to those that own one; members differ by at most one in total.
+
+    Args:
+        over: Which members own more than the whole part.
+        extras: Number of extras of each row, less than there are members.
+    """
+    whole, rest = divmod(int(extras.sum()), over.shape[1])
+    # Those that own the most may have one more.
+    most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
+    left = np.full(over.shape[1], whole)
+    left[most[:rest]] += 1
+    given = np.zeros(over.shape, bool)
+    for row, amount in enumerate(extras.tolist()):
+        keeping = np.flatnonzero(over[row] & (left > 0))[:amount]
+        given[row, keeping] = True
+        left[keeping] -= 1
+    for row, amount in enumerate((extras - given.sum(axis=1)).tolist()):
+        free = np.flatnonzero(~given[row] & (left > 0))
+        best = free[np.argsort(-left[free], kind="stable")[:amount]]
+        given[row, best] = True
+        left[best] -= 1
+        for _ in range(amount - len(best)):
+            short = int(np.argmax(left > 0))
+            _exchange(given, over, row, short)
+            left[short] -= 1
+    return given
+
+
+def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
+    """Give an extra of a row to a member without one, which gives another of its extras to a member that is short.
+
+    The member that is short has one of this row already. Every member without one has as many extras or more, so it has
+    one in a row where the other has none.
+
+    Args:
+        given: Which members (columns) have an extra of each row.
+        over: Which members own one.
+        row: Row whose extra is dealt.
+        short: Member that has to get one more.
+    """
+    others = np.flatnonzero(~given[row])[:_EXCHANGES_TRIED]
+    possible = given[:, others] & ~given[:, [short]]
+    # What the one owns is gained, what the other owns is lost.
+    gain = np.where(possible, over[:, [short]].astype(np.int64) - over[:, others] + over[row, others], -_NEVER)
+    other_row, other = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    given[other_row, others[other]] = False
+    given[other_row, short] = given[row, others[other]] = True
+
+
+def flow_of(
+    grouped: CompressedProblem, layout: NetworkLayout, kept: Ints, others: tuple[Ints, Ints, Ints] | None = None
+) -> Ints:
+    """Return the flow that given amounts make. That on levels is left out.
+
+    Args:
+        grouped: Problem of the network.
+        layout: The network.
+        kept: Flow of each stay.
+        others: Class, node and size of other amounts.
+    """
+    class_, node, amount = others or (kept[:0], kept[:0], kept[:0])
+    kind, topic_class = grouped.node_kind[node], grouped.class_topic_class[class_]
+    racks, hubs, nodes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.node_kind)
+    key = layout.hub_topic_class * racks + layout.hub_rack
+    hub = np.searchsorted(key, topic_class * racks + grouped.kind_rack[kind])
+    arcs = layout.hub_arcs
+    to_hub = _sums(arcs.tail * hubs + arcs.head, class_ * hubs + hub, amount)
+    if layout.share_topic_class is None:
+        kinds = len(grouped.kind_rack)
+        # Like shares, these arcs are ordered by topic class first.
+        key = layout.hub_topic_class[layout.middle_arcs.tail] * kinds + layout.middle_arcs.head
+        to_middle = _sums(key, topic_class * kinds + kind, amount)
+        to_node = np.bincount(node, amount, nodes)
+    else:
+        to_middle = _sums(layout.share_topic_class * nodes + layout.share_node, topic_class * nodes + node, amount)
+        stays = np.bincount(layout.sticky_arcs.head, kept, len(layout.node_arcs.tail))
+        to_node = to_middle[layout.share_row >= 0] + stays
+    return np.concatenate([kept, to_hub, to_middle, to_node.astype(np.int64), 0 * layout.to_sink.tail])
+
+
+def _sums(keys: Ints, given: Ints, amount: Ints) -> Ints:
+    """Return for each of these ascending keys the sum of the amounts given for it."""
+    return np.bincount(np.searchsorted(keys, given), amount, len(keys)).astype(np.int64)
+
+
+def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
+    """Convert flows to the member of each partition.
+
+    A flow may leave open which partitions of a class it means. Each member then gets partitions spread over the whole
+    list, so that the partitions of one topic do not end up together.
+    """
+    stay, to_hub, to_middle, to_node, _ = layout.split(flow)
+    reader = np.full(len(grouped.problem.topic_class), -1)
+    even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
+    kept = _first_of_pools(grouped.hold_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
+    reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
+    loose = np.flatnonzero(reader < 0)
+    hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
+    pool = _distribute(hub, layout.middle_arcs.tail, to_middle)
+    if layout.share_topic_class is None:
+        pool = layout.node_arcs.head[_distribute(layout.middle_arcs.head[pool], layout.node_arcs.tail, to_node)]
+    reader[loose] = even.member[_distribute(pool, even.pool, even.amount)]
+    return reader
+
+
+def _turn_in_topic(problem: Problem, current: Ints) -> Floats:
+    """Return the order in which owners keep their partitions, so that they keep an equal part of each topic."""
+    if problem.topic is None:
+        return np.zeros(len(current))
+    topic = problem.topic[current]
+    topics = int(problem.topic.max(initial=0)) + 1
+    rank = _rank_in_pool(problem.owner[current] * topics + topic)
+    return (2 * rank + 1) / np.bincount(problem.topic, minlength=topics)[topic]
+
+
+def _rank_in_pool(pool: Ints, order: Ints | None = None) -> Ints:
+    """Return the place of each item in its pool, by their order or by this one."""
+    order = np.argsort(pool, kind="stable") if order is None else order
+    ordered = pool[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    rank = np.empty(len(pool), np.int64)
+    rank[order] = np.arange(len(pool)) - np.repeat(first, np.diff(np.append(first, len(pool))))
+    return rank
+
+
+def _first_of_pools(pool: Ints, amount: Ints, turn: Floats) -> Bools:
+    """Return which items are among the first `amount` of their pool, by their turn and then by their order."""
+    return _rank_in_pool(pool, np.lexsort((turn, pool))) < amount[pool]
+
+
+class _EvenSplit:
+    """Distribution of the partitions of nodes among their members, as evenly as possible.
+
+    Each amount is distributed over the members of its node in turn, and the next amount continues after the last member
+    served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of a topic
+    class, if it has shares, are such a sequence.
+
+    Args:
+        grouped: The problem.
+        layout: The network.
+        stay: Flow of each stay.
+        to_middle: Flow to kinds or shares, without what stays.
+        to_node: Flow from these to nodes.
+
+    Attributes:
+        kept: Number of partitions that remain of each hold.
+        pool: Node or share of each pair of one and a member that gets a partition of it.
+        member: Member of each pair.
+        amount: Number of partitions of the pool that the member gets.
+    """
+
+    def __init__(
+        self, grouped: CompressedProblem, layout: NetworkLayout, stay: Ints, to_middle: Ints, to_node: Ints
+    ) -> None:
+        self._size = grouped.node_size
+        order = np.argsort(grouped.node_of, kind="stable")
+        whose = grouped.node_of[order]
+        rank = np.empty(len(whose), np.int64)
+        rank[order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
+        if layout.share_topic_class is None:
+            stay_topic_class = 0 * grouped.stay_class
+            pool_node = np.arange(len(self._size))
+            pool_topic_class = 0 * pool_node
+            loose = np.bincount(layout.node_arcs.head, to_node, len(pool_node)).astype(np.int64)
+        else:
+            stay_topic_class = grouped.class_topic_class[grouped.stay_class]
+            pool_node = layout.share_node
+            pool_topic_class = layout.share_topic_class
+            loose = to_middle
+        # What stays of a topic class before the rest of it.
+        node = np.concatenate([grouped.stay_node, pool_node])
+        sequence = np.lexsort((np.concatenate([stay_topic_class, pool_topic_class]), node))
+        first = self._first_turns(node[sequence], np.concatenate([stay, loose])[sequence])
+        turn = np.empty(len(first), np.int64)
+        turn[sequence] = first
+        self.kept = self._share(
+            stay[grouped.hold_stay],
+            grouped.stay_node[grouped.hold_stay],
+            turn[grouped.hold_stay],
+            rank[grouped.hold_member],
+        )
+        used = np.flatnonzero(loose)
+        # A member that gets nothing of a pool needs no pair: most have fewer partitions than their node has members.
+        step, at = ranges(np.minimum(loose[used], self._size[pool_node[used]]))
+        pool = used[at]
+        served = (turn[len(stay) + pool] + step) % self._size[pool_node[pool]]
+        by_member = np.lexsort((served, pool))
+        self.pool, served = pool[by_member], served[by_member]
+        pairs_node = pool_node[self.pool]
+        self.member = order[np.searchsorted(whose, pairs_node) + served]
+        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], served)
+
+    def _first_turns(self, node: Ints, amount: Ints) -> Ints:
+        """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""
+        rest = amount % self._size[node]
+        before = np.cumsum(rest) - rest
+        turns: Ints = before - before[np.searchsorted(node, node, "left")]
+        return turns
+
+    def _share(self, amount: Ints, node: Ints, turn: Ints, rank: Ints) -> Ints:
+        """Return the part of an amount that the member of this rank in its node gets."""
+        whole, rest = np.divmod(amount, self._size[node])
+        shares: Ints = whole + ((rank - turn) % self._size[node] < rest)
+        return shares
+
+
+def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
+    """Distribute items over arcs.
+
+    Args:
+        pool: Pool of each item.
+        tail: Pool of each arc.
+        amount: Number of items that each arc takes from its pool. The amounts add up to the pools' sizes.
+
+    Returns:
+        The arc of each item. The items of an arc are spread evenly over its pool.
+    """
+    used = np.flatnonzero(amount)
+    step, whose = ranges(amount[used])
+    arc = used[whose]
+    position = (2 * step + 1) / (2 * amount[arc])
+    slots = arc[np.lexsort((arc, position, tail[arc]))]
+    dealt = np.empty(len(pool), np.int64)
+    dealt[np.argsort(pool, kind="stable")] = slots
+    return dealt

@@ -11,12 +11,10 @@ from collections import deque
 
 import numpy as np
 
-from rackassign.solver.balance import BalanceConstraints, stickiest_flow
-from rackassign.solver.blocking_flow import uncharged
+from rackassign.solver.assignment_network import Shares
+from rackassign.solver.balance import BalanceConstraints, TopicBalance, compute_topic_balance, stickiest_flow
+from rackassign.solver.network_flow import Ints, uncharged
 from rackassign.solver.problem import NO_MEMBER, Problem
-from rackassign.solver.shares import Shares
-from rackassign.solver.topic_balance import TopicBalance, compute_topic_balance
-from rackassign.solver.types import Ints
 
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:

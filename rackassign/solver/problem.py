@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.network_flow import Bools, Ints
 
 NO_MEMBER = -1
 

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import (
+from rackassign.solver.network_flow import (
     ARCS_PER_STEP,
     BudgetExhaustedError,
     CertifiedFlow,
     InfeasibleError,
+    Ints,
     Network,
     OutOfTimeError,
     SolveBudget,
     SolverError,
     certified,
 )
-from rackassign.solver.types import Ints
 
 try:
     import highspy

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolveBudget
+from rackassign.solver.network_flow import Bools, Ints, SolveBudget
 from rackassign.solver.problem import NO_MEMBER, Problem
-from rackassign.solver.types import Bools, Ints
 
 _STEPS = 400
 """Limit of the steps, as a part of the budget: topics that are less even are hardly worse."""

@@ -46,13 +46,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.network_flow import Bools, Floats, Ints, SolveBudget, SolverError
 from rackassign.solver.problem import NO_MEMBER, Problem
-from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.solver.weighted_instance import WeightedInstance, moved_weight
-from rackassign.solver.weighted_relief import Goal, fed, least_moves, relieve, starved
-from rackassign.solver.weighted_repack import with_repacking
-from rackassign.solver.weighted_search import with_exchanges
+from rackassign.solver.weighted_search import Goal, fed, least_moves, relieve, starved, with_exchanges, with_repacking
 
 _NOTHING = 1e-12
 

@@ -1,17 +1,555 @@
-"""Local search for even loads: the fullest member gives partitions to another member, or swaps with it.
+"""Searches for assignments of weighted partitions: repacking of a few members, relief with least moves, even loads.
 
-Rules: this module is for assignments that are computed without regard to owners; what moves least is in
-`rackassign.solver.weighted_relief`.
+Repacking
+---------
+The partitions of a few members are distributed again, where no single gift or swap makes loads more even.
+
+With different subscriptions the heaviest member can often be relieved only if others change at the same time: its
+partition fits where two lighter ones leave, and each of them fits somewhere else. So a set of members, the heaviest and
+those it can exchange partitions with, is packed again: a depth-first search over their partitions, the heaviest first,
+looks for an assignment among them with each load within its limit. The sets are pairs, then triples, then larger and
+larger neighborhoods. Each search has a limit of nodes, and finds what there is if the set has few partitions.
+
+Loads are compared in lexicographic order, as in `balance`: the heaviest load of all first. A member may get more as
+long as it stays below the load that is relieved, whatever its level is; one with a heavier load gets nothing more.
+
+Relief
+------
+Overloaded members are relieved with the least weight moved.
+
+A member is overloaded if its load is above its limit. What leaves an overloaded member weighs at least its excess. So
+the sum of what has to leave each of them is a lower bound of the weight that moves, and the moves of `relieve` are
+compared with it.
+
+`relieve` takes the most overloaded member first. While its excess is that of many partitions, it gives away the
+heaviest (`_give_many`). Then it gives away partitions that together weigh at least the excess, and as little more as
+possible (`_cover`), each to the cheapest reader with capacity. Where none has capacity, it swaps, and where no swap
+helps, it packs several members again (`weighted_repack`).
+Partitions that are not with an owner move for nothing, and are given away first.
+
+`least_moves` is exact. It branches on one partition of the most overloaded member: it stays, or it goes to one of its
+readers. A partition moves once. Branches whose moves and excesses weigh as much as the best result are cut. It is for
+small groups: beyond a number of branches the best result is used, and its lower bound is that of the first excesses.
+
+Even loads
+----------
+A local search, for assignments without regard to owners: the fullest member gives partitions to another one, or swaps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
-from rackassign.solver.types import Ints
-from rackassign.solver.weighted_instance import ROUNDING, WeightedInstance
+from rackassign.solver.network_flow import Bools, Floats, Ints
+from rackassign.solver.problem import NO_MEMBER
+from rackassign.solver.weighted_instance import (
+    ARCS_OF_A_LOOK,
+    ARCS_OF_A_PAIR,
+    ROUNDING,
+    STARVED,
+    Loads,
+    WeightedInstance,
+    moved_weight,
+)
+
+_NODES = 500
+"""Number of nodes of one search; more find hardly anything more."""
+
+_MOST_PARTITIONS = 200
+"""Number of partitions of a set of members; with more, gifts and swaps make loads even."""
+
+_PAIRS = 12
+_NEAR = 6
+"""How many of the members with the most capacity are in pairs, and how many in triples."""
+
+_LARGEST = 8
+"""Number of members of the largest neighborhood."""
+
+_REPACKED_ABOVE = 0.01
+_REPACKED_OF_TOLERANCE = 0.2
+"""Share of its bound by which a load may be above it without being relieved, or this part of the tolerance."""
+
+_LEAST_STEP = 0.001
+"""Share of the heaviest load by which it has to become less."""
 
 _ROUNDS_PER_MEMBER = 8
+
+_STEPS = 8_000
+"""Limit of the steps of `with_repacking`."""
+
+_READS_PER_ARC = 20
+"""How many pairs of a topic class and a subscription class can be looked at in the time of an arc of a flow."""
+
+_ARCS_OF_A_NODE = 300
+"""How many arcs of a flow can be looked at in the time that a node of the search takes."""
+
+
+def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
+    """Return the assignment with the heaviest members relieved as far as repacking of some members can.
+
+    This is for assignments that are computed without regard to owners.
+
+    Args:
+        ground: Members and partitions.
+        reader: Member of each partition.
+    """
+    work, before = ground.work, ground.work.left
+    loads = Loads(ground, reader, np.full(len(reader), NO_MEMBER), ground.bound)
+    part = np.unique(ground.level, return_inverse=True)[1]
+    stuck = np.zeros(int(part.max()) + 1, bool)
+    enough = 1 + min(_REPACKED_ABOVE, ground.tolerance * _REPACKED_OF_TOLERANCE)
+    for _ in range(_ROUNDS_PER_MEMBER * len(part)):
+        uneven = (loads.excess(enough) > 0) & ~stuck[part]
+        if not uneven.any() or before - work.left > _STEPS or work.end():
+            break
+        heaviest = int(np.argmax(np.where(uneven, loads.load, -np.inf)))
+        below = float(loads.load[heaviest]) * (1 - _LEAST_STEP)
+        moves = repack(loads, heaviest, np.full(len(part), below))
+        stuck[part[[heaviest, *(member for _, member in moves)]]] = not moves
+    return np.asarray(loads.reader, np.int64)
+
+
+def repack(loads: Loads, member: int, limit: Floats) -> list[tuple[int, int]]:
+    """Move partitions so that this member is within its limit; return the moves, or nothing if none were found.
+
+    Args:
+        loads: The assignment, from whose budget the steps used are deducted.
+        member: Member to relieve.
+        limit: Limit of each load. Another member that is above its limit may stay there, and gets no heavier.
+    """
+    least, limit = limit[member], np.maximum(limit, loads.load)
+    limit[member] = least
+    for members in _sets(loads, member, limit):
+        if loads.ground.work.end():
+            break
+        moves = _Packing(loads, members, limit).moves()
+        if moves:
+            for partition, taker in moves:
+                loads.move(partition, taker)
+            return moves
+    return []
+
+
+def _sets(loads: Loads, member: int, limit: Floats) -> Iterator[tuple[int, ...]]:
+    """Yield sets of members that could exchange partitions with this one, smaller ones first."""
+    near = _neighbors(loads, member, limit)
+    yield from ((member, other) for other in near[:_PAIRS])
+    neighbors = {other: _neighbors(loads, other, limit) for other in near[:_NEAR]}
+    seen: set[frozenset[int]] = set()
+    for other, others in neighbors.items():
+        for third in [*near[:_NEAR], *others[:_NEAR]]:
+            three = frozenset((member, other, third))
+            if third not in (member, other) and three not in seen:
+                seen.add(three)
+                yield member, other, third
+    nearest = [member]
+    for at in range(_LARGEST):
+        if at < len(nearest) < _LARGEST:
+            beyond = neighbors.get(nearest[at]) or _neighbors(loads, nearest[at], limit)
+            nearest += [other for other in beyond if other not in nearest]
+    yield from (tuple(nearest[:size]) for size in range(4, min(_LARGEST, len(nearest)) + 1))
+
+
+def _neighbors(loads: Loads, member: int, limit: Floats) -> list[int]:
+    """Return some members that can get partitions of this one, those with the most capacity first."""
+    ground = loads.ground
+    reads = ground.reads[sorted({loads.topic_class[p] for p in loads.held(member)})]
+    subscribes = np.logical_or.reduce(reads, axis=0)
+    found = np.flatnonzero(subscribes[ground.problem.subscription_class])
+    found = found[found != member]
+    ground.work.spend_part(2 * ARCS_OF_A_LOOK + len(ground.level) + reads.size // _READS_PER_ARC)
+    order = np.lexsort((found, loads.load[found] - limit[found]))
+    nearest: list[int] = found[order][:_PAIRS].tolist()
+    return nearest
+
+
+class _Packing:
+    """Depth-first search for an assignment of the partitions of some members among them.
+
+    Args:
+        loads: The assignment.
+        members: Members that put their partitions together.
+        limit: Limit of each load, of all members.
+    """
+
+    def __init__(self, loads: Loads, members: tuple[int, ...], limit: Floats) -> None:
+        ground = loads.ground
+        self._loads, self._work = loads, ground.work
+        self._room = {member: float(limit[member]) * (1 + ROUNDING) for member in members}
+        self._subscription_class = {member: int(ground.problem.subscription_class[member]) for member in members}
+        held = [p for member in members for p in loads.held(member)]
+        held.sort(key=lambda p: (-loads.weight[p], p))
+        self._free: list[tuple[int, float, list[int]]] = []
+        for partition in held:
+            reads = ground.reads[loads.topic_class[partition]]
+            readers = [member for member in members if reads[self._subscription_class[member]]]
+            if len(readers) == 1:
+                self._room[readers[0]] -= loads.weight[partition]
+            else:
+                self._free.append((partition, loads.weight[partition], self._in_order(partition, readers)))
+        self._rest = np.cumsum([0.0, *(weight for _, weight, _ in reversed(self._free))])[::-1].tolist()
+        self._nodes = _NODES
+        self._chosen: list[int] = []
+
+    def _in_order(self, partition: int, readers: list[int]) -> list[int]:
+        """Return readers of a partition as they are tried if their capacities are equal: its owner, then the cheapest.
+
+        Those with the most capacity are tried first, since more is found that way.
+        """
+        loads = self._loads
+        costs = dict(zip(readers, loads.costs(partition, np.asarray(readers)).tolist(), strict=True))
+        owner = loads.owner[partition]
+        return sorted(readers, key=lambda member: (member != owner, costs[member], member))
+
+    def moves(self) -> list[tuple[int, int]]:
+        """Return the partitions that change their member, and their new member; empty if nothing is found."""
+        if not self._free or len(self._free) > _MOST_PARTITIONS or min(self._room.values()) < 0:
+            return []
+        packed = self._search(0)
+        self._work.spend_part(_ARCS_OF_A_NODE * (_NODES - self._nodes + len(self._free)))
+        if not packed:
+            return []
+        pairs = zip(self._free, self._chosen, strict=True)
+        return [(partition, member) for (partition, _, _), member in pairs if member != self._loads.reader[partition]]
+
+    def _search(self, at: int) -> bool:
+        """Assign the partitions from this one on; return whether they fit."""
+        if at == len(self._free):
+            return True
+        self._nodes -= 1
+        if self._nodes < 0 or self._rest[at] > sum(self._room.values()):
+            return False
+        _, weight, readers = self._free[at]
+        tried: set[tuple[int, float]] = set()
+        for member in sorted(readers, key=lambda member: -self._room[member]):
+            # Members with equal subscriptions and capacities are alike.
+            alike = self._subscription_class[member], self._room[member]
+            if self._room[member] < weight or alike in tried:
+                continue
+            tried.add(alike)
+            self._room[member] -= weight
+            self._chosen.append(member)
+            if self._search(at + 1):
+                return True
+            self._chosen.pop()
+            self._room[member] += weight
+        return False
+
+
+_BRANCHES = 6_000
+"""Number of branches of `least_moves`."""
+
+_SMALL = 400
+"""Number of partitions times readers of a group that `least_moves` is used for."""
+
+_CLOSE = 1.1
+"""Ratio of moves to their lower bound that is not worth a search."""
+
+_MOST_SUMS = 2_000
+"""Number of sums of partitions that are compared to find the least that is sufficient."""
+
+_MANY = 16
+"""How many of the heaviest partitions have to leave at least, so that it does not matter yet which of them do."""
+
+_ARCS_OF_A_SUM = 5
+"""How many, in the time that it takes to add a partition to a sum of partitions."""
+
+_STEPS_TO_FEED = 8_000
+"""Limit of the steps of `fed`."""
+
+_FED = 0.75
+"""Share of its even level up to which a starved member gets partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Limits of loads.
+
+    Args:
+        base: Limit of each member, before it is multiplied by a factor.
+        trigger: Factor above which a member is overloaded.
+        factor: Factor to which it is relieved, and to which other members may be filled.
+    """
+
+    base: Floats
+    trigger: float
+    factor: float
+
+
+def relieve(
+    ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal, *, movable: Bools | None = None
+) -> Ints | None:
+    """Return the assignment with all overloaded members relieved; None if some cannot be.
+
+    Args:
+        ground: Members and partitions.
+        reader: Member of each partition.
+        owner: Owner of each partition; moving partitions that are not with their owner moves nothing.
+        goal: Limits.
+        movable: Partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
+    """
+    loads = Loads(ground, reader, owner, goal.base)
+    over = np.flatnonzero(loads.excess(goal.trigger) > 0)
+    for member in over[np.lexsort((over, -loads.excess(goal.trigger)[over]))].tolist():
+        _give_many(loads, member, goal, movable)
+        while loads.excess(goal.factor)[member] > 0:
+            if not loads.ended(movable) and (
+                _give(loads, member, goal, movable) or _swap(loads, member, goal, movable)
+            ):
+                continue
+            if movable is None and not repack(loads, member, goal.base * goal.factor):
+                return None
+            break
+    return np.asarray(loads.reader, np.int64)
+
+
+def _give_many(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> None:
+    """Give away the heaviest partitions that fit elsewhere, while many have to leave whichever they are."""
+    for partition in sorted(loads.held(member, movable), key=lambda p: (bool(loads.price(p)), -loads.weight[p], p)):
+        if float(loads.excess(goal.factor)[member]) <= _MANY * loads.weight[partition] or loads.ended(movable):
+            return
+        taker = _taker(loads, partition, goal)
+        if taker is not None:
+            loads.move(partition, taker)
+
+
+def _taker(loads: Loads, partition: int, goal: Goal) -> int | None:
+    """Return the cheapest other reader with capacity for a partition; None if there is none."""
+    others = loads.others(partition)
+    room = loads.room(partition, others, goal.factor)
+    if not len(others) or room.max() < 0:
+        return None
+    return int(others[np.lexsort((-room, loads.costs(partition, others), room < 0))[0]])
+
+
+def _give(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
+    """Give away the first of the partitions that cover the excess and fit elsewhere."""
+    fits: dict[int, int] = {}
+    for partition in loads.held(member, movable):
+        if loads.ended(movable):
+            return False
+        taker = _taker(loads, partition, goal)
+        if taker is not None:
+            fits[partition] = taker
+    free = sorted((p for p in fits if not loads.price(p)), key=lambda p: (-loads.weight[p], p))
+    owned = [p for p in fits if loads.price(p)]
+    need = float(loads.excess(goal.factor)[member])
+    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need, loads, movable)
+    if chosen is None:
+        return False
+    loads.move(chosen, fits[chosen])
+    return True
+
+
+def _cover(weights: list[tuple[float, int]], need: float, loads: Loads, movable: Bools | None) -> int | None:
+    """Return the heaviest of the partitions that together weigh the least that is sufficient; the heaviest if none do.
+
+    Args:
+        weights: Weight of each partition, and the partition.
+        need: Weight that is needed.
+        loads: The assignment, from whose budget the steps used are deducted; after its end the best so far is returned.
+        movable: As for `relieve`.
+    """
+    if not weights:
+        return None
+    # The least sufficient sum, by all sums below the need while there are few, and then by some.
+    sums: dict[float, int] = {0.0: NO_MEMBER}
+    best: tuple[float, int] | None = None
+    for weight, partition in sorted(weights, key=lambda each: (-each[0], each[1])):
+        if loads.ended(movable):
+            break
+        loads.ground.work.spend_part(_ARCS_OF_A_SUM * len(sums))
+        for before, first in sorted(sums.items()):
+            found = before + weight, partition if first == NO_MEMBER else first
+            if found[0] < need:
+                if len(sums) < _MOST_SUMS:
+                    sums.setdefault(*found)
+            elif best is None or found[0] < best[0]:
+                best = found
+    return max(weights, key=lambda each: (each[0], -each[1]))[1] if best is None else best[1]
+
+
+def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
+    """Swap one partition for a lighter one of another member that is not overloaded by it, for the least moves."""
+    need = float(loads.excess(goal.factor)[member])
+    own_class = int(loads.ground.problem.subscription_class[member])
+    best: tuple[tuple[float, float, int, int], int] | None = None
+    for give in loads.held(member, movable):
+        if loads.ended(movable):
+            break
+        others = loads.others(give)
+        short = -loads.room(give, others, goal.factor)
+        # The members with the most capacity are sufficient.
+        for other in others[np.lexsort((others, short))[:8]].tolist():
+            lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
+            loads.ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[other]))
+            for take in loads.has[other]:
+                less = loads.weight[give] - loads.weight[take]
+                if (
+                    loads.weight[take] < lacks
+                    or less <= need * ROUNDING
+                    or not loads.ground.reads[loads.topic_class[take], own_class]
+                    or (movable is not None and not movable[take])
+                ):
+                    continue
+                price = loads.price(give) + loads.price(take)
+                score = price / min(less, need), price, give, take
+                if best is None or score < best[0]:
+                    best = score, other
+    if best is None:
+        return False
+    (_, _, give, take), other = best
+    loads.move(give, other)
+    loads.move(take, member)
+    return True
+
+
+def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> tuple[Ints | None, float]:
+    """Return the assignment with all members within their limits that moves the least weight, and a lower bound of it.
+
+    Args:
+        ground: Members and partitions.
+        reader: Member of each partition.
+        owner: Owner of each partition.
+        goal: Limits.
+    """
+    loads = Loads(ground, reader, owner, goal.base)
+    excess = loads.excess(goal.factor)
+    bound = sum(
+        _least_sum([loads.price(p) for p in loads.has[member]], float(excess[member]))
+        for member in np.flatnonzero(excess > 0).tolist()
+    )
+    found = relieve(ground, reader, owner, goal)
+    moved = float("inf") if found is None else moved_weight(ground.weight, owner, found)
+    if moved <= bound * _CLOSE or len(reader) * len(ground.level) > _SMALL:
+        return found, bound
+    search = _Search(loads, goal, moved)
+    search.run(0.0)
+    if search.best is not None:
+        found = np.asarray(search.best, np.int64)
+    return found, search.moved if search.branches < _BRANCHES and found is not None else bound
+
+
+def _least_sum(weights: list[float], need: float) -> float:
+    """Return the least sum of some of these weights that is sufficient, or a lower bound of it."""
+    if sum(weights) < need:
+        # Unowned partitions are among what leaves, and move for nothing.
+        return 0.0
+    sums = {0.0}
+    best = float("inf")
+    for weight in sorted(weights, reverse=True):
+        more = [total + weight for total in sums]
+        best = min([best, *(total for total in more if total >= need)])
+        sums.update(total for total in more if total < need)
+        if len(sums) > _MOST_SUMS:
+            return need
+    return best
+
+
+class _Search:
+    """Branch and bound of `least_moves`."""
+
+    def __init__(self, loads: Loads, goal: Goal, moved: float) -> None:
+        self._loads, self._factor, self.moved = loads, goal.factor, moved
+        self.best: list[int] | None = None
+        self.branches = 0
+        self._fixed: set[int] = set()
+
+    def run(self, moved: float) -> None:
+        """Search below an assignment that moves this weight."""
+        self.branches += 1
+        loads = self._loads
+        excess = loads.excess(self._factor)
+        rest = float(excess[excess > 0].sum())
+        if self.branches >= _BRANCHES or loads.ground.work.end() or (moved + rest) * (1 + ROUNDING) >= self.moved:
+            return
+        if rest <= 0:
+            self.moved, self.best = moved, list(loads.reader)
+            return
+        member = int(np.argmax(excess))
+        free = [p for p in loads.has[member] if p not in self._fixed and loads.weight[p]]
+        need = float(excess[member])
+        if sum(loads.weight[p] for p in free) < need:
+            return
+        # First the lightest that is sufficient, or the heaviest.
+        chosen = min(free, key=lambda p: (loads.weight[p] < need, abs(loads.weight[p] - need), p))
+        self._fixed.add(chosen)
+        price = loads.price(chosen)
+        others = loads.others(chosen)
+        room = loads.room(chosen, others, self._factor)
+        for other in others[np.lexsort((-room, loads.costs(chosen, others), room < 0))].tolist():
+            loads.move(chosen, other)
+            self.run(moved + price)
+            loads.move(chosen, member)
+        self.run(moved)
+        self._fixed.discard(chosen)
+
+
+def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
+    """Return the assignment with partitions for members that have less than half of their level.
+
+    Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the giver
+    has more than the member that takes, by the tolerance. This has a budget of its own, since without it a member that
+    joins may get nothing.
+
+    Args:
+        ground: Members and partitions.
+        reader: Member of each partition.
+        owner: Owner of each partition.
+        goal: Limits.
+    """
+    loads, before = Loads(ground, reader, owner, goal.base), ground.work.left
+    for member in np.flatnonzero(loads.load < ground.even_level * STARVED).tolist():
+        while loads.load[member] < ground.even_level[member] * _FED:
+            if ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
+                return np.asarray(loads.reader, np.int64)
+            gift = _gift(loads, member, ground.even_level[member])
+            if gift is None:
+                break
+            loads.move(gift, member)
+    return np.asarray(loads.reader, np.int64)
+
+
+def starved(ground: WeightedInstance, reader: Ints) -> int:
+    """Return how many members have less than half of their level and could get a partition of a fuller member.
+
+    After the deadline all of them count.
+    """
+    hungry = np.flatnonzero(ground.loads(reader) < ground.even_level * STARVED).tolist()
+    if not hungry:
+        return 0
+    loads = Loads(ground, reader, reader, ground.even_level)
+    return sum(ground.work.late() or _gift(loads, member, ground.even_level[member]) is not None for member in hungry)
+
+
+def _gift(loads: Loads, member: int, level: float) -> int | None:
+    """Return the partition that this member should get from a fuller one, if there is one."""
+    ground = loads.ground
+    own_class = int(ground.problem.subscription_class[member])
+    ground.work.spend_part(ARCS_OF_A_LOOK + len(loads.load))
+    for giver in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
+        if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
+            return None
+        ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[giver]))
+        held = np.fromiter(loads.has[giver], np.int64, len(loads.has[giver]))
+        weight, after = ground.weight[held], loads.load[member] + ground.weight[held]
+        fitting = (
+            (weight > 0)
+            & ground.reads[ground.problem.topic_class[held], own_class]
+            & (after * (1 + ground.tolerance) < loads.load[giver])
+            & (loads.load[giver] - weight >= ground.even_level[giver] * STARVED)
+        )
+        if fitting.any():
+            # The cheapest, then the heaviest that fits.
+            gifts, weight, above = held[fitting], weight[fitting], after[fitting] > level
+            problem = ground.problem
+            costs = problem.cost[problem.cost_row[gifts], problem.rack[member]]
+            return int(gifts[np.lexsort((gifts, -weight, above, costs))[0]])
+    return None
+
 
 _MOST_COMPARED = 300
 """Number of partitions of each of two members that are compared for an exchange."""

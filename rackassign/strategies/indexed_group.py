@@ -16,7 +16,7 @@ import numpy as np
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER, Problem, TieCosts
-from rackassign.solver.types import Bools, Floats, Ints
+from rackassign.solver.network_flow import Bools, Floats, Ints
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rackassign.model import Member
 from rackassign.solver import NO_MEMBER
-from rackassign.solver.types import Bools, Ints
+from rackassign.solver.network_flow import Bools, Ints
 
 SEVERAL = -2
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from rackassign.model import Explanation, Group, Partitions, Plan, PlanObjective, StrategyName
 from rackassign.solver import Objective, Problem, SolveBudget, solve, solve_weighted, spread_topics
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Ints
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import explain
 from rackassign.strategies.indexed_group import IndexedGroup

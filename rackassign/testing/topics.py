@@ -79,7 +79,7 @@ def _elect_first(
     expected: Mapping[int, list[int]],
 ) -> None:
     """Request the election of the first replica where another one leads and all are in sync."""
-    from rackassign.admin.reassignments import ReassignmentAdmin  # noqa: PLC0415
+    from rackassign.admin.alter import ReassignmentAdmin  # noqa: PLC0415
     from rackassign.model import TopicPartition  # noqa: PLC0415
 
     found = {int(partition["partition_index"]): partition for partition in partitions}
@@ -96,7 +96,7 @@ def _elect_first(
 
 def _await_known(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
     # Imported only when used, as kafka-python is.
-    from rackassign.admin.cluster import describe_topics_on, list_brokers  # noqa: PLC0415
+    from rackassign.admin.describe import describe_topics_on, list_brokers  # noqa: PLC0415
     from rackassign.admin.raw_requests import DEAD  # noqa: PLC0415
 
     for broker in [broker for broker in list_brokers(client) if not broker.fenced]:
@@ -141,7 +141,7 @@ def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator
     """
     from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster can be started without an installed client
 
-    from rackassign.admin.client import connected  # noqa: PLC0415 - as kafka-python
+    from rackassign.admin.admin_client import connected  # noqa: PLC0415 - as kafka-python
 
     timeout_ms = max(1, int(timeout_s * 1000))
     own = {"client_id": "rackassign-testing", "request_timeout_ms": timeout_ms, "bootstrap_timeout_ms": timeout_ms}

@@ -6,8 +6,7 @@ import random
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import Network
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Ints, Network
 
 PLENTY = 10**6
 """A budget that no test uses up."""

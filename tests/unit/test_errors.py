@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, InputError, MissingExtraError, RackassignError, WireError
 
 ERRORS = [

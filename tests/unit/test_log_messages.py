@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/log-messages.md"
 PACKAGES = (
-    "admin/replica_selector.py",
+    "admin/describe.py",
     "assignor",
     "clients",
     "integrations",

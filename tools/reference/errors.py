@@ -11,7 +11,7 @@ import rackassign
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.placement.creation_policy import NotEnoughBrokersError
-from rackassign.reassignment.evenness import UnevenError
+from rackassign.reassignment.plan import UnevenError
 
 _HEAD = """# Errors and exit codes
 

@@ -42,7 +42,7 @@ def audit(
     """Check replica placement. Exit 1: problems found. Exit 3: brokers disagree."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
-    from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
+    from rackassign.admin.describe import cluster_id  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
     from rackassign.placement.cluster_state import describe_cluster_state, with_rates  # noqa: PLC0415

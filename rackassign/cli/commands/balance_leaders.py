@@ -47,7 +47,7 @@ def balance_leaders(
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import PlacementConstraints  # noqa: PLC0415
     from rackassign.reassignment import ExecutionLimits, journal  # noqa: PLC0415
-    from rackassign.reassignment.service import execute, prepare_leaders  # noqa: PLC0415
+    from rackassign.reassignment.operations import execute, prepare_leaders  # noqa: PLC0415
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
     if balance_by not in LEADER_GOALS:

@@ -92,7 +92,7 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
         AuthorizationError: A permission is missing. That does not get better by itself.
         ConfigError: A group does not exist, the first time that Kafka is asked for it.
     """
-    from rackassign.admin.authorization import AuthorizationError  # noqa: PLC0415 - imports a client
+    from rackassign.admin.admin_client import AuthorizationError  # noqa: PLC0415 - imports a client
     from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - the same
 
     warned = ""

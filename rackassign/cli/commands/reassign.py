@@ -34,7 +34,7 @@ from rackassign.util.text import counted, join_ids, parse_digits, short_repr
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
     from rackassign.reassignment.executor import Direction
-    from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
+    from rackassign.reassignment.operations import ReassignmentOutcome, ReassignmentRunner
 
 PLAN = "rackassign-reassignment.json"
 TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
@@ -103,9 +103,9 @@ def plan(
     from rackassign.monitoring.describe import selector_warnings  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
-    from rackassign.reassignment.evenness import UnevenError  # noqa: PLC0415
-    from rackassign.reassignment.kafka_json import read_reassignment  # noqa: PLC0415
-    from rackassign.reassignment.service import prepare, prepare_from_lists, store  # noqa: PLC0415
+    from rackassign.reassignment.journal import read_reassignment  # noqa: PLC0415
+    from rackassign.reassignment.operations import prepare, prepare_from_lists, store  # noqa: PLC0415
+    from rackassign.reassignment.plan import UnevenError  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
     request = ReassignmentRequest(
@@ -246,7 +246,7 @@ def export(
     """Print a plan as the JSON that `kafka-reassign-partitions --execute` takes."""
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
-    from rackassign.reassignment.kafka_json import write_reassignment  # noqa: PLC0415
+    from rackassign.reassignment.journal import write_reassignment  # noqa: PLC0415
 
     moves = journal.read(Path(plan)).moves
     lists = {tp: move.before if original else move.after for tp, move in moves.items()}
@@ -287,7 +287,7 @@ def _opened(
     """Yield a runner for a plan, the plan, and whether the run is to stop; lock the plan meanwhile."""
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
-    from rackassign.reassignment.runner import ReassignmentRunner  # noqa: PLC0415
+    from rackassign.reassignment.operations import ReassignmentRunner  # noqa: PLC0415
 
     # An invalid plan file is reported before anything else is done.
     with (

@@ -19,7 +19,7 @@ from rackassign.util.text import counted, join_first, join_ids
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition
     from rackassign.reassignment import Journal
-    from rackassign.reassignment.plan_status import PartitionState, PlanStatus
+    from rackassign.reassignment.operations import PartitionState, PlanStatus
 
 _NAMED = 5
 
@@ -50,7 +50,7 @@ def status(
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
-    from rackassign.reassignment.service import look  # noqa: PLC0415
+    from rackassign.reassignment.operations import look  # noqa: PLC0415
 
     found = journal.read(Path(plan))
     with admin_client(bootstrap, client_config) as admin:
@@ -76,11 +76,11 @@ def abandon(
     """Abandon a plan: leave all partitions as they are now and remove its throttle."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.reassignment import journal, service  # noqa: PLC0415
+    from rackassign.reassignment import journal, operations  # noqa: PLC0415
 
     file = Path(plan)
     with journal.open_exclusive(file) as found, admin_client(bootstrap, client_config) as admin:
-        kept, seen = service.abandon(admin, found, lambda written: journal.write(file, written))
+        kept, seen = operations.abandon(admin, found, lambda written: journal.write(file, written))
     _show(kept, seen, output)
     if output == "table":
         plain_console().print(
@@ -103,7 +103,7 @@ def _advice(seen: PlanStatus, plan: str) -> str:
 
 
 def _show(found: Journal, seen: PlanStatus, output: str) -> None:
-    from rackassign.reassignment.plan_status import PARTITION_STATES  # noqa: PLC0415 - as above
+    from rackassign.reassignment.operations import PARTITION_STATES  # noqa: PLC0415 - as above
 
     at = {state: seen.of(state) for state in PARTITION_STATES}
     if output == "json":

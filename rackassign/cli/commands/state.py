@@ -78,7 +78,7 @@ def describe(
 
 
 def _partitions(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
-    from rackassign.admin.cluster import describe_topics  # noqa: PLC0415 - imports a client
+    from rackassign.admin.describe import describe_topics  # noqa: PLC0415 - imports a client
 
     return {name: len(topic.partitions) for name, topic in describe_topics(admin, names).items()}
 
@@ -87,7 +87,7 @@ def _ends(admin: KafkaAdminClient, changelogs: list[TopicPartition]) -> dict[Top
     """Return the end offsets of changelogs; those that cannot be read are reported and left out."""
     from kafka.errors import KafkaError  # noqa: PLC0415 - imports a client
 
-    from rackassign.admin.cluster import list_offsets  # noqa: PLC0415 - the same
+    from rackassign.admin.describe import list_offsets  # noqa: PLC0415 - the same
 
     by_topic: dict[str, list[TopicPartition]] = {}
     for tp in changelogs:

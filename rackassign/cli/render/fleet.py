@@ -11,10 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.output import plain_line, plain_lines
-from rackassign.fleet.aggregate import Fleet, GroupSums, Totals, total
-from rackassign.fleet.audit import NOW
-from rackassign.fleet.format import Figures
-from rackassign.fleet.what_if import AS_IS
+from rackassign.fleet.aggregate import Figures, Fleet, GroupSums, Totals, total
+from rackassign.fleet.evaluation import AS_IS, NOW
 from rackassign.monitoring import Price
 
 FLEET_AUDIT_FORMAT = "rackassign-fleet-audit/1"

@@ -110,7 +110,7 @@ def attach(
         observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
             # Consumers have no admin client, except for this.
-            selectors = import_module("rackassign.admin.replica_selector")
+            selectors = import_module("rackassign.admin.describe")
             selectors.warn_of_selectors(selectors.replica_selectors(admin), attached.once)
     return consumer
 

@@ -11,6 +11,7 @@ from rackassign.model import Broker
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout, ReplicaLists
 from rackassign.placement.placer import ReplicaPlacementError
+from rackassign.solver.network_flow import Bools, Ints
 from rackassign.solver.placement import (
     BrokerArrays,
     Constraints,
@@ -21,7 +22,6 @@ from rackassign.solver.placement import (
     place_replicas,
     reorder_leaders,
 )
-from rackassign.solver.types import Bools, Ints
 
 _FINEST = 4096
 """Weights become integers up to this."""

@@ -39,10 +39,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolveBudget, SolverError
-from rackassign.solver.placement.classes import Classes, RackChoice, choose
-from rackassign.solver.placement.expand import expand_classes, expand_with_exchange
-from rackassign.solver.placement.greedy import greedy, greedy_leads
+from rackassign.solver.network_flow import SolveBudget, SolverError
 from rackassign.solver.placement.leaders import (
     MOST_CELLS,
     MOST_MIXED,
@@ -52,13 +49,15 @@ from rackassign.solver.placement.leaders import (
     leaders_outside_racks,
     reorder_leaders,
 )
-from rackassign.solver.placement.model import (
+from rackassign.solver.placement.local_search import greedy, greedy_leads
+from rackassign.solver.placement.problem import (
     DEFAULT_WORK,
     EVEN,
     LEADER_GOALS,
     PRIMARY_OBJECTIVES,
     SHORTAGES,
     BrokerArrays,
+    Classes,
     Constraints,
     LeaderGoal,
     Objectives,
@@ -66,11 +65,13 @@ from rackassign.solver.placement.model import (
     PlacementResult,
     PrimaryObjective,
     Problem,
+    RackChoice,
     Shortage,
     ShortageError,
+    bounds_of,
+    choose,
 )
-from rackassign.solver.placement.rack_limits import bounds_of
-from rackassign.solver.placement.replica_network import fair_share, flows
+from rackassign.solver.placement.replica_network import expand_classes, expand_with_exchange, fair_share, flows
 
 __all__ = [
     "DEFAULT_WORK",

@@ -12,10 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolveBudget, SolverError
-from rackassign.solver.placement.convex_cost import CostSegments, inverse_weights, on_unit_segments, segment_loads
-from rackassign.solver.placement.greedy import greedy_leads
-from rackassign.solver.placement.model import (
+from rackassign.solver.network_flow import Ints, SolveBudget, SolverError
+from rackassign.solver.placement.local_search import greedy_leads
+from rackassign.solver.placement.network_builder import (
+    Builder,
+    CostSegments,
+    inverse_weights,
+    on_unit_segments,
+    segment_loads,
+    shift_by_median,
+    solve,
+)
+from rackassign.solver.placement.problem import (
     DEFAULT_WORK,
     BrokerArrays,
     Constraints,
@@ -24,8 +32,6 @@ from rackassign.solver.placement.model import (
     PlacementResult,
     Problem,
 )
-from rackassign.solver.placement.network_builder import Builder, shift_by_median, solve
-from rackassign.solver.types import Ints
 
 _SINGLE = 2
 _ROUNDS = 24

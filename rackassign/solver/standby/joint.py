@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.arc_search import bits_of
+from rackassign.solver.network_flow import bits_of
 from rackassign.solver.simplex import ONE_ORDER, new_highs, run_highs
 from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand
 

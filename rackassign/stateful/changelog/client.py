@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
-from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
+from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.internals.producers import discard, has_failed
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install

@@ -16,10 +16,9 @@ from kafka.errors import (
     TopicAlreadyExistsError,
 )
 
-from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
-from rackassign.admin.client import connected
-from rackassign.admin.cluster import UNCLEAN_ELECTION, retry_on_disconnect, topic_configs
-from rackassign.admin.topics import RequestRejectedError, TopicAdmin
+from rackassign.admin.admin_client import AuthorizationError, check_authorized, connected, requires, topic_resource
+from rackassign.admin.alter import RequestRejectedError, TopicAdmin
+from rackassign.admin.describe import UNCLEAN_ELECTION, retry_on_disconnect, topic_configs
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
 from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES

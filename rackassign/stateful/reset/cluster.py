@@ -17,8 +17,9 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 
-from rackassign.admin.authorization import AuthorizationError, requires, topic_resource
-from rackassign.admin.cluster import (
+from rackassign.admin.admin_client import AuthorizationError, requires, topic_resource
+from rackassign.admin.alter import TopicAdmin
+from rackassign.admin.describe import (
     check_operation,
     describe_topics,
     describe_topics_on,
@@ -27,7 +28,6 @@ from rackassign.admin.cluster import (
     topic_configs,
 )
 from rackassign.admin.groups import CommittedOffset, GroupAdmin
-from rackassign.admin.topics import TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.groups import GroupDescription, find_group

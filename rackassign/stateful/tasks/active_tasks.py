@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.claims import Claim, continued, member_hash

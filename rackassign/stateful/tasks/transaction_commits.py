@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.client import ChangelogClient

@@ -9,9 +9,8 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import check_authorized, topic_resource
-from rackassign.admin.client import connected
-from rackassign.admin.cluster import UNKNOWN_TOPIC, check_described_operation, retry_on_disconnect
+from rackassign.admin.admin_client import check_authorized, connected, topic_resource
+from rackassign.admin.describe import UNKNOWN_TOPIC, check_described_operation, retry_on_disconnect
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.text import truncate
 

@@ -42,7 +42,7 @@ from kafka.errors import (
     RecordListTooLargeError,
 )
 
-from rackassign.admin.authorization import AuthorizationError, is_authorization_error
+from rackassign.admin.admin_client import AuthorizationError, is_authorization_error
 from rackassign.clients.kafka_python.internals.producers import discard
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
 
-from rackassign.admin.client import connected
-from rackassign.admin.coordinators import GroupCoordinators
+from rackassign.admin.admin_client import connected
+from rackassign.admin.raw_requests import GroupCoordinators
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.testing.harness.members import TIMEOUT_S, GroupMember, Owned, wait_until

@@ -9,8 +9,8 @@ from random import Random
 from kafka.errors import KafkaConnectionError
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.cluster import CopyProgress
-from rackassign.reassignment.partition_state import PartitionStatus, Replicas
+from rackassign.reassignment.kafka_cluster import CopyProgress
+from rackassign.reassignment.partition_execution import PartitionStatus, Replicas
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, MOST_BYTES
 
 

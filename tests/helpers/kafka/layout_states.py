@@ -14,9 +14,9 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.protocol.metadata import MetadataRequest
 
-from rackassign.admin.cluster import DescribedTopic, describe_topics_on, list_brokers
+from rackassign.admin.alter import OngoingReassignment, ReassignmentAdmin
+from rackassign.admin.describe import DescribedTopic, describe_topics_on, list_brokers
 from rackassign.admin.raw_requests import forget_controller, send
-from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
 from rackassign.model import TopicPartition
 
 

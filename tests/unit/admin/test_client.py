@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
 
-from rackassign.admin.client import connected
+from rackassign.admin.admin_client import connected
 from rackassign.cli.connection import admin_client
 from rackassign.errors import KafkaUnavailableError
 from rackassign.monitoring.byte_rates import ByteRates

@@ -18,7 +18,7 @@ from kafka.errors import (
 )
 from kafka.protocol.metadata import CoordinatorType
 
-from rackassign.admin.coordinators import GroupCoordinators
+from rackassign.admin.raw_requests import GroupCoordinators
 from rackassign.errors import ConfigError
 
 MOVED, LOADING, WRONG = (e.errno for e in (NotCoordinatorError, CoordinatorLoadInProgressError, UnknownError))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kafka.errors import InvalidPartitionsError, KafkaConnectionError, TopicAlreadyExistsError
 
-from rackassign.admin import topics
-from rackassign.admin.cluster import DescribedTopic
-from rackassign.admin.topics import RequestRejectedError, TopicAdmin
+from rackassign.admin import alter
+from rackassign.admin.alter import RequestRejectedError, TopicAdmin
+from rackassign.admin.describe import DescribedTopic
 from rackassign.model import Partition
 
 
@@ -60,8 +60,8 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, ...]]]:
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(topics, "described", described)
-    monkeypatch.setattr(topics, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    monkeypatch.setattr(alter, "described", described)
+    monkeypatch.setattr(alter, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
     return found
 
 

@@ -20,7 +20,7 @@ from kafka.errors import (
     SaslAuthenticationFailedError,
 )
 
-from rackassign.admin.authorization import (
+from rackassign.admin.admin_client import (
     REFUSALS,
     AuthorizationError,
     check_authorized,

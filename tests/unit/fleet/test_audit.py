@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, GroupRow, audit_groups, from_arrow, to_arrow
-from rackassign.fleet.audit import NOW
+from rackassign.fleet.evaluation import NOW
 from rackassign.fleet.schema import SCHEMA
 from rackassign.fleet.storage import count, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition

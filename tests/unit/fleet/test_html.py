@@ -14,7 +14,7 @@ import pytest
 from rackassign.errors import ConfigError
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups
 from rackassign.fleet.aggregate import Totals, TrafficByKind, aggregate, breakdown, total
-from rackassign.fleet.audit import NOW, SCHEMA
+from rackassign.fleet.evaluation import NOW, SCHEMA
 from rackassign.fleet.html import page
 from rackassign.fleet.storage import read_results, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition

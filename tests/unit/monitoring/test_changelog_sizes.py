@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from rackassign.admin.authorization import AuthorizationError
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.admin.describe import DescribedTopic
 from rackassign.model import Partition, TopicPartition
 from rackassign.monitoring import ChangelogSizes, read_changelog_sizes
 

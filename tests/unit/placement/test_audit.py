@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from rackassign.admin.authorization import AuthorizationError
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.admin.describe import DescribedTopic
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.admin.topics import TopicValidation
+from rackassign.admin.alter import TopicValidation
 from rackassign.cli.app import run
 from rackassign.cli.commands import create_topic as command
 from rackassign.model import Broker, TopicPartition

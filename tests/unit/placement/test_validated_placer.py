@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.describe import DescribedTopic
 from rackassign.cli.app import run
 from rackassign.cli.commands import create_topic as create_command
 from rackassign.cli.placement_options import settings_of
@@ -23,7 +23,7 @@ from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.placer import PlacerError
 from rackassign.placement.state_file import PlacementState, read, write
 from rackassign.placement.validated_placer import ValidatedPlacer, load_validated_placer
-from rackassign.reassignment import ReassignmentRequest, service
+from rackassign.reassignment import ReassignmentRequest, operations
 from rackassign.solver import simplex
 from tests.helpers.json_schemas import parsed
 
@@ -267,10 +267,10 @@ def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
 
 def test_a_repair_to_more_replicas_than_brokers_were_seen_needs_a_word_too() -> None:
     seen, registry = ClusterState(BROKERS, {}), PlacementState({7: "a"})
-    service._check_seen(seen, ReassignmentRequest(replication_factor=7), registry)
-    service._check_seen(seen, ReassignmentRequest(replication_factor=8, allow_placeholders=True), registry)
+    operations._check_seen(seen, ReassignmentRequest(replication_factor=7), registry)
+    operations._check_seen(seen, ReassignmentRequest(replication_factor=8, allow_placeholders=True), registry)
     with pytest.raises(ConfigError, match="replication factor 8 is more than the 7 brokers ever seen"):
-        service._check_seen(seen, ReassignmentRequest(replication_factor=8), registry)
+        operations._check_seen(seen, ReassignmentRequest(replication_factor=8), registry)
 
 
 def test_placeholders_that_wait_are_found() -> None:

@@ -19,7 +19,7 @@ from kafka.errors import KafkaTimeoutError
 from rich.console import Console
 from rich.progress import Progress as Display
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign as cli_repair
 from rackassign.cli.commands import reassign_status
@@ -36,12 +36,12 @@ from rackassign.reassignment import (
     ReassignmentRequest,
     ReplicaMove,
     execute_plan,
+    operations,
 )
-from rackassign.reassignment import service as desk_room
-from rackassign.reassignment.cluster import CopyProgress
 from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import archive, begin, open_exclusive, read, write
-from rackassign.reassignment.plan_status import plan_status
+from rackassign.reassignment.kafka_cluster import CopyProgress
+from rackassign.reassignment.operations import plan_status
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, MOST_BYTES, SavedConfigs
 from tests.helpers.fakes.reassignment_cluster import CrashError, FakePartition, FakeReassignmentCluster
 from tests.helpers.json_schemas import parsed
@@ -634,8 +634,8 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     stage.partitions[place(2)].replicas = (3, 6)
     stage._show(1.0)
     clusters = {"c": "c"}
-    monkeypatch.setattr(desk_room, "KafkaReassignmentCluster", lambda _: stage)
-    monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
+    monkeypatch.setattr(operations, "KafkaReassignmentCluster", lambda _: stage)
+    monkeypatch.setattr(operations, "cluster_id", lambda _: clusters["c"])
     for module in (reassign_status, cli_repair):
         monkeypatch.setattr(module, "admin_client", lambda *_: nullcontext())
     file = tmp_path / "rackassign-reassignment.json"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.describe import DescribedTopic
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.reassignment import kafka_cluster
 from rackassign.reassignment.kafka_cluster import KafkaReassignmentCluster

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rackassign.reassignment.partition_execution import ExecutionState, PartitionExecution
-from rackassign.reassignment.partition_state import PartitionStatus, ReplicaMove
+from rackassign.reassignment.partition_execution import ExecutionState, PartitionExecution, PartitionStatus, ReplicaMove
 
 MOVE = ReplicaMove((1, 2), (3, 2))
 

@@ -9,7 +9,8 @@ import pytest
 
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
-from rackassign.reassignment.partition_state import (
+from rackassign.reassignment.operations import plan_status
+from rackassign.reassignment.partition_execution import (
     CANCEL,
     DONE,
     SEND,
@@ -19,7 +20,6 @@ from rackassign.reassignment.partition_state import (
     ReplicaMove,
     next_step,
 )
-from rackassign.reassignment.plan_status import plan_status
 from rackassign.reassignment.throttle import SavedConfigs, restore_configs, save_configs, throttle
 
 BEFORE, GOAL = (1, 2), (3, 2)

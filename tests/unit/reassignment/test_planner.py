@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.describe import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescription, RackMap, ReadRates
@@ -33,9 +33,8 @@ from rackassign.reassignment import (
     plan_leader_balance,
     plan_reassignment,
 )
-from rackassign.reassignment.evenness import UnevenError, check_even
-from rackassign.reassignment.kafka_json import plan_from_json, read_reassignment, write_reassignment
-from rackassign.reassignment.planner import plan_from_lists
+from rackassign.reassignment.journal import plan_from_json, read_reassignment, write_reassignment
+from rackassign.reassignment.plan import UnevenError, check_even, plan_from_lists
 from tests.helpers.builders import SELECTOR, cluster, group, member
 from tests.helpers.examples import examples
 

@@ -22,10 +22,9 @@ from rackassign.reassignment import (
     ReassignmentRequest,
     ReassignmentRunner,
     ReplicaMove,
-    runner,
-    service,
+    operations,
 )
-from rackassign.reassignment.batches import ProgressCallback
+from rackassign.reassignment.executor import ProgressCallback
 from rackassign.reassignment.journal import open_exclusive, read, write
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
 from tests.helpers.fakes.reassignment_cluster import FakePartition, FakeReassignmentCluster
@@ -39,10 +38,10 @@ LIMITS = ExecutionLimits(stall_timeout_s=5)
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> FakeReassignmentCluster:
     simulated = FakeReassignmentCluster({TP: (1, 2)}, {1, 2, 3})
-    monkeypatch.setattr(service, "KafkaReassignmentCluster", lambda _: simulated)
-    monkeypatch.setattr(service, "cluster_id", lambda _: "c")
-    monkeypatch.setattr(service, "list_brokers", lambda _: [Broker(number, None) for number in (1, 2, 3)])
-    monkeypatch.setattr(runner, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(operations, "KafkaReassignmentCluster", lambda _: simulated)
+    monkeypatch.setattr(operations, "cluster_id", lambda _: "c")
+    monkeypatch.setattr(operations, "list_brokers", lambda _: [Broker(number, None) for number in (1, 2, 3)])
+    monkeypatch.setattr(operations, "_LOOK_EVERY_S", 0.01)
     return simulated
 
 
@@ -135,15 +134,15 @@ def test_what_an_interrupted_execution_has_begun_is_rolled_back_as_well(
         tp = next(steps, None)
         return tp and journal.joined(Journal("c", moves={tp[0]: ReplicaMove((1,), (1, 2))}))
 
-    monkeypatch.setattr(runner, "prepare_remaining", remaining)
-    failing = iter((False, True))
+    monkeypatch.setattr(operations, "prepare_remaining", remaining)
+    failing, updated = iter((False, True)), operations.updated_state
 
     def after_the_end(*given: Any) -> state_file.PlacementState:
         if next(failing, False):
             raise KafkaConnectionError("no broker")
-        return service.updated_state(*given)
+        return updated(*given)
 
-    monkeypatch.setattr(runner, "updated_state", after_the_end)
+    monkeypatch.setattr(operations, "updated_state", after_the_end)
     with open_exclusive(plan) as journal:
         made = ReassignmentRunner(ADMIN, plan, state, limits=LIMITS).apply(journal, wait_for_brokers=30)
     assert made.result.failed == {}
@@ -237,7 +236,7 @@ def test_a_throttle_that_was_abandoned_is_not_restored_after_the_next_plan(
     stage.defaults, stage.topics = dict.fromkeys(RATES, "7"), {"t": {LEADING: "0:1", FOLLOWING: "0:3"}}
     stage.show_configs()
     throttled = Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}}))
-    service.abandon(ADMIN, throttled, lambda journal: write(plan, journal))
+    operations.abandon(ADMIN, throttled, lambda journal: write(plan, journal))
     assert read(plan).phase == "abandoned"
     write(plan, Journal("c", moves=MOVES))
     with open_exclusive(plan) as journal:

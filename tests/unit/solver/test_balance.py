@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rackassign.solver.balance import BalanceConstraints, compute_balance, stickiest_flow
-from rackassign.solver.min_cost_flow import SolveBudget
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Ints, SolveBudget
 
 WORK = SolveBudget(10**9)
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.solver.primal_dual import PrimalDual
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Ints, PrimalDual
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.indexed_group import IndexedGroup

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rackassign.solver.min_cost_flow import (
+from rackassign.solver.network_flow import (
     BudgetExhaustedError,
     CertifiedFlow,
     InfeasibleError,
+    Ints,
     Network,
     OutOfTimeError,
     SolveBudget,
@@ -21,7 +22,6 @@ from rackassign.solver.min_cost_flow import (
     min_cost_flow,
 )
 from rackassign.solver.simplex import simplex_flow
-from rackassign.solver.types import Ints
 from tests.helpers.networks import PLENTY, chain, ints, ring
 
 Method = Callable[[Network, Ints, SolveBudget], CertifiedFlow]

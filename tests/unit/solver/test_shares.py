@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.solver import lexicographic, shares
+from rackassign.solver import assignment_network, lexicographic
 from rackassign.solver.lexicographic import TOO_LARGE_FOR_TIES
 from rackassign.strategies import Options, plan_sticky
 from tests.helpers.examples import examples
@@ -71,11 +71,11 @@ def test_extras_are_dealt_evenly_and_first_to_those_that_own_one(data: st.DataOb
     extras = np.array(data.draw(st.lists(st.integers(1, members - 1), min_size=1, max_size=8)))
     over = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=members, max_size=members), min_size=8)))
     over = over[: len(extras)]
-    given_ = shares._extras_of_owners(over, extras)
+    given_ = assignment_network._extras_of_owners(over, extras)
     assert given_.sum(axis=1).tolist() == extras.tolist()
     assert np.ptp(given_.sum(axis=0)) <= 1
     # Who owns what an even deal could be keeps all of it.
-    kept = shares._extras_of_owners(given_, extras)
+    kept = assignment_network._extras_of_owners(given_, extras)
     assert (kept == given_).all()
 
 
@@ -110,7 +110,7 @@ def test_what_is_left_is_assigned_in_time_that_is_linear_in_the_readers(monkeypa
             looked_at.append(len(self))
             super().remove(value)
 
-    monkeypatch.setattr(shares, "deque", Counted)
+    monkeypatch.setattr(assignment_network, "deque", Counted)
     topology = Topology((Broker(0, "a"),), {"t": (Partition((0,), 0),) * 300})
     group = Group(topology, tuple(Member(f"m{i:03d}", frozenset({"t"}), "a") for i in range(200)))
     plan = plan_sticky(group, replace(TOPICS, work=0))

@@ -10,7 +10,7 @@ import highspy
 import numpy as np
 import pytest
 
-from rackassign.solver.min_cost_flow import BudgetExhaustedError, SolveBudget, SolverError
+from rackassign.solver.network_flow import BudgetExhaustedError, SolveBudget, SolverError
 from rackassign.solver.simplex import new_highs, run_highs, simplex_flow
 from tests.helpers.networks import PLENTY, chain, ring
 
@@ -98,7 +98,7 @@ def test_another_use_of_highs_in_the_process_does_no_harm() -> None:
         "import highspy\n"
         "other = highspy.Highs(); other.setOptionValue('output_flag', False); other.setOptionValue('threads', 2)\n"
         "other.minimize(other.addVariable(0, 1))\n"
-        "from rackassign.solver.min_cost_flow import SolveBudget\n"
+        "from rackassign.solver.network_flow import SolveBudget\n"
         "from rackassign.solver.simplex import simplex_flow\n"
         "from tests.helpers.networks import ring\n"
         "print(len(simplex_flow(*ring(20), SolveBudget(1000)).flow))"

@@ -11,7 +11,7 @@ import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Partitions, Topology
 from rackassign.solver import SolveBudget, solve, spread_topics
-from rackassign.solver.types import Ints
+from rackassign.solver.network_flow import Ints
 from rackassign.strategies import Options, plan_cooperative
 from rackassign.strategies.indexed_group import IndexedGroup
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.solver import weighted_relief
-from rackassign.solver.min_cost_flow import SolveBudget
+from rackassign.solver import weighted_search
+from rackassign.solver.network_flow import SolveBudget
 from rackassign.strategies import Options, plan_cooperative
 from rackassign.strategies.options import DEFAULT_WORK
 from tests.helpers.examples import seeds
@@ -92,13 +92,13 @@ def test_the_time_limit_ends_what_is_done_for_members_with_nothing(monkeypatch: 
     group = one_topic(40, 400, 1)
     everything = {"t": tuple(range(400))}
     members = [replace(member, owned=everything if not i else {}) for i, member in enumerate(group.members)]
-    looks, original = list[int](), weighted_relief._gift
+    looks, original = list[int](), weighted_search._gift
 
     def gift(loads: Any, member: int, level: float) -> int | None:
         looks.append(member)
         return original(loads, member, level)
 
-    monkeypatch.setattr(weighted_relief, "_gift", gift)
+    monkeypatch.setattr(weighted_search, "_gift", gift)
     # Late from the first of these looks on.
     monkeypatch.setattr(SolveBudget, "late", lambda _: bool(looks))
     started = replace(group, members=tuple(members))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription

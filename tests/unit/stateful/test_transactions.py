@@ -20,7 +20,7 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from rackassign.admin.authorization import AuthorizationError
+from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
 from rackassign.stateful.changelog.records import HEADER, read_change

@@ -21,8 +21,8 @@ from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.solver import lexicographic, min_cost_flow
-from rackassign.solver.min_cost_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
+from rackassign.solver import lexicographic, network_flow
+from rackassign.solver.network_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 from tests.helpers.fakes.aiokafka import Coordinator, sends, three_racks
@@ -92,7 +92,7 @@ def test_past_the_limit_weights_are_balanced_about_and_owners_keep_what_they_can
 def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[SolveBudget]:
     """Note the work that each solve is given."""
     solves: list[SolveBudget] = []
-    original = min_cost_flow.min_cost_flow
+    original = network_flow.min_cost_flow
 
     def counted(network: Any, cost: Any, work: SolveBudget, **more: Any) -> Any:
         solves.append(work)

@@ -11,8 +11,8 @@ import pytest
 from kafka.errors import NodeNotReadyError
 from kafka.protocol.admin import ElectionType
 
-from rackassign.admin import cluster
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin import describe as cluster_admin
+from rackassign.admin.describe import DescribedTopic
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.model import Broker, Partition
 from rackassign.testing import create_topic, topics
@@ -75,8 +75,10 @@ def views(monkeypatch: pytest.MonkeyPatch) -> dict[int, Callable[[int], Describe
         (name,) = names
         return {name: found[broker](asked[broker])}
 
-    monkeypatch.setattr(cluster, "list_brokers", lambda _: [Broker(each, None, fenced=each == 9) for each in found])
-    monkeypatch.setattr(cluster, "describe_topics_on", describe)
+    monkeypatch.setattr(
+        cluster_admin, "list_brokers", lambda _: [Broker(each, None, fenced=each == 9) for each in found]
+    )
+    monkeypatch.setattr(cluster_admin, "describe_topics_on", describe)
     return found
 
 

@@ -12,10 +12,9 @@ import pytest
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign_status
 from rackassign.model import TopicPartition
-from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal, service
-from rackassign.reassignment.journal import Phase
-from rackassign.reassignment.kafka_json import read_reassignment
-from rackassign.reassignment.plan_status import PartitionState, PlanStatus
+from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal, operations
+from rackassign.reassignment.journal import Phase, read_reassignment
+from rackassign.reassignment.operations import PartitionState, PlanStatus
 from rackassign.reassignment.throttle import SavedConfigs
 
 MOVES = {
@@ -255,9 +254,9 @@ def test_status_advises_what_ends_a_plan(
     kept("p.json", "begun", SavedConfigs() if throttled else None)
     found = PlanStatus(dict(zip(MOVES, states, strict=False)), dict.fromkeys(MOVES, (1, 2)), throttled)
     monkeypatch.setattr(reassign_status, "admin_client", lambda *_: nullcontext())
-    monkeypatch.setattr(service, "look", lambda *_: found)
+    monkeypatch.setattr(operations, "look", lambda *_: found)
     assert run(["reassign", "status", *NOBODY, "--plan-file", "p.json"]) == 1
     assert f"not over: {advice}" in capsys.readouterr().out
-    monkeypatch.setattr(service, "abandon", lambda _admin, kept, _keep: (kept, found))
+    monkeypatch.setattr(operations, "abandon", lambda _admin, kept, _keep: (kept, found))
     assert run(["reassign", "abandon", *NOBODY, "--plan-file", "p.json"]) == 0
     assert "`reassign export --original --plan-file p.json` prints them" in capsys.readouterr().out

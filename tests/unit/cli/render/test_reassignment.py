@@ -7,12 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from rackassign.admin.cluster import DescribedTopic
+from rackassign.admin.describe import DescribedTopic
 from rackassign.cli.render.reassignment import show_metrics
 from rackassign.model import Broker, Partition
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints
-from rackassign.reassignment.planner import plan_leader_balance
+from rackassign.reassignment.plan import plan_leader_balance
 
 BROKERS = (Broker(1, "a"), Broker(2, "b"))
 

@@ -25,7 +25,7 @@ from rackassign import (
     StandbyAwareAssignor,
     attach,
 )
-from rackassign.admin.replica_selector import warn_of_selectors
+from rackassign.admin.describe import warn_of_selectors
 from rackassign.assignor.base import warn_on_rack_mismatch
 from rackassign.assignor.subscriptions import decode_join
 from rackassign.clients.fetch_metrics import ENOUGH, FetchedPartition, FollowerFetchCheck

@@ -16,7 +16,7 @@ from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssign
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.monitoring.byte_rates import ByteRates
-from rackassign.solver.min_cost_flow import SolverError
+from rackassign.solver.network_flow import SolverError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 from tests.helpers.fakes.kafka_python import (
     THREE_RACKS,
@@ -350,7 +350,7 @@ def test_what_is_not_proven_is_said_once(warnings: pytest.LogCaptureFixture, mon
     def fails(*_: Any) -> Any:
         raise SolverError("it does not hold")
 
-    monkeypatch.setattr("rackassign.solver.min_cost_flow.certified", fails)
+    monkeypatch.setattr("rackassign.solver.network_flow.certified", fails)
     assignor = RackAwareStickyAssignor(rack="a")
     members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
     for _ in range(2):

@@ -25,8 +25,7 @@ from rackassign.solver.standby.collisions import (
     SearchBudget,
     Topology,
 )
-from rackassign.solver.standby.exchange import StandbyPlacement, place_standbys
-from rackassign.solver.standby.exchange_graph import ExchangeGraph
+from rackassign.solver.standby.exchange import ExchangeGraph, StandbyPlacement, place_standbys
 from tests.helpers.examples import examples
 
 Sets = tuple[tuple[int, ...], ...]

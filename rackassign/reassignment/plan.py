@@ -1,12 +1,18 @@
-"""The changes of a reassignment, computed from one description of the cluster without any request."""
+"""The request for a reassignment, the plan made from it and one description of the cluster, and the check of evenness.
+
+No request is sent. Plans that pile up replicas are refused, however they were made.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition, Topology
+from rackassign.placement import json_fields
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
@@ -15,9 +21,128 @@ from rackassign.placement.placer import ReplicaPlacementError
 from rackassign.placement.placers.indexed_layout import MissingRackError
 from rackassign.placement.placers.optimal import rebalance, rebalance_leaders
 from rackassign.placement.state_file import PlacementState
-from rackassign.reassignment.partition_state import ReplicaMove, Replicas
-from rackassign.reassignment.request import ReassignmentRequest
+from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.util.text import counted, short_repr
+
+JSON_KEY = "wish"
+"""Key of a request in a plan file."""
+
+_JSON_FIELDS = ("topics", "rf", "replace", "even", "group", "rules", "force", "ignore_racks", "allow_placeholders")
+_TAKEN = {"first", "exclude", "coverage", "on_shortage"}
+"""Constraints that a request has other fields for, or that a reassignment sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentRequest:
+    """What is to be fixed, in addition to replicas that share a rack and placeholders.
+
+    Args:
+        topics: Topics to plan; None for all.
+        replication_factor: Replicas of each partition; None for as many as it has.
+        removed_brokers: Brokers that lose all their replicas, because they are dead or to be decommissioned.
+        rebalance: Whether to balance the load of brokers, at the price of moving more.
+        group: Consumer group in whose racks replicas are to be placed; empty for none.
+        rules: Further settings of `PlacementConstraints`.
+        force: Whether the plan may leave brokers much less even than they are.
+        ignore_racks: Whether to plan as if brokers had no racks.
+        allow_placeholders: Whether the replication factor may exceed the number of brokers ever seen.
+    """
+
+    topics: tuple[str, ...] | None = None
+    replication_factor: int | None = None
+    removed_brokers: frozenset[int] = frozenset()
+    rebalance: bool = False
+    group: str = ""
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    force: bool = False
+    ignore_racks: bool = False
+    allow_placeholders: bool = False
+
+    def __post_init__(self) -> None:
+        # The request may come from a file that was edited by hand.
+        names: list[object] = [self.group, *(self.topics or ())]
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError("group and topics: expected names")
+        if any(type(broker) is not int for broker in self.removed_brokers):
+            raise ConfigError("remove-broker: expected broker IDs")
+        if self.replication_factor is not None and self.replication_factor < 1:
+            raise ConfigError(f"replication factor must be 1 or more, got {self.replication_factor}")
+        if not isinstance(self.rules, Mapping):
+            raise ConfigError(f"rules: expected an object, got {short_repr(self.rules)}")
+        for name in self.rules:
+            if name in _TAKEN:
+                raise ConfigError(f"{name} cannot be set for a reassignment")
+        PlacementConstraints.of(self.rules)
+        if self.ignore_racks and self.group:
+            raise ConfigError(
+                "near-group: without racks no broker is local to a reader; leave out --disable-rack-aware"
+            )
+
+    def rules_for(self, coverage: Mapping[str, float] | None) -> PlacementConstraints:
+        """Return the constraints of the placement.
+
+        Args:
+            coverage: Weights of racks, by where a group reads.
+        """
+        base = PlacementConstraints.of(self.rules)
+        rules = replace(
+            base,
+            exclude=self.removed_brokers,
+            on_shortage="placeholder",
+            first="balance" if self.rebalance else "moves",
+        )
+        # Where a group reads decides where the copies go that are made anyway. Which copies are made for the group is
+        # decided elsewhere.
+        return rules if coverage is None or self.rebalance else replace(rules, coverage=coverage)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as JSON that `read` accepts."""
+        return {
+            "topics": self.topics,
+            "rf": self.replication_factor,
+            "replace": sorted(self.removed_brokers),
+            "even": self.rebalance,
+            "group": self.group,
+            "rules": self.rules,
+            "force": self.force,
+            "ignore_racks": self.ignore_racks,
+            "allow_placeholders": self.allow_placeholders,
+        }
+
+    @classmethod
+    def read(cls, value: Any) -> ReassignmentRequest:  # noqa: ANN401 - it comes from JSON
+        """Return the request of parsed JSON.
+
+        Raises:
+            InputError: A field is unknown or invalid; the message names it.
+            ConfigError: A value is impossible.
+        """
+        found = json_fields.fields(value, JSON_KEY, (), _JSON_FIELDS)
+        topics, factor = found.get("topics"), found.get("rf")
+        return cls(
+            None
+            if topics is None
+            else tuple(json_fields.text(topic, _path("topics")) for topic in _array(topics, "topics")),
+            None if factor is None else json_fields.number(factor, _path("rf")),
+            frozenset(
+                json_fields.number(broker, _path("replace")) for broker in _array(found.get("replace", []), "replace")
+            ),
+            json_fields.flag(found.get("even", False), _path("even")),
+            json_fields.text(found.get("group", ""), _path("group")),
+            json_fields.mapping(found.get("rules", {}), _path("rules")),
+            json_fields.flag(found.get("force", False), _path("force")),
+            json_fields.flag(found.get("ignore_racks", False), _path("ignore_racks")),
+            json_fields.flag(found.get("allow_placeholders", False), _path("allow_placeholders")),
+        )
+
+
+def _path(field: str) -> str:
+    return f"{JSON_KEY}.{field}"
+
+
+def _array(value: Any, field: str) -> list[Any]:  # noqa: ANN401 - it comes from JSON
+    return json_fields.array(value, _path(field))
+
 
 Coverage = Mapping[str, Mapping[str, float]]
 """For each topic the weight of each rack, by the number of its readers."""
@@ -463,3 +588,72 @@ class _Part:
             for topic, numbers in self._numbers.items()
             for number, row in zip(numbers, lists[topic], strict=True)
         }
+
+
+MOST_TIMES = 1.5
+"""The largest allowed ratio of the fullest broker's load after a reassignment to its load before, or at best.
+
+Loads are relative to the mean. One replica more is always allowed.
+"""
+
+
+class UnevenError(RackassignError):
+    """A plan would leave the load of brokers much less even than it is, and than it has to be."""
+
+
+def check_even(planned: ReassignmentPlan, rules: PlacementConstraints, advice: str = "") -> None:
+    """Refuse a plan that leaves brokers less even than `MOST_TIMES` allows.
+
+    What racks and constraints force is allowed: a removed broker's replicas may have to go to the last one of its rack.
+    A broker that loses all its replicas does not count in the mean afterwards.
+
+    Args:
+        planned: The plan.
+        rules: Its constraints.
+        advice: What else may be done than `--force`, for the message.
+
+    Raises:
+        UnevenError: The plan leaves them less even; the message has the figures.
+    """
+    emptied = frozenset(_held(planned.before)) - _held(planned.after).keys()
+    before, after = _fullest(planned.before, rules.weights), _fullest(planned.after, rules.weights, emptied)
+    if not planned.moves or before is None or after is None or not _piles_up(after, before):
+        return
+    # The most even layout takes much longer to compute than most plans, which are even enough without it.
+    best = _fullest(most_even(planned, rules, emptied), rules.weights, emptied)
+    if best is None or not _piles_up(after, best):
+        return
+    raise UnevenError(
+        f"broker {after.broker} would have {after.replicas} replicas, {after.times:.2f} times the mean; the fullest"
+        f" broker now has {before.times:.2f} times the mean, and {best.times:.2f} times is possible. A plan that"
+        f" exceeds both more than {MOST_TIMES}-fold needs --force{advice}"
+    )
+
+
+class _Fullest(NamedTuple):
+    """The broker with the highest load by its weight, its replicas, and the ratio of its load to the mean."""
+
+    broker: int
+    replicas: int
+    times: float
+
+
+def _piles_up(after: _Fullest, other: _Fullest) -> bool:
+    # If a broker has few replicas, one more is a large part of them and no sign of a pile-up.
+    without_one = (after.replicas - 1) / after.replicas * after.times
+    return min(after.times, without_one) > MOST_TIMES * other.times
+
+
+def _held(layout: Layout) -> Counter[int]:
+    brokers = layout.racks()
+    return Counter(broker for lists in layout.topics.values() for row in lists for broker in row if broker in brokers)
+
+
+def _fullest(layout: Layout, of_brokers: Mapping[int, float], emptied: frozenset[int] = frozenset()) -> _Fullest | None:
+    weights = {broker.id: float(of_brokers.get(broker.id, 1)) for broker in layout.brokers if broker.id not in emptied}
+    held = _held(layout)
+    if not held:
+        return None
+    broker = min(held, key=lambda broker: (-held[broker] / weights[broker], broker))
+    using = sum(weights.values())
+    return _Fullest(broker, held[broker], held[broker] / weights[broker] * using / held.total())

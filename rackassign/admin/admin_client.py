@@ -1,4 +1,4 @@
-"""Missing ACLs as errors that name the operation and the resource.
+"""Admin clients of kafka-python that leave nothing open, and missing ACLs as errors with operation and resource.
 
 kafka-python's own errors name neither: a `ClusterAuthorizationFailedError` may be caused by any of ten missing
 operations. So the sender of a request states the required operation, in the terms of Kafka's ACLs.
@@ -6,8 +6,9 @@ operations. So the sender of a request states the required operation, in the ter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from kafka.errors import (
     ClusterAuthorizationFailedError,
@@ -98,3 +99,40 @@ def group_resource(name: str) -> str:
 def _named(kind: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
     return f"{kind}{'' if len(known) == 1 else 's'} {join_first([truncate(name) for name in known], _NAMED)}"
+
+
+AdminT = TypeVar("AdminT")
+
+
+def connected(kind: Callable[..., AdminT], config: Mapping[str, Any]) -> AdminT:
+    """Return a connected admin client.
+
+    kafka-python (3.0.12) starts the IO thread of an admin client before it connects, and stops the thread in `close()`
+    only. If no broker responds, its constructor raises, and the thread and five file descriptors are left. A process
+    that tries again every minute could open no more files after some hours.
+
+    Args:
+        kind: `KafkaAdminClient`.
+        config: Its arguments.
+
+    Raises:
+        KafkaError: As raised by the admin client.
+    """
+    make = config.get("kafka_client", getattr(kind, "DEFAULT_CONFIG", {}).get("kafka_client"))
+    if make is None:
+        # A version without this option: what is left of its clients cannot be closed.
+        return kind(**config)
+    made: list[Any] = []
+
+    def create(**options: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        made.append(make(**options))
+        return made[-1]
+
+    try:
+        return kind(**{**config, "kafka_client": create})
+    except BaseException:
+        for client in made:
+            # The reason why it could not connect is what the caller needs.
+            with suppress(Exception):
+                client.close()
+        raise

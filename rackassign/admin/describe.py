@@ -3,12 +3,14 @@
 Each function queries as few brokers as possible, and those that query one broker send requests to that one alone: in a
 call that goes to several brokers, one that has just died discards the responses of the others. A missing permission is
 an error that names it, never an incomplete result.
+At the end are the replica selectors of brokers, which choose the preferred read replica of a consumer.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +20,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidTopicError,
     KafkaConnectionError,
+    KafkaError,
     NodeNotReadyError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -25,7 +28,7 @@ from kafka.errors import (
 from kafka.protocol.consumer import OffsetSpec
 
 from rackassign.admin import raw_requests
-from rackassign.admin.authorization import (
+from rackassign.admin.admin_client import (
     CLUSTER,
     AuthorizationError,
     check_authorized,
@@ -34,6 +37,8 @@ from rackassign.admin.authorization import (
     topic_resource,
 )
 from rackassign.model import Broker, Partition, TopicPartition
+from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import join_ids
 
 _PATIENCE_MS = 5000
 """Time limit for a leader to move from one broker to another."""
@@ -339,3 +344,47 @@ def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> d
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
     return {TopicPartition(*tp): (earliest[tp].offset, latest[tp].offset) for tp in tps}
+
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+SELECTOR = "replica.selector.class"
+
+
+def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
+    """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders.
+
+    Raises:
+        AuthorizationError: DESCRIBE_CONFIGS is missing.
+        KafkaError: As raised by the admin client.
+    """
+    own, _ = broker_configs(admin, broker, [SELECTOR])
+    return own.get(SELECTOR) or None
+
+
+def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
+    """Return the `replica.selector.class` of each broker that returns it.
+
+    Args:
+        admin: Admin client. It lists the brokers and queries each one's configuration alone, since a broker that has
+            just died fails a request; fenced brokers are omitted.
+
+    Raises:
+        KafkaError: As raised by the admin client when it lists the brokers.
+    """
+    selectors: dict[int, str | None] = {}
+    for broker in list_brokers(admin):
+        if not broker.fenced:
+            with suppress(KafkaError):
+                selectors[broker.id] = replica_selector(admin, broker.id)
+    return selectors
+
+
+def warn_of_selectors(selectors: Mapping[int, str | None], once: WarnOnce) -> None:
+    """Warn if brokers have no selector at all; a custom one may be rack-aware."""
+    without = sorted(broker for broker, selector in selectors.items() if not selector)
+    if without:
+        once.warn(
+            "selectors",
+            "brokers %s have no %s, so consumers read their partitions from the leader, local or not: set %s",
+            *(join_ids(without), SELECTOR, RACK_AWARE),
+        )
