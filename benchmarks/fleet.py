@@ -38,7 +38,7 @@ from rackassign.monitoring import (
     RackMap,
     Throughput,
 )
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import session
 from rackassign.wire import Subscription

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.tables import Sheet, show
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until

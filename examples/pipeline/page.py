@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from rackassign.monitoring import Price
-from rackassign.monitoring.format import format_bytes, format_usd
+from rackassign.monitoring.report import format_bytes, format_usd
 
 _PAGE = """<!doctype html>
 <html lang="en">

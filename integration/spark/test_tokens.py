@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.spark.consumer_pool import consumers_of_this_process
+from rackassign.spark.kafka_clients import consumers_of_this_process
 from rackassign.spark.options import Options
 from rackassign.spark.source.partitions import make_planner
 from rackassign.spark.task import batches

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic

@@ -17,7 +17,7 @@ from rackassign.admin.describe import describe_topics
 from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord
 from rackassign.stateful.stores.keys import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic

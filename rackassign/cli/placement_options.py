@@ -15,7 +15,7 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
-    from rackassign.placement.validated_placer import ValidatedPlacer
+    from rackassign.placement.placer import ValidatedPlacer
 
 MOST_REPLICAS = 1000
 """A limit against typing errors."""

@@ -11,8 +11,6 @@ Invariants of this package:
 from __future__ import annotations
 
 from rackassign.monitoring.analysis import SORT_KEYS, GroupAnalysis, RecommendedChange, SortKey, StrategyOutcome
-from rackassign.monitoring.changelog_sizes import ChangelogSizes, read_changelog_sizes
-from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import (
     ClusterReport,
     ClusterSnapshot,
@@ -20,7 +18,30 @@ from rackassign.monitoring.collector import (
     SkippedGroup,
     collect_repeatedly,
 )
-from rackassign.monitoring.describe import (
+from rackassign.monitoring.health import (
+    Examination,
+    Finding,
+    MigrationStep,
+    examine,
+    findings,
+    may_not_settle,
+    migration_step,
+)
+from rackassign.monitoring.live_groups import (
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    MemberDescription,
+    RackMap,
+    Snapshot,
+    describe_brokers,
+    describe_group,
+    watch,
+)
+from rackassign.monitoring.read_rates import ReadRates
+from rackassign.monitoring.report import (
+    Price,
+    as_json,
     collection_warnings,
     describe_action,
     describe_cross,
@@ -28,33 +49,18 @@ from rackassign.monitoring.describe import (
     describe_savings,
     verdict,
 )
-from rackassign.monitoring.examination import Examination, examine
-from rackassign.monitoring.groups import (
-    BrokerDescription,
-    GroupDescription,
-    GroupObservation,
-    MemberDescription,
-    describe_brokers,
-    describe_group,
-    watch,
-)
-from rackassign.monitoring.health import Finding, findings, may_not_settle
-from rackassign.monitoring.migration import MigrationStep, migration_step
-from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.read_rates import ReadRates
-from rackassign.monitoring.serialize import as_json
-from rackassign.monitoring.snapshot import Snapshot
 from rackassign.monitoring.stateful_group import (
+    ChangelogSizes,
     GroupState,
     PartitionState,
     StateCopy,
     describe_state,
     lag_of,
+    read_changelog_sizes,
     with_default_changelogs,
 )
 from rackassign.monitoring.throughput import Throughput
-from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
+from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, TrafficMatrix
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 
 __all__ = [

@@ -21,10 +21,17 @@ from typing import Literal, get_args
 
 from rackassign.locality import Locality
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
-from rackassign.monitoring.cluster import Holds, ObservedCluster
+from rackassign.monitoring.live_groups import Snapshot, topics_of
 from rackassign.monitoring.read_rates import ReadRates
-from rackassign.monitoring.snapshot import Snapshot, topics_of
-from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality, partition_reads, traffic_matrix
+from rackassign.monitoring.traffic import (
+    Holds,
+    ObservedCluster,
+    PartitionRead,
+    TrafficMatrix,
+    count_locality,
+    partition_reads,
+    traffic_matrix,
+)
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import evaluate_changes, non_local_partitions
 

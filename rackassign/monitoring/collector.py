@@ -15,13 +15,18 @@ from rackassign.admin.describe import can_describe_cluster, cluster_id, list_bro
 from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.monitoring.analysis import GroupAnalysis, SortKey, inspect
-from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
-from rackassign.monitoring.groups import GroupDescription, describe_group
-from rackassign.monitoring.measurement import Measurement, RateMeter
-from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.snapshot import Snapshot, assigned_partitions, snapshot, topics_of
+from rackassign.monitoring.live_groups import (
+    GroupDescription,
+    RackMap,
+    Snapshot,
+    assigned_partitions,
+    describe_group,
+    snapshot,
+    topics_of,
+)
+from rackassign.monitoring.read_rates import Measurement, RateMeter
 from rackassign.monitoring.throughput import Throughput
-from rackassign.monitoring.traffic import TrafficMatrix, total_traffic
+from rackassign.monitoring.traffic import ObservedCluster, TrafficMatrix, describe_cluster, total_traffic
 from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 from rackassign.util.text import describe_error, name_error

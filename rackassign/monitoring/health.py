@@ -1,20 +1,45 @@
-"""Checks for problems of a group: what prevents rack awareness, or any operation, and what to do."""
+"""Checks of a group for what prevents rack awareness or any operation, its migration, and the examination of one group.
+
+A group's migration from an eager strategy to `cooperative-sticky` is shown as far as it is visible. A group shows the
+strategy that it has chosen and what members sent for that one, not which others they offer. A member that keeps its
+partitions when it rejoins offers no eager strategy, since with one it would revoke everything before it joins. A member
+that owned nothing may offer either.
+
+An examination observes a group, recovers it if it is wedged and that is requested, and checks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
-from rackassign.admin.describe import RACK_AWARE, SELECTOR
-from rackassign.monitoring.groups import (
+from kafka import KafkaAdminClient
+
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.admin.describe import RACK_AWARE, SELECTOR, UNCLEAN_ELECTION, topic_configs
+from rackassign.admin.groups import GroupAdmin
+from rackassign.assignor.standby import NAME as STANDBY
+from rackassign.assignor.standby import default_changelog
+from rackassign.locality import Locality
+from rackassign.model import STRATEGY_NAMES
+from rackassign.monitoring.analysis import current_reads
+from rackassign.monitoring.live_groups import (
     EMPTY,
     RESTLESS,
     BrokerDescription,
     GroupDescription,
     GroupObservation,
     MemberDescription,
+    RackMap,
+    snapshot,
+    topics_of,
+    watch,
 )
+from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster
+from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
+from rackassign.racks import BrokerRackCache
 from rackassign.util.text import counted, join_first, join_ids
 
 Kind = Literal[
@@ -304,3 +329,139 @@ def _count(members: tuple[MemberDescription, ...]) -> str:
 
 def _ids(brokers: tuple[int, ...], one: str = "has", several: str = "have") -> str:
     return f"broker {brokers[0]} {one}" if len(brokers) == 1 else f"brokers {join_ids(brokers)} {several}"
+
+
+_MEMBERS_NAMED = 5
+"""Number of members that are named; others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStep:
+    """Progress of a group's migration.
+
+    Args:
+        now: The current state.
+        next: The next step towards `cooperative-sticky`; empty if there is none.
+        unseen: What is not visible from outside; empty if everything is.
+    """
+
+    now: str
+    next: str = ""
+    unseen: str = ""
+
+
+def migration_step(group: GroupDescription) -> MigrationStep:
+    """Return the progress of a group's migration."""
+    if group.kind == "consumer":
+        return MigrationStep("the broker assigns, the strategies of the members rest")
+    if not group.is_visible or not group.strategy:
+        return MigrationStep("no strategy is shown now")
+    if group.strategy not in {*STRATEGY_NAMES, "roundrobin"}:
+        return MigrationStep(f"{group.strategy}, which is none of the standard strategies")
+    if group.strategy != _COOPERATIVE:
+        return MigrationStep(
+            f"{group.strategy} is chosen, so not every member offers {_COOPERATIVE} before it",
+            f"for {_COOPERATIVE}, restart the members one by one with both, {_COOPERATIVE} first; when it is chosen,"
+            " once more with it alone",
+            "which members offer both already",
+        )
+    others = sorted({m.client_id for m in group.members if m.subscription is None or not m.subscription.owned})
+    if not others:
+        return MigrationStep(f"{_COOPERATIVE} alone on all members")
+    # A new group looks the same as one in the middle of its migration, so this is no step to recommend.
+    return MigrationStep(
+        f"all members offer {_COOPERATIVE}",
+        unseen="whether these members offer an eager strategy too, as between the two restarts of a migration; they"
+        f" show it when they rejoin with partitions: {join_first(others, _MEMBERS_NAMED)}",
+    )
+
+
+def _with_unlisted(cluster: ObservedCluster) -> tuple[BrokerDescription, ...]:
+    """Return all brokers with those that only the replicas of the group's topics show: older clusters list no dead one.
+
+    Topics that may not be described are left out.
+    """
+    listed = {broker.id for broker in cluster.brokers}
+    topics = cluster.topology.topics.values()
+    hosts = {replica for partitions in topics for partition in partitions for replica in partition.replicas}
+    return (*cluster.brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
+
+
+def _unclean_changelogs(admin: KafkaAdminClient, group: GroupDescription) -> list[str]:
+    """Return the changelogs of a group with state that may lose their last records; none if that may not be read.
+
+    Looked at are those with the names that members choose by default.
+    """
+    if group.strategy != STANDBY:
+        return []
+    names = [default_changelog(group.name, topic) for topic in topics_of(group)]
+    with suppress(AuthorizationError):
+        configs = topic_configs(admin, names, [UNCLEAN_ELECTION])
+        return [name for name, values in configs.items() if values[UNCLEAN_ELECTION] == "true"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A group that was examined.
+
+    Args:
+        group: The group, as observed last.
+        findings: Its problems; those that keep it from working come first.
+        migration: Progress of its migration to `cooperative-sticky`.
+        recovery: Members that were removed to recover it.
+        locality: The partitions that its members have, by whether they are read in the reader's rack now.
+        missing: Topics that cannot be described, each with the reason; `locality` is without them.
+    """
+
+    group: GroupDescription
+    findings: tuple[Finding, ...]
+    migration: MigrationStep
+    recovery: RecoveryResult
+    locality: Locality
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def examine(
+    admin: KafkaAdminClient,
+    name: str,
+    *,
+    observe_s: float,
+    fix: bool = False,
+    watching: Callable[[], None] = lambda: None,
+    report_removed: Callable[[MemberDescription], None] = lambda _: None,
+) -> Examination:
+    """Examine a group and the brokers. Nothing is changed unless the group is wedged and `fix` is set.
+
+    Args:
+        admin: Admin client.
+        name: Name of the group.
+        observe_s: Seconds to observe a group that is not stable or may not stay so.
+        fix: Whether to remove members of a wedged group until it continues.
+        watching: Called before each observation that takes time.
+        report_removed: Called with each member that was removed, also if an error follows.
+
+    Raises:
+        ConfigError: The group does not exist.
+        KafkaError: Raised by the admin client.
+    """
+    calls = GroupAdmin(admin)
+
+    def observe() -> tuple[GroupObservation, bool | None]:
+        seen = watch(calls, name, observe_s, suspicious=may_not_settle, waiting=watching)
+        # Only a rebalance that does not end can be one that the broker cannot complete.
+        return seen, seen.preparing and is_wedged(calls, name)
+
+    seen, wedged = observe()
+    recovery = RecoveryResult()
+    if wedged and fix:
+        recovery = recover(admin, calls, name, report_removed)
+        # The group is checked as it is now, since it may have other problems.
+        seen, wedged = observe()
+    cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())
+    found = (
+        *findings(seen, _with_unlisted(cluster), wedged=wedged),
+        *changelog_findings(_unclean_changelogs(admin, seen.group)),
+    )
+    reads = current_reads(snapshot(seen.group, cluster.topology, RackMap()), cluster)
+    return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads), cluster.missing)

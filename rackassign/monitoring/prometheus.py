@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from rackassign.errors import MissingExtraError
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.consumer_metrics import ConsumerMetrics
-from rackassign.monitoring.describe import hidden_topics
 from rackassign.monitoring.group_metrics import group_metrics
 from rackassign.monitoring.metric_labels import RackPair
-from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.rebalance_counter import RebalanceCounter
+from rackassign.monitoring.report import Price, hidden_topics
 from rackassign.monitoring.shared_metrics import add_read_bytes, read_bytes_metric
 from rackassign.monitoring.traffic import traffic_matrix
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rackassign.model import Partitions
-from rackassign.monitoring.groups import GroupDescription
+from rackassign.monitoring.live_groups import GroupDescription
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kafka.errors import NoError, UnknownError
 
 from rackassign.admin.groups import GroupAdmin
 from rackassign.model import STRATEGY_NAMES
-from rackassign.monitoring.groups import PREPARING, MemberDescription, describe_group
+from rackassign.monitoring.live_groups import PREPARING, MemberDescription, describe_group
 
 _STRATEGIES = (*STRATEGY_NAMES, "roundrobin")
 

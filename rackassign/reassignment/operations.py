@@ -27,7 +27,7 @@ from rackassign.model import TopicPartition
 from rackassign.placement import state_file as state_files
 from rackassign.placement.cluster_state import ClusterState, describe_cluster_state
 from rackassign.placement.constraints import PlacementConstraints
-from rackassign.placement.group_locality import GroupLocality, describe_readers
+from rackassign.placement.local_reads import GroupLocality, describe_readers
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import journal as journals
 from rackassign.reassignment.executor import (

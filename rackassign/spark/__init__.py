@@ -19,9 +19,9 @@ Invariants of this package:
 from __future__ import annotations
 
 from rackassign.spark.barrier import read_barrier
-from rackassign.spark.batch_reports import BatchTraffic, batch_traffic
 from rackassign.spark.diagnosis import Diagnosis, doctor
-from rackassign.spark.jvm_options import kafka_options
+from rackassign.spark.options import kafka_options
 from rackassign.spark.pull.coordinator import SplitCoordinator as Coordinator
+from rackassign.spark.task_metrics import BatchTraffic, batch_traffic
 
 __all__ = ["BatchTraffic", "Coordinator", "Diagnosis", "batch_traffic", "doctor", "kafka_options", "read_barrier"]

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.spark.arrow import check_columns
-from rackassign.spark.option_effects import without_effect
 from rackassign.spark.option_values import parse_int
-from rackassign.spark.options import Options
+from rackassign.spark.options import Options, without_effect
 from rackassign.spark.pull.scheduler import plan
 from rackassign.spark.slots import await_executors, total_slots
 from rackassign.spark.splits import Split
@@ -79,8 +78,8 @@ def read_barrier(
         ConfigError: An option is invalid, or there are too few slots.
         KafkaUnavailableError: Kafka does not respond.
     """
+    from rackassign.spark.source.datasource import full_schema, schema_of  # noqa: PLC0415 - imports Spark
     from rackassign.spark.source.partitions import make_planner  # noqa: PLC0415 - imports Spark
-    from rackassign.spark.source.schema import full_schema, schema_of  # noqa: PLC0415 - imports Spark
 
     read = Options.of(_without_pull(options), "batch")
     for problem in without_effect(options, read, "batch"):

@@ -1,13 +1,19 @@
-"""The options of the source: those of the JVM source by the same names, and those of rackassign.
+"""The options of the source, those without an effect on a query, and those for Spark's built-in JVM source.
 
-This module uses neither Spark nor a Kafka client. The case of names does not matter, because Spark passes them in lower
-case.
+The source has the options of the JVM source by the same names, and those of rackassign. This module uses neither Spark
+nor a Kafka client. The case of names does not matter, because Spark passes them in lower case.
+
+Options without effect are not errors: the JVM source accepts `maxOffsetsPerTrigger` for a batch query, a client's
+properties may be those of another program, and `rackBinding` may be changed for a comparison. But none of them is
+ignored in silence.
+
+Options for Spark's built-in JVM source bind the rack on each executor.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
@@ -15,7 +21,8 @@ from typing import Any, Literal, get_args
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.spark.client_config import to_librdkafka
+from rackassign.spark.arrow import HEADERS
+from rackassign.spark.client_config import WITHOUT_EFFECT, to_librdkafka
 from rackassign.spark.fetch_size import MAX_FETCH_BYTES
 from rackassign.spark.java_regex import compile_java_regex
 from rackassign.spark.offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
@@ -370,3 +377,97 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Starti
     return StartingOffsets(
         everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)]
     )
+
+
+_OF_PULL = ("stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken", "coordinatorTimeoutMs")
+
+_LIMIT = "kafka.max.partition.fetch.bytes"
+
+
+def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> list[str]:
+    """Return the options that have no effect, each with the reason.
+
+    Args:
+        given: The options as Spark passes them, which are valid.
+        options: The same, parsed.
+        mode: The kind of query.
+    """
+    names = {name.lower() for name in given}
+    found = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
+    if options.headers and options.columns and HEADERS not in options.columns:
+        found.append(f"includeHeaders: {HEADERS} is not among columns")
+    if mode == "batch" and "maxoffsetspertrigger" in names:
+        found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
+    if options.rack_required and options.rack_binding == "none":
+        found.append("onMissingRack: with rackBinding=none executors need no rack")
+    if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
+        found.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
+    if options.rack_binding != "pull":
+        found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
+    return found
+
+
+def _of_fetches(names: set[str], given: Mapping[str, str]) -> Iterator[str]:
+    if "kafka.fetch.min.bytes" in names:
+        yield "kafka.fetch.min.bytes: the source fetches no more than its range, so it does not wait for more either"
+    if "kafka.fetch.max.bytes" in names:
+        yield f"kafka.fetch.max.bytes: each fetch is for one partition; use {_LIMIT}"
+    limit = next((value for name, value in given.items() if name.lower() == _LIMIT), 0)
+    if int(limit) > MAX_FETCH_BYTES:
+        yield f"{_LIMIT}: a fetch has {MAX_FETCH_BYTES} bytes at most"
+
+
+def _of_groups(names: set[str]) -> Iterator[str]:
+    """Yield properties of group members, and the prefix beside the group itself, as with the JVM source."""
+    for name in WITHOUT_EFFECT:
+        if f"kafka.{name}" in names:
+            yield f"kafka.{name}: the source reads without a group and without the poll() of Java, and does not use it"
+    if {"groupidprefix", "kafka.group.id"} <= names:
+        yield "groupIdPrefix: kafka.group.id is set as well, and has precedence"
+
+
+def _of_offsets(names: set[str]) -> Iterator[str]:
+    """Yield options for the start or the end beside another one, which comes first as with the JVM source."""
+    for side in ("starting", "ending"):
+        order = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+        used, *others = [name for name in order if name.lower() in names] or [""]
+        yield from (f"{name}: {used} is set as well, and has precedence" for name in others)
+    if "startingoffsetsbytimestampstrategy" in names and not names & {
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+    }:
+        yield "startingOffsetsByTimestampStrategy: there is no timestamp to start at"
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+
+
+def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> dict[str, str]:
+    """Return options for `format("kafka")` with which every executor reads from its own rack.
+
+    Use them as `spark.readStream.format("kafka").options(**kafka_options())`. The client of each executor reads the
+    rack from its own environment (Kafka's EnvVarConfigProvider, KIP-887), so set the variable where executors start,
+    with the rack of each. If it is not set, the client takes the text of the reference as the name of the rack. No
+    broker has that rack, so the executor reads from leaders.
+
+    The class of the provider is that of Kafka's own client. Where a platform has moved the packages of its client, as
+    Databricks has to `kafkashaded.org.apache.kafka`, replace the option `kafka.config.providers.<provider>.class`.
+
+    Args:
+        rack_env: The environment variable that contains the rack.
+        provider: The name of the config provider; another one if `env` is in use.
+
+    Raises:
+        ConfigError: The name of the variable or of the provider is invalid.
+    """
+    if not _VARIABLE.fullmatch(rack_env):
+        raise ConfigError(f"rack_env: expected the name of an environment variable, got {short_repr(rack_env)}")
+    if not _PROVIDER_NAME.fullmatch(provider):
+        raise ConfigError(f"provider: expected letters, digits, - and _, got {short_repr(provider)}")
+    return {
+        "kafka.config.providers": provider,
+        f"kafka.config.providers.{provider}.class": _PROVIDER,
+        "kafka.client.rack": f"${{{provider}:{rack_env}}}",
+    }

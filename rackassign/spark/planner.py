@@ -13,10 +13,9 @@ from rackassign.model import TopicPartition
 from rackassign.spark import splits
 from rackassign.spark.fetch_size import UNKNOWN, RecordStats, fetch_size
 from rackassign.spark.metadata import NO_LATER, TopicLayout, UnknownPartitionError
-from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, format_partitions, limit_offsets
+from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, RowBounds, format_partitions, limit_offsets
 from rackassign.spark.options import Options, StartingOffsets, Topics
 from rackassign.spark.range_reader import DataLossError
-from rackassign.spark.row_bounds import RowBounds
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.text import truncate
 

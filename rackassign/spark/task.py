@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rackassign.errors import ConfigError
-from rackassign.spark.consumer_pool import consumers_of_this_process
+from rackassign.spark.kafka_clients import consumers_of_this_process
 from rackassign.spark.options import Options
 from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read, request_leaders
 from rackassign.spark.splits import Split, read_together

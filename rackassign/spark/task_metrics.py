@@ -1,24 +1,31 @@
-"""Writes the bytes that tasks received from each broker: a line of JSON for each range, if `metricsPath` is set.
+"""The bytes that tasks received from each broker: lines of JSON if `metricsPath` is set, and their sums by batch.
 
 librdkafka counts the bytes on the wire, which are the bytes that are billed. It reports them 20 times a second, and
 each range waits for the final report. So this is for measurements and not for permanent use.
+
+The traffic of each batch of a stream is joined with Spark's query progress. Spark passes no metrics of a Python source
+to its query progress. A progress has the offsets at which a batch starts and ends, and a line has the range that a task
+has read, so each line belongs to one batch.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
+from rackassign.spark.offsets import from_json, recorded_start
+from rackassign.spark.options import Options
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 from rackassign.util.text import short_repr
@@ -26,6 +33,7 @@ from rackassign.util.text import short_repr
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from typing_extensions import Self
+
 
 REPORTS = "*.jsonl"
 """The names of the files with reports, one for each worker process."""
@@ -180,3 +188,187 @@ def write_report(directory: str, split: Split, rack: str | None, useful: int, re
             file.write(report.to_json() + "\n")
     except OSError as error:
         raise ConfigError(f"metricsPath: cannot write to {short_repr(directory)}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTraffic:
+    """What the tasks of a batch have read, in bytes. A range that was read again, by a retried task, counts again.
+
+    Args:
+        batch: The number of the batch, `batchId` in its progress.
+        useful: Bytes of the values in the ranges that were read, decompressed.
+        local: Received from brokers in the rack of the executor; as on the wire, with headers and compressed.
+        crossed: Received from brokers in other racks.
+        unknown: Received by an executor without a rack, or from a broker whose rack is not known.
+        stolen: The part of `crossed` of splits without a replica in the rack of the executor. The rest of `crossed` was
+            read from a leader although the rack has a replica.
+        unreported: Offsets of the batch that are in no report. Above 0 the other figures are too small: a task has
+            ended before its report, or reports of some executors are missing.
+    """
+
+    batch: int
+    useful: int = 0
+    local: int = 0
+    crossed: int = 0
+    unknown: int = 0
+    stolen: int = 0
+    unreported: int = 0
+
+    @property
+    def received(self) -> int:
+        """All bytes received, as on the wire."""
+        return self.local + self.crossed + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """The offsets of a batch, from its progress.
+
+    Args:
+        batch: The number of the batch.
+        start: The offset at which each partition starts; none for a partition that is new.
+        end: The offset at which each partition ends.
+    """
+
+    batch: int
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+    @classmethod
+    def of(cls, progress: Any, source: int) -> Self:  # noqa: ANN401 - a dictionary or a class of Spark
+        """Return the offsets in a query progress.
+
+        Args:
+            progress: One of `recentProgress`, `lastProgress`, or the progress of a listener's event.
+            source: The index of the source in its `sources`.
+
+        Raises:
+            ConfigError: The progress has no such source.
+            InputError: The source is not a source of Kafka.
+        """
+        sources = progress["sources"]
+        if not 0 <= source < len(sources):
+            raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
+        start, _ = _offsets(sources[source]["startOffset"])
+        end, recorded = _offsets(sources[source]["endOffset"])
+        # The first batch of a query has no start in its progress.
+        return cls(progress["batchId"], start or recorded or {}, end)
+
+    def contains(self, read: OffsetRange) -> bool:
+        """Return whether a range is part of this batch."""
+        return self.start.get(read.tp, 0) <= read.start and read.end <= self.end.get(read.tp, -1)
+
+    def unreported(self, ranges: Iterable[OffsetRange]) -> int:
+        """Return how many offsets of the batch are in none of these ranges.
+
+        Args:
+            ranges: Ranges of this batch. A new partition starts at its first range, because its progress has no start.
+        """
+        by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+        for each in ranges:
+            by_partition.setdefault(each.tp, []).append(each)
+        missing = 0
+        for tp, end in self.end.items():
+            read = sorted(by_partition.get(tp, ()), key=lambda each: each.start)
+            reached = self.start.get(tp, read[0].start if read else end)
+            for each in read:
+                missing += max(0, each.start - reached)
+                reached = max(reached, each.end)
+            missing += max(0, end - reached)
+        return missing
+
+
+def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source: int = 0) -> list[BatchTraffic]:
+    """Return the traffic of each batch of a stream, from the reports in its `metricsPath`.
+
+    The folder must be the same for all executors and this process, and for this query only.
+
+    Args:
+        options: The options of the stream, with `metricsPath`.
+        progress: Progress of batches, as in `query.recentProgress`.
+        source: The index of the source in the progress, for a query with several.
+
+    Raises:
+        ConfigError: An option is invalid, or `metricsPath` is missing.
+        InputError: A progress is of another source, or a file in the folder has something else than reports.
+        KafkaUnavailableError: The racks of brokers cannot be requested.
+    """
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
+
+    parsed = Options.of(options, "stream")
+    if not parsed.metrics_path:
+        raise ConfigError("metricsPath is missing: expected the folder with the reports of the stream")
+    batches = [BatchOffsets.of(each, source) for each in progress]
+    racks = {broker.id: broker.rack for broker in KafkaMetadata(parsed.client).brokers()}
+    return traffic_of(batches, list(read_reports(Path(parsed.metrics_path))), racks)
+
+
+def read_reports(folder: Path) -> Iterator[SplitReport]:
+    """Yield the reports in a folder, which may not exist yet.
+
+    Raises:
+        InputError: A line is not a report, or a file is not readable text.
+    """
+    for file in sorted(folder.glob(REPORTS)):
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(file), f"expected a file with reports of metricsPath: {error}") from None
+        # The last line may be incomplete, while a task writes it.
+        lines = text.split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            yield _parsed(f"{file}:{number}", line)
+
+
+def traffic_of(
+    batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
+) -> list[BatchTraffic]:
+    """Return the traffic of each batch, in the order of the batches.
+
+    Args:
+        batches: The offsets of the batches.
+        reports: Reports, also of other batches.
+        racks: The rack of each broker; None for a broker without one.
+    """
+    found = []
+    for batch in batches:
+        own = [report for report in reports if batch.contains(report.range)]
+        total: Counter[str] = Counter()
+        for report in own:
+            total["useful"] += report.useful
+            for broker, size in report.received.items():
+                kind = _kind(report.rack, racks.get(broker))
+                total[kind] += size
+                if kind == "crossed" and report.replica_racks and report.rack not in report.replica_racks:
+                    total["stolen"] += size
+        unreported = batch.unreported(report.range for report in own)
+        found.append(BatchTraffic(batch.batch, **total, unreported=unreported))
+    return found
+
+
+def _parsed(place: str, line: str) -> SplitReport:
+    try:
+        return SplitReport.from_json(line)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(place, f"expected a report of metricsPath: {error}") from None
+
+
+def _kind(reader: str | None, broker: str | None) -> str:
+    if reader is None or broker is None:
+        return "unknown"
+    return "local" if reader == broker else "crossed"
+
+
+def _offsets(written: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """Return offsets of a progress, none at the start of a new query, and the start that they contain.
+
+    The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed JSON,
+    which is a Python literal, and so is this JSON.
+    """
+    if str(written) in {"None", "null"}:
+        return {}, None
+    try:
+        parsed: Any = ast.literal_eval(written) if isinstance(written, str) else written
+        return from_json(parsed), recorded_start(parsed)
+    except (ValueError, SyntaxError):
+        raise InputError("progress", "expected the offsets of a Kafka source; set source") from None

@@ -31,7 +31,7 @@ from rackassign.stateful.stores.declaration import Store
 from rackassign.stateful.stores.serdes import BYTES, INT, JSON, STR, Serde, msgpack, pair
 from rackassign.stateful.stores.state import State, StateStore
 from rackassign.stateful.tasks.active_task import StateLostError
-from rackassign.stateful.tasks.punctuation import Punctuate
+from rackassign.stateful.tasks.run import Punctuate
 from rackassign.stateful.transactions.output import Output
 
 __all__ = [

@@ -16,27 +16,25 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.client import ChangelogBatch, ChangelogClient
 from rackassign.stateful.client_settings import client_settings
-from rackassign.stateful.files.clock import ElapsedTime, longest_left_s
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.files.state_file import ElapsedTime, longest_left_s
 from rackassign.stateful.snapshot import StateSnapshot
 from rackassign.stateful.statistics import StateCounts, StateStatistics, TaskStatistics, publish
 from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
 from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.active_tasks import ActiveTasks
-from rackassign.stateful.tasks.changelog_check import ChangelogCheck
-from rackassign.stateful.tasks.inputs import Inputs
-from rackassign.stateful.tasks.member_parts import MemberParts
-from rackassign.stateful.tasks.membership_check import MembershipCheck
-from rackassign.stateful.tasks.naming import Tasks, changelog_names
-from rackassign.stateful.tasks.offset_commits import OffsetCommits
-from rackassign.stateful.tasks.one_call import OneCall, UserFunctionError
-from rackassign.stateful.tasks.process_call import Process
-from rackassign.stateful.tasks.punctuation import Punctuate, check_punctuations
-from rackassign.stateful.tasks.run import Work, stored_state
+from rackassign.stateful.tasks.active_tasks import (
+    ActiveTasks,
+    ChangelogCheck,
+    MemberParts,
+    MembershipCheck,
+    OneCall,
+    UserFunctionError,
+)
+from rackassign.stateful.tasks.inputs import Inputs, OffsetCommits, Tasks, changelog_names
+from rackassign.stateful.tasks.run import Process, Punctuate, Work, check_punctuations, stored_state
 from rackassign.stateful.tasks.transaction_commits import TransactionCommits
-from rackassign.stateful.transactions.output import Output, check_output
-from rackassign.stateful.transactions.output_topics import check_output_topics
+from rackassign.stateful.transactions.output import Output, check_output, check_output_topics
 from rackassign.stateful.transactions.producer import TransactionalProducer
 from rackassign.stateful.validation import OnRestore, check, check_commit_interval, check_on_restore
 from rackassign.strategies.standby import StandbyOptions

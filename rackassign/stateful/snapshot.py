@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.files.listing import list_local_files
-from rackassign.stateful.files.names import topic_names
-from rackassign.stateful.files.rows import DIFFERENT, FORMAT, read_rows, read_value, unsealed
-from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.stateful.files.directory import topic_names
+from rackassign.stateful.files.local_files import list_local_files
+from rackassign.stateful.files.sqlite_file import DIFFERENT, FORMAT, StoreError, read_rows, read_value, unsealed
 from rackassign.stateful.stores.declaration import AnyStore, stores_by_name
 from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.progress import read_progress
+from rackassign.stateful.tasks.run import read_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self

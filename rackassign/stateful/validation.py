@@ -9,7 +9,7 @@ from typing import Any
 from rackassign.assignor.user_functions import check_function
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful.tasks.process_call import Process, check_process
+from rackassign.stateful.tasks.run import Process, check_process
 from rackassign.util.text import short_repr, truncate
 
 OnRestore = Callable[[TopicPartition, int, int], None]

@@ -17,7 +17,7 @@ from rackassign.monitoring import (
     Throughput,
 )
 from rackassign.monitoring.analysis import inspect
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
 from rackassign.wire import Subscription
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
-from rackassign.stateful.tasks.progress import Progress
+from rackassign.stateful.tasks.run import Progress
 
 KEYS = [DEFAULT + b"a", DEFAULT + b"b", DEFAULT + b"c"]
 

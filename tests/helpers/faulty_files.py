@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rackassign.stateful.files import directory as state_directory
-from rackassign.stateful.files.names import parts
+from rackassign.stateful.files.directory import parts
 
 PAGE = 4096
 FULL = "database or disk is full"

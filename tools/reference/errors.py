@@ -10,7 +10,7 @@ from importlib import import_module
 import rackassign
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
-from rackassign.placement.creation_policy import NotEnoughBrokersError
+from rackassign.placement.create_topic import NotEnoughBrokersError
 from rackassign.reassignment.plan import UnevenError
 
 _HEAD = """# Errors and exit codes

@@ -18,7 +18,7 @@ from typing import Any
 from rackassign import errors
 from rackassign.cli.render.fleet import FLEET_AUDIT_FORMAT
 from rackassign.fleet import schema
-from rackassign.monitoring.serialize import INSPECTION_FORMAT
+from rackassign.monitoring.report import INSPECTION_FORMAT
 from rackassign.placement import state_file
 from rackassign.reassignment import journal
 from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT

@@ -91,8 +91,8 @@ def create_topic(
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import create_topic as making  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
-    from rackassign.placement.creation_policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
-    from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415
+    from rackassign.placement.create_topic import NotEnoughBrokersError, check_policy  # noqa: PLC0415
+    from rackassign.placement.placer import load_validated_placer  # noqa: PLC0415
 
     file = Path(state)
     known = state_file.read(file)

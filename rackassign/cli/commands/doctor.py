@@ -137,7 +137,7 @@ def _summary(examined: Examination) -> str:
 
 def _reads(examined: Examination) -> str:
     """Return what is read locally now: a group without problems may still pay for much of what it reads."""
-    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
 
     counts, name = examined.locality, strip_control_chars(examined.group.name)
     missing = join_first([f"{topic} ({why})" for topic, why in sorted(examined.missing.items())], _NAMED)

@@ -197,7 +197,7 @@ def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int],
 
 def _percent(share: float) -> str:
     """Format a share, never rounded up to 100% nor down to 0%."""
-    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
 
     return format_percent(share, 1).replace(" ", "")
 

@@ -69,7 +69,7 @@ def inspect(
     by = sort_key(sort or ("name" if output == "json" else "money"))
     check_writable("html", html)
     from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.describe import hidden_topics  # noqa: PLC0415 - the same
+    from rackassign.monitoring.report import hidden_topics  # noqa: PLC0415 - the same
 
     cost = Price.from_options(price, cloud)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
@@ -119,7 +119,7 @@ def _below(inspected: GroupAnalysis, least: float | None) -> bool:
 
 def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     """Return how far a group is below `--fail-under`, with the partitions that may be local or not."""
-    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
 
     counts = inspected.partitions
     share = _WHOLE * counts.local / counts.total

@@ -100,7 +100,7 @@ def plan(
     """Compute a reassignment with the fewest copies and write it to a file. Exit 1: the result is too unbalanced."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.monitoring.describe import selector_warnings  # noqa: PLC0415
+    from rackassign.monitoring.report import selector_warnings  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
     from rackassign.reassignment.journal import read_reassignment  # noqa: PLC0415

@@ -76,8 +76,8 @@ def simulate_placement(
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
     """Return the layout that a placer makes, and its notes; `optimal` moves few replicas, others place all of them."""
     from rackassign.placement.constraints import PlacementConstraints  # noqa: PLC0415
+    from rackassign.placement.placer import load_validated_placer  # noqa: PLC0415 - as above
     from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
-    from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415 - as above
 
     if name == "optimal":
         found = rebalance(layout, PlacementConstraints.of(configs), replication_factor=rf or None)

@@ -49,7 +49,7 @@ def snapshot(
         raise MissingExtraError("pyarrow", "spark")
     file = _file(parquet) if parquet else None
     from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.describe import describe_unknown  # noqa: PLC0415 - the same
+    from rackassign.monitoring.report import describe_unknown  # noqa: PLC0415 - the same
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         shots, measured = GroupCollector(admin, racks).measure(

@@ -57,7 +57,7 @@ def describe(
         read_changelog_sizes,
         with_default_changelogs,
     )
-    from rackassign.stateful.files.listing import list_local_files  # noqa: PLC0415
+    from rackassign.stateful.files.local_files import list_local_files  # noqa: PLC0415
 
     files = {folder: list_local_files(Path(folder)) for folder in dict.fromkeys(state_dir or ())}
     with admin_client(bootstrap, client_config) as admin:

@@ -15,7 +15,7 @@ from rackassign.cli.output import Output, check_output, plain_console, plain_lin
 from rackassign.util.text import counted
 
 if TYPE_CHECKING:
-    from rackassign.stateful.files.cleaning import CleanResult
+    from rackassign.stateful.files.local_files import CleanResult
 
 
 def clean(
@@ -32,9 +32,9 @@ def clean(
     """List local files of state that no member needs, and delete them. Exit 1: some could not be deleted."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
-    from rackassign.stateful.files import cleaning  # noqa: PLC0415
+    from rackassign.stateful.files import local_files  # noqa: PLC0415
 
-    found = cleaning.clean(Path(state_dir), older_than, execute=execute)
+    found = local_files.clean(Path(state_dir), older_than, execute=execute)
     for name, reason in found.failures.items():
         warn(f"{name} cannot be deleted: {reason}")
     if output == "json":
@@ -45,7 +45,7 @@ def clean(
 
 
 def _show(state_dir: str, found: CleanResult, *, executed: bool) -> None:
-    from rackassign.monitoring.format import format_bytes  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.report import format_bytes  # noqa: PLC0415 - imports a client
 
     console = plain_console()
     if found.unneeded:

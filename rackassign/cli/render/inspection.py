@@ -24,9 +24,9 @@ from rackassign.monitoring import (
     describe_savings,
 )
 from rackassign.monitoring.analysis import RecommendedChange
-from rackassign.monitoring.describe import describe_unknown
-from rackassign.monitoring.format import (
+from rackassign.monitoring.report import (
     UNKNOWN,
+    describe_unknown,
     format_bytes,
     format_count,
     format_known,

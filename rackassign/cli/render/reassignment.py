@@ -17,7 +17,7 @@ from rackassign.util.text import counted, join_first, join_ids
 if TYPE_CHECKING:
     from rackassign.locality import Locality
     from rackassign.model import TopicPartition
-    from rackassign.placement.group_locality import GroupLocality
+    from rackassign.placement.local_reads import GroupLocality
     from rackassign.reassignment import ExecutionResult, PreparedReassignment, ReassignmentPlan, ReplicaMove
 
 _SHOWN = 20
@@ -82,7 +82,7 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
     """Print a prepared reassignment."""
-    from rackassign.monitoring.format import format_bytes  # noqa: PLC0415 - as above
+    from rackassign.monitoring.report import format_bytes  # noqa: PLC0415 - as above
 
     planned = prepared.planned
     show_planned(planned, console)
@@ -187,6 +187,6 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
 
 def share(partitions: Locality) -> str:
     """Return the share of partitions that are known to be read locally."""
-    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - as above
+    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - as above
 
     return format_percent(partitions.local, partitions.total)

@@ -12,8 +12,8 @@ from rich.table import Table
 from rackassign.cli.output import plain_line, plain_lines
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy, lag_of
-from rackassign.monitoring.format import UNKNOWN, format_bytes
-from rackassign.stateful.files.listing import LocalFile, by_partition
+from rackassign.monitoring.report import UNKNOWN, format_bytes
+from rackassign.stateful.files.local_files import LocalFile, by_partition
 from rackassign.util.text import counted
 
 

@@ -19,24 +19,22 @@ from rackassign.locality import Kind, Locality
 from rackassign.model import Reason
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.describe import (
+from rackassign.monitoring.html.sankey import HEIGHT, LABEL_HEIGHT, WIDTH, SankeyLayout, sankey_layout
+from rackassign.monitoring.live_groups import MemberDescription
+from rackassign.monitoring.report import (
+    Price,
     collection_warnings,
     describe_action,
     describe_cross,
     describe_rates,
     describe_savings,
-    verdict,
-)
-from rackassign.monitoring.format import (
     format_bytes,
     format_count,
     format_known,
     format_percent,
     format_usd,
+    verdict,
 )
-from rackassign.monitoring.groups import MemberDescription
-from rackassign.monitoring.html.sankey import HEIGHT, LABEL_HEIGHT, WIDTH, SankeyLayout, sankey_layout
-from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
 from rackassign.util.text import clamp_middle, join_ranges, strip_control_chars
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -65,7 +65,10 @@ class OptimalPlacer:
 
     Attributes:
         notes: What is not proven of the last placement, or which constraint it does not satisfy; for display.
+        has_placeholders: Whether results may contain placeholders, which no other placer may return.
     """
+
+    has_placeholders: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._rules, self._chosen = PlacementConstraints(), False

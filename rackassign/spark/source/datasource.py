@@ -1,27 +1,150 @@
-"""The class of `format("rackassign")`, which contains only the methods that Spark calls."""
+"""The class of `format("rackassign")`, with only the methods that Spark calls; its columns and filters.
+
+Filters of Spark become bounds of offsets, for `pushFilters` of Spark 4.1 and later. Spark applies all filters to the
+rows again, so a filter that is not understood here costs time and changes no result.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from rackassign.errors import KafkaUnavailableError, RackassignError
-from rackassign.spark.option_effects import without_effect
-from rackassign.spark.options import Mode, Options
-from rackassign.spark.row_bounds import RowBounds
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark.offsets import RowBounds
+from rackassign.spark.options import Mode, Options, without_effect
 from rackassign.spark.source.partitions import make_planner, pull_partitions, read_partition, split_partitions
-from rackassign.spark.source.pushdown import bounds_of, check_pushdown
-from rackassign.spark.source.schema import columns, schema_of
 from rackassign.spark.splits import Split
 from rackassign.spark.worker_process import forget_finders_of_spark
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.datasource import Filter
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def check_pushdown() -> None:
+    """Raise an error if this version of Spark passes no filters to Python sources.
+
+    Raises:
+        ConfigError: Spark is older than 4.1.
+    """
+    if not hasattr(datasource.DataSourceReader, "pushFilters"):
+        raise ConfigError("pushFilters: Spark passes filters to Python data sources since version 4.1")
+
+
+def bounds_of(filters: Iterable[Filter]) -> RowBounds:
+    """Return bounds of the rows that satisfy all of these filters."""
+    bounds = RowBounds()
+    for each in filters:
+        # Names of columns with more than one part are of structures.
+        path: tuple[str, ...] = getattr(each, "attribute", ())
+        if len(path) == 1 and hasattr(each, "value"):
+            bounds = _bounded(bounds, type(each).__name__, path[0], each.value)
+    return bounds
+
+
+def _bounded(bounds: RowBounds, kind: str, column: str, value: Any) -> RowBounds:  # noqa: ANN401 - of the column's type
+    """Return narrower bounds, or the same ones for a filter that does not limit offsets."""
+    if kind in {"EqualTo", "EqualNullSafe"}:
+        values: tuple[Any, ...] = (value,)
+    elif kind == "In":
+        values = tuple(value)
+    else:
+        return _compared(bounds, kind, column, value)
+    values = tuple(each for each in values if each is not None)
+    if not values:
+        return bounds
+    if column == "topic":
+        return bounds.and_topics(frozenset(values))
+    if column == "partition":
+        return bounds.and_partitions(frozenset(values))
+    if column == "offset":
+        return bounds.and_from(min(values)).and_before(max(values) + 1)
+    return bounds.and_since(_milliseconds(min(values))) if column == "timestamp" else bounds
+
+
+def _compared(bounds: RowBounds, kind: str, column: str, value: Any) -> RowBounds:  # noqa: ANN401 - of the column's type
+    if value is None or kind not in {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}:
+        return bounds
+    if column == "timestamp" and kind.startswith("Greater"):
+        return bounds.and_since(_milliseconds(value))
+    if column == "offset":
+        if kind.startswith("Greater"):
+            return bounds.and_from(value + (kind == "GreaterThan"))
+        return bounds.and_before(value + (kind == "LessThanOrEqual"))
+    return bounds
+
+
+def _milliseconds(value: datetime) -> int:
+    """Return a timestamp in whole milliseconds, rounded down; Spark's without a zone are in that of this process."""
+    aware = value.astimezone(timezone.utc) if value.tzinfo is None else value
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+def schema_of(options: Options) -> StructType:
+    """Return the columns of a query without a schema of the user.
+
+    Raises:
+        ConfigError: The option `columns` names a column that does not exist.
+    """
+    known = full_schema(headers=options.headers)
+    check_columns(options.columns, headers=options.headers)
+    return StructType([known[name] for name in options.columns or known.names])
+
+
+def full_schema(*, headers: bool) -> StructType:
+    """Return all columns of the source."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only needed here
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types = (
+        *(BinaryType(), BinaryType(), StringType(), IntegerType(), LongType(), TimestampType(), IntegerType()),
+        ArrayType(header),
+    )
+    names = (*COLUMNS, HEADERS) if headers else COLUMNS
+    return StructType([StructField(name, kind) for name, kind in zip(names, types, strict=False)])
+
+
+def columns(options: Options, schema: StructType) -> tuple[str, ...]:
+    """Return the columns of a query: all, or those of the schema that the user has set.
+
+    Raises:
+        ConfigError: There is no column, or one does not exist, has another type or is not nullable, or `columns` names
+            others.
+    """
+    if not schema.names:
+        # Arrow has no rows without columns, so a count would be 0.
+        raise ConfigError("schema: expected at least one column; for a count use columns=offset")
+    if options.columns and options.columns != tuple(schema.names):
+        raise ConfigError(
+            f"columns: the schema of the query has other columns: {', '.join(schema.names)}; use one of both"
+        )
+    check_columns(schema.names, headers=options.headers)
+    ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}
+    for field in schema:
+        if field.dataType != ours[field.name]:
+            kind = ours[field.name].simpleString()
+            raise ConfigError(f"{field.name}: expected type {kind}, got {field.dataType.simpleString()}")
+        if not field.nullable:
+            raise ConfigError(f"{field.name}: a column of a Python source cannot be NOT NULL")
+    return tuple(schema.names)
+
 
 log = logging.getLogger(__name__)
 

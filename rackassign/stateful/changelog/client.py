@@ -19,7 +19,7 @@ from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.changelog.topics import (
     Changelog,
     changelog_ids,

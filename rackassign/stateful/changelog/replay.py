@@ -1,4 +1,33 @@
-"""The semantics of a changelog: which records count, regardless of their writer and of compaction.
+"""The format of changelog records, the claims in them, and which records count when a changelog is read.
+
+Claims
+------
+A fence contains the claim of its writer: the generation of the assignment by which it took the partition. In one
+generation a partition has one owner, so an owner of a later generation has the newer claim, and a former owner that
+resumes has an older one, whenever it writes it.
+
+Two things break the order of generations. A group that was deleted begins again at generation 1, and a static member
+that restarts gets its former assignment in the same generation under another ID. Either member sees a claim in the log
+that is not older than its own. If the coordinator confirms *after that* that its generation is the current one, the
+claim in the log is a former one in spite of its generation. The member then begins a new *term*, and terms count before
+generations.
+
+Format
+------
+A record is one change of a key, with its owner and commit in a header.
+
+======  =======================================================================
+header  `rackassign`, 17 bytes, big-endian
+======  =======================================================================
+kind    8 bits: 8 change, 9 last change of its commit, 10 fence, 11 rewrite, 12 lost
+epoch   64 bits: epoch of the owner, which is greater than that of all earlier owners
+commit  64 bits: number of the commit; of a rewrite, of the last complete one; otherwise -1
+======  =======================================================================
+
+Kinds below 8 were those of a format in which each input record was a commit of its own: such records are ignored.
+
+The key is that of the state, whose first byte is never 0 (`keys`). Records that are no changes have keys that begin
+with 0. A null value deletes the key. The value of a fence ends with the claim of its writer, 24 bytes (`claims`).
 
 Theory of operation
 -------------------
@@ -39,11 +68,149 @@ writes that records are *lost*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal, NamedTuple, get_args
 
-from rackassign.stateful.changelog.claims import Claim, in_order
-from rackassign.stateful.changelog.records import NO_COMMIT, ChangelogRecord
+from rackassign.errors import WireError
+from rackassign.stateful.stores.keys import is_state_key
+
+
+class Claim(NamedTuple):
+    """A claim to a partition.
+
+    Args:
+        term: Number of times that the order of generations was broken.
+        generation: Generation of the assignment by which the partition was taken.
+        member: Hash of the member's ID.
+    """
+
+    term: int = 0
+    generation: int = -1
+    member: int = 0
+
+
+def member_hash(member_id: str) -> int:
+    """Return a hash of a member's ID, of 63 bits."""
+    return int.from_bytes(sha256(member_id.encode()).digest()[:8], "big") >> 1
+
+
+def in_order(claim: Claim | None, last: Claim | None) -> bool:
+    """Return whether a claim is newer than the last one, or is its repetition; any is newer than an unknown one."""
+    if claim is None or last is None:
+        return True
+    return claim[:2] > last[:2] or claim == last
+
+
+def continued(claim: Claim, last: Claim | None) -> Claim | None:
+    """Return a claim in the term of the last one; None if it is newer only in another term."""
+    if last is None:
+        return claim
+    found = claim._replace(term=last.term)
+    return found if in_order(found, last) else None
+
+
+HEADER = "rackassign"
+
+Kind = Literal["change", "last", "fence", "rewrite", "lost"]
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_FORM = struct.Struct(">bqq")
+_CLAIM = struct.Struct(">qqq")
+_FIRST = 8
+_NUMBERS: Mapping[Kind, int] = {kind: number for number, kind in enumerate(_KINDS, _FIRST)}
+_OTHERS: Mapping[Kind, bytes] = {"fence": b"\0fence", "lost": b"\0lost"}
+
+NO_COMMIT = -1
+
+DELETES_MS = 86_400_000
+"""How long a changelog keeps the records of deletions (`delete.retention.ms`) by default, in milliseconds."""
+
+LARGEST_BYTES = 1_000_000
+"""Size of a key and a value; the limits of producers and of brokers are a little larger by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRecord:
+    """A record of a changelog.
+
+    Args:
+        kind: `change` and `last` belong to a commit, whose last change is marked; `fence` begins an epoch; `rewrite`
+            repeats the value of a key that another member has written; `lost` states that records which had been
+            written no longer exist.
+        epoch: Epoch of the writer.
+        commit: Number of the commit; for `rewrite`, of the last one that is completely in the state; otherwise -1.
+        key: Key of the state (`keys`); empty if the record is no change.
+        value: Its new value; None if it is deleted.
+        claim: Claim of the writer of a fence; None if it is not known.
+        offset: Its offset in the changelog; -1 if it was not read from there.
+    """
+
+    kind: Kind
+    epoch: int
+    commit: int = NO_COMMIT
+    key: bytes = b""
+    value: bytes | None = None
+    claim: Claim | None = None
+    offset: int = field(default=-1, compare=False)
+
+    def header(self) -> bytes:
+        """Return the header's value."""
+        return _FORM.pack(_NUMBERS[self.kind], self.epoch, self.commit)
+
+    def log_value(self) -> bytes | None:
+        """Return the value of the record; other records than changes have one, since compaction removes null values."""
+        value = _OTHERS.get(self.kind, self.value)
+        return value if self.claim is None or value is None else value + _CLAIM.pack(*self.claim)
+
+    def log_key(self) -> bytes:
+        """Return the key of the record."""
+        return _OTHERS.get(self.kind) or self.key
+
+    def digest(self) -> int:
+        """Return a number of 56 bits that another record at the same offset does not have."""
+        value = self.log_value()
+        parts = (self.header(), self.log_key(), b"" if value is None else b"\0" + value)
+        content = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return int.from_bytes(hashlib.blake2b(content, digest_size=7).digest(), "big")
+
+
+def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
+    """Decode a record of a changelog.
+
+    Args:
+        key: Key of the record.
+        value: Value of the record.
+        header: Value of its header; None without one.
+
+    Raises:
+        WireError: It is not a changelog record of rackassign.
+    """
+    if header is None or len(header) != _FORM.size:
+        raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
+    number, epoch, commit = _FORM.unpack(header)
+    if not _FIRST <= number < _FIRST + len(_KINDS):
+        raise WireError(0, f"kind {number}: expected {_FIRST} to {_FIRST + len(_KINDS) - 1}")
+    kind = _KINDS[number - _FIRST]
+    if kind in _OTHERS:
+        return ChangelogRecord(kind, epoch, commit, claim=_claim(kind, value))
+    if not key or not is_state_key(key):
+        raise WireError(0, "the key of a change has no prefix of rackassign")
+    return ChangelogRecord(kind, epoch, commit, key, value)
+
+
+def is_of_earlier_format(header: bytes | None) -> bool:
+    """Return whether a record has the header of an earlier format, whose records are not read any more."""
+    return header is not None and len(header) == _FORM.size and header[0] < _FIRST
+
+
+def _claim(kind: Kind, value: bytes | None) -> Claim | None:
+    packed = (value or b"")[len(_OTHERS[kind]) :]
+    return Claim(*_CLAIM.unpack(packed)) if kind == "fence" and len(packed) == _CLAIM.size else None
+
 
 NO_EPOCH = -1
 

@@ -21,7 +21,7 @@ from rackassign.admin.alter import RequestRejectedError, TopicAdmin
 from rackassign.admin.describe import UNCLEAN_ELECTION, retry_on_disconnect, topic_configs
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
-from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES
+from rackassign.stateful.changelog.replay import DELETES_MS, LARGEST_BYTES
 from rackassign.util.text import short_repr, truncate
 
 log = logging.getLogger(__name__)

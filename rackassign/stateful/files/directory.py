@@ -1,26 +1,120 @@
-"""The directory with the state files of a member: one file for each partition, locked for one process."""
+"""The directory with the state files of a member: one file for each partition, locked for one process.
+
+The names of files contain the topic, the partition, and the topic ID of the changelog. State has the content of
+records, so only its owner can read it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
+import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES
-from rackassign.stateful.files.names import DAMAGED, LOCK, NAMED, parts, state_file_name, topic_names
-from rackassign.stateful.files.private import make_private
+from rackassign.model import TOPIC_NAME, TopicPartition
+from rackassign.stateful.changelog.replay import DELETES_MS, LARGEST_BYTES
 from rackassign.stateful.files.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.statistics import StateCounts
 from rackassign.util.file_lock import try_lock
+from rackassign.util.text import join_first
+
+DAMAGED = ".damaged"
+LOCK = "lock"
+"""The file by which a directory is locked for one process."""
+
+NAMED = re.compile(
+    rf"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>[0-9]+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite(?P<damaged>{DAMAGED})?"
+)
+"""The name of a partition's SQLite file, also of one that was set aside."""
+
+_ENDS = ("", "-wal", "-shm")
+
+_MOST = 150
+_KEPT = 120
+"""A file name has 255 bytes at most, and the ID, a number and the endings need up to 80 of them."""
+
+
+def state_file_name(tp: TopicPartition, changelog_id: str) -> str:
+    """Return the name of a partition's file.
+
+    Args:
+        tp: The partition.
+        changelog_id: Topic ID of its changelog.
+
+    Raises:
+        StoreError: The topic has no valid name.
+    """
+    if not TOPIC_NAME.fullmatch(tp.topic):
+        raise StoreError(f"{tp.topic!r} is no name of a topic")
+    return f"{_short(tp.topic)}-{tp.partition}@{changelog_id}.sqlite"
+
+
+def topic_names(topics: Iterable[str]) -> dict[str, str]:
+    """Return the topics by their name in file names."""
+    return {_short(topic): topic for topic in topics}
+
+
+def parts(file: Path) -> list[Path]:
+    """Return a SQLite file and the files that SQLite keeps beside it."""
+    return [Path(f"{file}{end}") for end in _ENDS]
+
+
+def _short(topic: str) -> str:
+    """Return a topic's name, or the beginning of a long one and a hash; no topic has the character between them."""
+    if len(topic) <= _MOST:
+        return topic
+    return f"{topic[:_KEPT]}~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+
 
 log = logging.getLogger(__name__)
+
+_OTHERS = 0o077
+_NAMED = 3
+
+
+def make_private(folder: Path, files: Iterable[Path]) -> None:
+    """Remove the permissions of others from a directory and its files, and log it once.
+
+    Args:
+        folder: The directory.
+        files: Its files; those that do not exist any more are skipped.
+    """
+    exposed = [path for path in (folder, *files) if _is_exposed(path, folder)]
+    # Each by itself: volumes of Kubernetes have a directory of another owner, with files of this user in it.
+    failures = {path: failure for path in exposed if (failure := _restrict(path))}
+    if failures:
+        named = join_first([f"{path}: {failure}" for path, failure in failures.items()], _NAMED)
+        log.warning("%s can be read by others, and its permissions cannot be changed: %s", folder, named)
+    if any(path.name != LOCK and path not in failures for path in exposed):
+        log.warning("%s could be read by others: it is now for its owner only, with its files", folder)
+
+
+def _is_exposed(path: Path, folder: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    # A directory with the sticky bit belongs to all users (/tmp).
+    return bool(mode & _OTHERS) and not (path == folder and mode & stat.S_ISVTX)
+
+
+def _restrict(path: Path) -> str:
+    """Remove the permissions of others; return the reason why that is not possible, or an empty one."""
+    try:
+        path.chmod(path.stat().st_mode & 0o7777 & ~_OTHERS)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
 
 _RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0

@@ -1,26 +1,46 @@
-"""The state of a partition in a local SQLite file, together with its changelog position, in one transaction."""
+"""The state of a partition in a local SQLite file, together with its changelog position, in one transaction.
+
+Age
+---
+The age of local state grows while a machine is suspended as well. State that was not read on for too long may miss
+deletions: compaction removes their records after the time of `delete.retention.ms`, a day by default, whether this
+machine was awake or not. Linux' monotonic clock stops with the machine, so `CLOCK_BOOTTIME` is used where it exists;
+elsewhere (macOS) `CLOCK_MONOTONIC` itself continues. Both stop with a virtual machine that is paused from outside. The
+time of day is corrected after that, so the longer of both times counts. A time of day that jumps forwards costs a
+restore at most, and one that jumps backwards has no effect.
+
+`Overlay` has the changes that the file does not have yet.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from rackassign.stateful.changelog.claims import Claim
-from rackassign.stateful.changelog.records import DELETES_MS, LARGEST_BYTES, NO_COMMIT, ChangelogRecord
-from rackassign.stateful.changelog.replay import NO_EPOCH, ChangelogReplay
-from rackassign.stateful.files.clock import is_too_old, time_of_day_ms
-from rackassign.stateful.files.overlay import Overlay
-from rackassign.stateful.files.rows import (
+from rackassign.stateful.changelog.replay import (
+    DELETES_MS,
+    LARGEST_BYTES,
+    NO_COMMIT,
+    NO_EPOCH,
+    ChangelogRecord,
+    ChangelogReplay,
+    Claim,
+)
+from rackassign.stateful.files.sqlite_file import (
     DIFFERENT,
     EXPIRED,
     FIRST_EXPIRY,
     FORMAT,
     SCHEMA,
+    DamagedError,
+    SqliteFile,
+    StoreError,
     checksum_of,
     checksum_of_rest,
     read_checksums,
@@ -29,9 +49,98 @@ from rackassign.stateful.files.rows import (
     sealed,
     unsealed,
 )
-from rackassign.stateful.files.sqlite_file import DamagedError, SqliteFile, StoreError
 from rackassign.stateful.statistics import StateCounts
 from rackassign.stateful.stores.keys import expires, expiry_of
+
+
+def longest_left_s(deletes_ms: int) -> float:
+    """Return the greatest age of a state in seconds, half of the time that the records of deletions are kept."""
+    return deletes_ms / 2000
+
+
+_FUTURE_S = 3600.0
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class ElapsedTime:
+    """The time since it was started."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Start from now."""
+        self._since = _now()
+
+    def seconds(self) -> float:
+        """Return the seconds since then, including those in which the machine was suspended."""
+        return _between(self._since, _now())
+
+    def lap(self) -> float:
+        """Return the seconds as `seconds` does, and start from now; no time is between the two."""
+        since, self._since = self._since, _now()
+        return _between(since, self._since)
+
+
+def _now() -> tuple[float, float]:
+    return time.clock_gettime(_CLOCK), time.time()
+
+
+def _between(since: tuple[float, float], now: tuple[float, float]) -> float:
+    return max(end - begin for begin, end in zip(since, now, strict=True))
+
+
+def time_of_day_ms() -> int:
+    """Return the time to be stored with a state, in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def is_too_old(stored_ms: int, deletes_ms: int) -> bool:
+    """Return whether a state may miss deletions.
+
+    Args:
+        stored_ms: Time when it was known to be current. A time in the future shows that one of two clocks was wrong.
+        deletes_ms: How long its changelog keeps the records of deletions.
+    """
+    return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= longest_left_s(deletes_ms)
+
+
+class Overlay:
+    """Changes by key, None for a deletion.
+
+    Keys are sorted when they are first read in order, and kept sorted from then on: most tasks never read them so.
+    """
+
+    __slots__ = ("_sorted", "changes")
+
+    def __init__(self) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+        self._sorted: list[bytes] | None = None
+
+    def update(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Add changes, in place of earlier ones of their keys."""
+        if self._sorted is not None:
+            for key in changes:
+                if key not in self.changes:
+                    insort(self._sorted, key)
+        self.changes.update(changes)
+
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the changes of keys from one up to another, in order.
+
+        Args:
+            start: The first key.
+            end: The key behind the last one; None for all.
+        """
+        if not self.changes:
+            return
+        if self._sorted is None:
+            self._sorted = sorted(self.changes)
+        first = bisect_left(self._sorted, start)
+        last = None if end is None else bisect_left(self._sorted, end)
+        for key in self._sorted[first:last]:
+            yield key, self.changes[key]
+
 
 log = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from rackassign.admin.describe import (
 from rackassign.admin.groups import CommittedOffset, GroupAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
-from rackassign.monitoring.groups import GroupDescription, find_group
-from rackassign.stateful.changelog.records import HEADER, is_of_earlier_format, read_change
+from rackassign.monitoring.live_groups import GroupDescription, find_group
+from rackassign.stateful.changelog.replay import HEADER, is_of_earlier_format, read_change
 from rackassign.stateful.reset.decision import Commit, RecordCheck
 from rackassign.util.text import short_repr, truncate
 

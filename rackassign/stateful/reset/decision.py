@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from rackassign.assignor.standby import default_changelog
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.monitoring.groups import GroupDescription
+from rackassign.monitoring.live_groups import GroupDescription
 from rackassign.util.text import counted, did_you_mean, join_first, short_repr, truncate
 
 _NAMED = 3

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.claims import Claim, continued
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord, Claim, continued
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.tasks.run import TaskRun
 

@@ -1,27 +1,188 @@
-"""The active tasks of a member: taken when they are assigned, restored, processed, committed, and released."""
+"""The active tasks of a member: taken when they are assigned, restored, processed, committed, and released.
+
+With them is what they share: the check that the member is still in its group, one call at a time, the parts of a
+member, and the check that local files are of the changelogs that exist.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from kafka.errors import KafkaError
+
 from rackassign.admin.admin_client import AuthorizationError
-from rackassign.errors import KafkaUnavailableError
+from rackassign.clients.kafka_python import StandbyAwareAssignor
+from rackassign.clients.kafka_python.internals import membership_of
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog.claims import Claim, continued, member_hash
+from rackassign.stateful.changelog.client import ChangelogClient
+from rackassign.stateful.changelog.replay import Claim, continued, member_hash
+from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.sqlite_file import StoreError
-from rackassign.stateful.files.state_file import StateFile
-from rackassign.stateful.statistics import Role, TaskStatistics
+from rackassign.stateful.files.state_file import ElapsedTime, StateFile
+from rackassign.stateful.statistics import Role, StateCounts, TaskStatistics
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
-from rackassign.stateful.tasks.inputs import in_order
-from rackassign.stateful.tasks.member_parts import MemberParts
-from rackassign.stateful.tasks.one_call import UserFunctionError
+from rackassign.stateful.tasks.inputs import Inputs, Tasks, in_order
 from rackassign.stateful.tasks.run import Processed, TaskRun, Work
+from rackassign.stateful.tasks.transaction_commits import TransactionCommits
+from rackassign.stateful.transactions.output import Output
 from rackassign.stateful.validation import OnRestore
+from rackassign.util.log_once import WarnOnce
+
+_SESSION_S = 45.0
+"""Kafka's session.timeout.ms."""
+
+_ANSWER_MS = 5000
+
+
+class MembershipCheck:
+    """The membership of a consumer, which may have been lost while this process was stopped.
+
+    A member that resumes after more than its session timeout has probably lost its partitions, and its client needs a
+    request to find out. Until the coordinator confirms its generation, or it has another one, it processes nothing.
+
+    Args:
+        consumer: The group's consumer.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, consumer: Any, once: WarnOnce) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._consumer = consumer
+        self._membership = membership_of(consumer)
+        self._once = once
+        session_s = None if self._membership is None else self._membership.session_timeout_s()
+        self._session_s = _SESSION_S if session_s is None else session_s
+        # A machine may have been suspended: Linux' monotonic clock stops then, and the session ends all the same.
+        self._asked = ElapsedTime()
+        self._doubted: int | None = None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the last call of `present` returned False."""
+        return self._doubted is not None
+
+    def claim(self, generation: int) -> Claim:
+        """Return this member's claim to the partitions of a generation."""
+        return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))
+
+    def present(self, generation: int) -> bool:
+        """Return whether this member may process the partitions of its last assignment.
+
+        Args:
+            generation: Generation of the last assignment.
+        """
+        if self._asked.lap() > self._session_s:
+            self._doubted = generation
+        if self._doubted == generation and not self.confirmed(generation):
+            return False
+        self._doubted = None
+        return True
+
+    def confirmed(self, generation: int) -> bool:
+        """Return whether the coordinator confirms that this is the current generation, and that of this member."""
+        if self._membership is None:
+            self._once.warn("unconfirmed", "kafka-python differs: after a long pause the membership is not checked")
+            return True
+        return self._membership.confirm(_ANSWER_MS) and self._membership.generation() == generation
+
+
+class UserFunctionError(Exception):
+    """Carries what a function of the user has raised out of a call in which everything else is done."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
+_REGULAR = (UserFunctionError, RackassignError, KafkaError)
+"""What a call raises by itself, with states and positions that agree."""
+
+
+class OneCall:
+    """Refusal of a second call while one is running.
+
+    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
+    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
+    would be in a commit that has no other effects of its record, and be written again with them.
+
+    The handler of a signal may raise between any two lines, also what is no `KeyboardInterrupt`. Then it is not known
+    which records the state has, or which of those that the client has returned were processed.
+
+    Args:
+        release: Called if a call ends in the middle: releases all tasks, so that records are read again with the state
+            of the files.
+    """
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._running = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Run a block as a call.
+
+        Args:
+            name: Name of the method.
+
+        Raises:
+            RackassignError: Another call is running.
+        """
+        if self._running:
+            raise RackassignError(
+                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
+                " it calls, or another thread"
+            )
+        try:
+            try:
+                self._running = name
+                yield
+            finally:
+                self._running = ""
+        except _REGULAR:
+            raise
+        except BaseException:
+            self._release()
+            raise
+        finally:
+            # Once more: the first one may have been interrupted.
+            self._running = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberParts:
+    """What a member has, for whatever task.
+
+    Args:
+        tasks: The tasks of the group.
+        shelf: The local files.
+        logs: The changelogs.
+        inputs: The input partitions.
+        check: Its membership.
+        assignor: Its assignor.
+        once: Logs a warning once.
+        counts: Its counters.
+        transactions: Its transactions; None without them.
+        new_output: Returns what a task writes to; None without transactions.
+    """
+
+    tasks: Tasks
+    shelf: StateDirectory
+    logs: ChangelogClient
+    inputs: Inputs
+    check: MembershipCheck
+    assignor: StandbyAwareAssignor
+    once: WarnOnce
+    counts: StateCounts
+    transactions: TransactionCommits | None = None
+    new_output: Callable[[], Output | None] = lambda: None
+
 
 log = logging.getLogger(__name__)
 
@@ -442,3 +603,48 @@ class ActiveTasks:
         if task in self._active:
             self.release(task)
         self._shelf.failed(task, error)
+
+
+_AGAIN_S = 1.0
+"""Seconds until the next look after one that has failed: each needs connections of its own."""
+
+_PAUSE_S = 0.1
+
+
+class ChangelogCheck:
+    """A look at the changelogs after this member was out of the group.
+
+    A group can be reset only while it has no members. A member that was cut off is none, and returns with the state and
+    the epoch of before: it would take the records of the new changelog for those of a former owner.
+
+    Args:
+        logs: The changelogs.
+        shelf: The local files.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, logs: ChangelogClient, shelf: StateDirectory, once: WarnOnce) -> None:
+        self._logs = logs
+        self._shelf = shelf
+        self._once = once
+        self._again_at = float("-inf")
+
+    def are_known(self, active: ActiveTasks) -> bool:
+        """Return whether local files may be used; discard those of changelogs that are other topics by now."""
+        if not active.was_absent:
+            return True
+        if time.monotonic() < self._again_at:
+            # Tasks are assigned and not restored, so that polls do not wait for records.
+            time.sleep(_PAUSE_S)
+            return False
+        try:
+            self._logs.look_again()
+        except (ConfigError, KafkaUnavailableError) as error:
+            self._again_at = time.monotonic() + _AGAIN_S
+            self._once.warn("absent", "nothing is processed yet after an absence: %s", error, about=str(error))
+            return False
+        if self._logs.ids != self._shelf.ids:
+            active.release_all()
+            self._shelf.discard_others(self._logs.ids)
+        active.was_absent = False
+        return True

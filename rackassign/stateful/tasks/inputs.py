@@ -1,22 +1,156 @@
-"""The input partitions of tasks: which of them are read, and from where."""
+"""Tasks and their input partitions: which of them are read, from where, and the commits of their offsets.
+
+A task has one state, is processed by one member, and moves as a whole. Commits of input offsets inform other tools:
+nothing waits for them but the end of the consumer.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
+from types import MappingProxyType
 from typing import Any
 
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
 
-from rackassign.errors import KafkaUnavailableError
+from rackassign.assignor.standby import default_changelog
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.tasks.naming import Tasks
 from rackassign.stateful.tasks.run import TaskRun
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 
 log = logging.getLogger(__name__)
+
+_AT_END_MS = 2000
+
+
+class OffsetCommits:
+    """The commits of a consumer, one at a time; those made meanwhile are merged.
+
+    A commit during a rebalance is answered once the slowest member has joined. The next owner of a partition does not
+    need it, since the changelog has the same offset.
+
+    Args:
+        consumer: The group's consumer.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._consumer = consumer
+        self._wanted: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
+        self._answer: Any = None
+
+    def send(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Commit these offsets, now or after the commit that is under way."""
+        self._wanted.update(ends)
+        if self._answer is not None and not self._answer.is_done:
+            return
+        self._settle()
+        self._sent, self._wanted = self._owned(self._wanted), {}
+        if self._sent:
+            try:
+                self._answer = self._consumer.commit_async(_offsets(self._sent), callback=_ignore)
+            except KafkaError as error:
+                self._failed(error)
+
+    def finish(self, ends: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
+        """Commit these offsets and the remaining ones, and wait for the answer, 2 s at most; if it fails, keep them."""
+        self._wanted.update(ends)
+        if self._answer is not None and self._answer.is_done:
+            self._settle()
+        self._sent, self._wanted = self._owned({**self._sent, **self._wanted}), {}
+        self._answer = None
+        if not self._sent:
+            return
+        try:
+            self._consumer.commit(_offsets(self._sent), timeout_ms=_AT_END_MS)
+            self._sent = {}
+        except KafkaError as error:
+            self._failed(error)
+
+    def _settle(self) -> None:
+        if self._answer is not None and self._answer.failed():
+            self._failed(self._answer.exception)
+        self._answer, self._sent = None, {}
+
+    def _failed(self, error: Exception) -> None:
+        """Keep the offsets for the next commit."""
+        log.info("offsets of %d partitions cannot be committed: %s", len(self._sent), error)
+        self._wanted = {**self._sent, **self._wanted}
+        self._sent = {}
+
+    def _owned(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offsets of assigned partitions: other members have committed further in the others."""
+        assigned = self._consumer.assignment()
+        return {tp: end for tp, end in ends.items() if KafkaPythonPartition(*tp) in assigned}
+
+
+def _offsets(ends: Mapping[TopicPartition, int]) -> dict[KafkaPythonPartition, OffsetAndMetadata]:
+    return {KafkaPythonPartition(*tp): OffsetAndMetadata(end, "", -1) for tp, end in ends.items()}
+
+
+def _ignore(*_: object) -> None:
+    """Replace kafka-python's callback, which logs an error for each commit that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of a group.
+
+    Each input partition is a task of its own, or, if the topics are co-partitioned, all partitions of one number are.
+    Like the changelog of its state a task is named by a topic and a partition: of co-partitioned topics by the first
+    one in alphabetical order.
+
+    Args:
+        topics: The input topics.
+        copartitioned: Whether their partitions of one number are one task.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    topics: tuple[str, ...]
+    copartitioned: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the option: any text would count as True."""
+        copartitioned: object = self.copartitioned
+        if not isinstance(copartitioned, bool):
+            raise ConfigError(f"copartitioned must be True or False, got {short_repr(copartitioned)}")
+
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The topics of each kind of task, of which the first one names it."""
+        return (tuple(sorted(self.topics)),) if self.copartitioned else tuple((topic,) for topic in self.topics)
+
+    def of(self, tp: TopicPartition) -> TopicPartition:
+        """Return the task of an input partition."""
+        # Another topic has no task; it keeps its own name, under which nothing is found.
+        named = self.copartitioned and tp.topic in self.topics
+        return TopicPartition(min(self.topics), tp.partition) if named else tp
+
+    def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        if not self.copartitioned:
+            return (task,)
+        return tuple(TopicPartition(topic, task.partition) for topic in sorted(self.topics))
+
+    def whole(self, tps: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the tasks of which all input partitions are among these."""
+        given = set(tps)
+        return {task for task in map(self.of, given) if given.issuperset(self.inputs(task))}
+
+
+def changelog_names(group: str, tasks: Tasks) -> Callable[[str], str]:
+    """Return the function that names the changelog of a task by the topic in its name, unless the user has one."""
+    names = {topics[0]: default_changelog(group, *topics) for topics in tasks.sets}
+    return names.__getitem__
+
 
 _ANSWER_MS = 1000
 

@@ -1,23 +1,257 @@
-"""The processing of a task: its records in order, and functions that are due; all changes stay in memory."""
+"""The processing of a task: its records in order, and functions that are due; all changes stay in memory.
+
+The user's `process` must have done its work when it returns. Functions are called at intervals of stream time or
+wall-clock time (Kafka Streams' `Punctuator`). How far a task is, its progress, is part of its state.
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from rackassign.stateful.files.rows import FIRST_EXPIRY
-from rackassign.stateful.files.sqlite_file import StoreError
+from rackassign.errors import ConfigError, WireError
+from rackassign.stateful.files.sqlite_file import FIRST_EXPIRY, StoreError
 from rackassign.stateful.files.state_file import StateFile
 from rackassign.stateful.stores.declaration import AnyStore
 from rackassign.stateful.stores.keys import PROGRESS, expiry_of
-from rackassign.stateful.stores.state import State
-from rackassign.stateful.tasks.process_call import Process, check_arguments, check_returned
-from rackassign.stateful.tasks.progress import Progress, read_progress
-from rackassign.stateful.tasks.punctuation import Punctuate
+from rackassign.stateful.stores.state import State, StateSource
 from rackassign.stateful.transactions.output import OVERHEAD, Output, ProducerRecord
+from rackassign.util.functions import deferred_function, takes
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
+
+Process = Callable[[Any, State], None] | Callable[[Any, State, Output], None]
+"""Called with a record of kafka-python and the state of its task, which it reads and changes. With transactions it is
+also called with what it writes to."""
+
+_INSTEAD = (
+    "its body would never run, and its records would be committed: use a plain function (def, without yield);"
+    " asyncio.run(..) in it runs a coroutine, list(..) a generator"
+)
+
+
+def check_process(process: object, name: str = "process") -> None:
+    """Refuse what does not do its work when it is called.
+
+    Args:
+        process: The user's function.
+        name: Name of the option.
+
+    Raises:
+        ConfigError: It cannot be called, or its body would not run when it is called.
+    """
+    if not callable(process):
+        raise ConfigError(f"{name} must be a function of a record and a state, got {short_repr(process)}")
+    kind = deferred_function(process)
+    if kind is not None:
+        raise ConfigError(f"{name} is {kind}: {_INSTEAD}")
+
+
+def check_arguments(process: Callable[..., None], name: str, first: str, *, output: bool) -> None:
+    """Refuse a function that cannot be called with what it is called with.
+
+    Args:
+        process: The user's function.
+        name: Name of the option.
+        first: Its first argument.
+        output: Whether it gets an `Output`.
+
+    Raises:
+        ConfigError: It takes another number of arguments.
+    """
+    given = (first, "state", "output") if output else (first, "state")
+    if not takes(process, *given):
+        why = "with output=..," if output else "without output=..,"
+        raise ConfigError(f"{why} {name} is called with {len(given)} arguments ({', '.join(given)})")
+
+
+def check_returned(returned: object) -> None:
+    """Refuse what `process`, or a function of `punctuate`, has returned if it has the work still to be done.
+
+    Raises:
+        ConfigError: It is a coroutine, a generator, or something else to be awaited.
+    """
+    kind = _deferred_object(returned)
+    if kind is not None:
+        close = getattr(returned, "close", None)
+        if inspect.iscoroutine(returned) and close is not None:
+            # Otherwise Python warns that it was never awaited.
+            close()
+        raise ConfigError(f"process returned {kind}: {_INSTEAD}")
+
+
+def _deferred_object(returned: object) -> str | None:
+    if inspect.isgenerator(returned):
+        return "a generator"
+    if inspect.isasyncgen(returned):
+        return "an asynchronous generator"
+    if inspect.iscoroutine(returned):
+        return "a coroutine"
+    return f"an awaitable ({type(returned).__name__})" if inspect.isawaitable(returned) else None
+
+
+Clock = Literal["stream", "wall"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
+
+_LEAST_S = 0.05
+_LONGEST_S = 366 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuate:
+    """A function that is called at intervals, for each active task.
+
+    With stream time it is called behind the record whose timestamp reaches a multiple of the interval, with that
+    multiple: the same calls happen whenever the input is read. With wall-clock time it is called in `poll`. Several
+    intervals that pass at once cause one call. Its changes and the time of the call are in one commit, so a successor
+    continues with the next interval.
+
+    Args:
+        call: Called with the time in milliseconds and the state of the task; with transactions, also with the output.
+        interval_s: Seconds between calls.
+        time: `stream` for timestamps of input records, `wall` for the clock of this machine.
+        name: Name under which the last call is stored; the function's by default.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    call: Callable[[int, State], None] | Callable[[int, State, Output], None]
+    interval_s: float
+    time: Clock = "stream"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_process(self.call, "the function of punctuate")
+        interval_s: object = self.interval_s
+        number = isinstance(interval_s, (int, float)) and not isinstance(interval_s, bool)
+        if not number or not _LEAST_S <= self.interval_s <= _LONGEST_S:
+            raise ConfigError(
+                f"interval_s of punctuate must be a number of seconds from {_LEAST_S} to {_LONGEST_S},"
+                f" got {short_repr(interval_s)}"
+            )
+        if self.time not in CLOCKS:
+            raise ConfigError(f"time of punctuate must be {' or '.join(CLOCKS)}, got {short_repr(self.time)}")
+        if not isinstance(self.name, str):
+            raise ConfigError(f"name of punctuate must be a string, got {short_repr(self.name)}")
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.call, "__name__", ""))
+        if not self.name or self.name == "<lambda>":
+            raise ConfigError("a function of punctuate without a name needs name=, under which its last call is stored")
+
+    @property
+    def interval_ms(self) -> int:
+        """The interval in milliseconds."""
+        return round(self.interval_s * 1000)
+
+    def due(self, time_ms: int, last_ms: int | None) -> int | None:
+        """Return the time to call it with; None if it is not due.
+
+        Args:
+            time_ms: The time now.
+            last_ms: The time of the last call, or from which on intervals count; None at first.
+        """
+        if last_ms is None or time_ms - last_ms < self.interval_ms:
+            return None
+        return self.begin(time_ms)
+
+    def begin(self, time_ms: int) -> int:
+        """Return the time from which on the next interval counts."""
+        return time_ms - time_ms % self.interval_ms if self.time == "stream" else time_ms
+
+
+def check_punctuations(given: Iterable[Punctuate]) -> tuple[Punctuate, ...]:
+    """Return functions that are called at intervals.
+
+    Raises:
+        ConfigError: One is no `Punctuate`, or two have one name.
+    """
+    if isinstance(given, (str, Punctuate)) or not isinstance(given, Iterable):
+        raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(given)}")
+    found = tuple(given)
+    for each in found:
+        if not isinstance(each, Punctuate):
+            raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(each)} in it")
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two functions of punctuate have the name {short_repr(name)}: give one another name=")
+    return found
+
+
+NO_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a task.
+
+    Args:
+        next: Offset of the next record of each input topic that has been read.
+        time_ms: Stream time: the latest timestamp of its input records, in milliseconds; -1 before the first.
+        punctuated: When each function of `punctuate` was due last, in milliseconds of its clock.
+
+    Raises:
+        WireError: A number is missing.
+    """
+
+    next: Mapping[str, int] = field(default_factory=dict)
+    time_ms: int = NO_TIME
+    punctuated: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the numbers, which may come from a changelog."""
+        numbers: tuple[object, ...] = (self.next, self.punctuated)
+        time_ms: object = self.time_ms
+        if not all(isinstance(each, Mapping) and _are_numbers(each) for each in numbers) or type(time_ms) is not int:
+            raise WireError(0, "the progress of a task consists of numbers")
+
+    def encode(self) -> bytes:
+        """Return the progress as it is stored."""
+        return json.dumps(
+            {"next": dict(self.next), "time": self.time_ms, "punctuated": dict(self.punctuated)}, sort_keys=True
+        ).encode()
+
+
+def decode_progress(value: bytes | None) -> Progress:
+    """Decode the progress of a task, which is empty if there is none.
+
+    Raises:
+        WireError: It is no progress of rackassign.
+    """
+    if value is None:
+        return Progress()
+    try:
+        found = json.loads(value)
+        return Progress(found["next"], found["time"], found["punctuated"])
+    except (ValueError, KeyError, TypeError):
+        raise WireError(0, "the progress of a task cannot be decoded") from None
+
+
+def read_progress(state: StateSource, name: str) -> Progress:
+    """Return the progress that is part of a state.
+
+    Args:
+        state: The state of a task.
+        name: Its name in errors.
+
+    Raises:
+        StoreError: The state cannot be read, or its progress cannot be decoded.
+    """
+    try:
+        return decode_progress(state.get(PROGRESS))
+    except WireError as error:
+        raise StoreError(f"{name}: {error}") from None
+
+
+def _are_numbers(given: Mapping[object, object]) -> bool:
+    return all(isinstance(name, str) and type(number) is int for name, number in given.items())
+
 
 _EXPIRED_AT_ONCE = 1000
 _EXPIRED_PER_CHANGE = 2

@@ -18,8 +18,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful.changelog.client import ChangelogClient
 from rackassign.stateful.files.sqlite_file import StoreError
 from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
-from rackassign.stateful.tasks.inputs import Inputs
-from rackassign.stateful.tasks.naming import Tasks
+from rackassign.stateful.tasks.inputs import Inputs, Tasks
 from rackassign.stateful.transactions.output import ProducerRecord
 from rackassign.stateful.transactions.producer import TransactionalProducer
 from rackassign.util.log_once import WarnOnce

@@ -20,8 +20,8 @@ from kafka.errors import (
 from rackassign.stateful import consumer
 from rackassign.stateful.changelog import client as changelog
 from rackassign.stateful.changelog import topics as changelog_topics
-from rackassign.stateful.tasks import changelog_check, membership_check
-from rackassign.stateful.transactions import output_topics
+from rackassign.stateful.tasks import active_tasks
+from rackassign.stateful.transactions import output
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -121,13 +121,13 @@ class Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
         patch.setattr(changelog, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
-        for module in (changelog_topics, output_topics):
+        for module in (changelog_topics, output):
             patch.setattr(module, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
-        patch.setattr(membership_check, "membership_of", Membership)
+        patch.setattr(active_tasks, "membership_of", Membership)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
         patch.setattr(changelog, "_GROW_S", 0.0)
-        patch.setattr(changelog_check, "_AGAIN_S", 0.0)
+        patch.setattr(active_tasks, "_AGAIN_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self

@@ -15,7 +15,7 @@ from rackassign import scenario
 from rackassign.errors import InputError
 from rackassign.fleet import schema as fleet_schema
 from rackassign.model import TopicPartition
-from rackassign.monitoring.rack_map import RackMap
+from rackassign.monitoring.live_groups import RackMap
 from rackassign.placement import state_file
 from rackassign.placement.layout import Layout
 from rackassign.placement.state_file import PlacementState

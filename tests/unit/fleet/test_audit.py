@@ -32,7 +32,7 @@ from rackassign.monitoring import (
     Throughput,
 )
 from rackassign.monitoring.analysis import inspect
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
 from rackassign.monitoring.traffic import count_locality
 from tests.helpers.builders import brokers, cluster, group, member, rates
 from tests.helpers.examples import examples

@@ -28,8 +28,8 @@ from rackassign.monitoring import (
     Throughput,
 )
 from rackassign.monitoring.analysis import inspect
-from rackassign.monitoring.format import format_usd
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
+from rackassign.monitoring.report import format_usd
 from rackassign.util.text import strip_control_chars
 from tests.helpers.builders import brokers, cluster, group, member, rates
 from tests.helpers.html_checks import HOSTILE, Browse, Document, with_notes

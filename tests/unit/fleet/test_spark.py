@@ -17,7 +17,7 @@ from rackassign.fleet.html import page
 from rackassign.fleet.spark import audit_on_spark
 from rackassign.fleet.storage import read_results, read_snapshots, write_snapshot
 from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, RackMap
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
 from tests.helpers.builders import brokers, cluster, group, member, rates
 from tests.helpers.kafka.spark_harness import session
 

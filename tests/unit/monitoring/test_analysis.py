@@ -28,9 +28,8 @@ from rackassign.monitoring import (
     describe_action,
     verdict,
 )
-from rackassign.monitoring.describe import describe_unknown
-from rackassign.monitoring.format import format_bytes, format_percent, format_usd
-from rackassign.monitoring.snapshot import snapshot, topics_of
+from rackassign.monitoring.live_groups import snapshot, topics_of
+from rackassign.monitoring.report import describe_unknown, format_bytes, format_percent, format_usd
 from rackassign.monitoring.throughput import LogSample, LogSamples, sample_logs
 from rackassign.monitoring.throughput import compute_throughput as compared
 from rackassign.scenario import read_group, write_group

@@ -24,8 +24,8 @@ class Brokers:
         self.topics = {LOG: DescribedTopic(tuple(Partition((1, 2), leader) for leader in leaders))}
         self.sizes: dict[int, dict[TopicPartition, int] | Exception] = {}
         self.asked: list[int] = []
-        monkeypatch.setattr("rackassign.monitoring.changelog_sizes.describe_topics", self._topics)
-        monkeypatch.setattr("rackassign.monitoring.changelog_sizes.describe_log_dirs", self._sizes)
+        monkeypatch.setattr("rackassign.monitoring.stateful_group.describe_topics", self._topics)
+        monkeypatch.setattr("rackassign.monitoring.stateful_group.describe_log_dirs", self._sizes)
 
     def _topics(self, _: Any, names: Iterable[str]) -> dict[str, DescribedTopic]:
         return {name: self.topics.get(name, DescribedTopic(problem="UnknownTopicOrPartitionError")) for name in names}
@@ -76,5 +76,5 @@ def test_a_cluster_that_does_not_describe_topics_is_reported(monkeypatch: pytest
     def refuse(*_: object) -> None:
         raise KafkaConnectionError("gone")
 
-    monkeypatch.setattr("rackassign.monitoring.changelog_sizes.describe_topics", refuse)
+    monkeypatch.setattr("rackassign.monitoring.stateful_group.describe_topics", refuse)
     assert read_changelog_sizes(None, TPS).problem == "KafkaConnectionError"

@@ -11,9 +11,8 @@ from kafka.errors import NodeNotReadyError, SaslAuthenticationFailedError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupCollector, collect_repeatedly, collector
-from rackassign.monitoring.groups import GroupDescription
-from rackassign.monitoring.measurement import Measurement
-from rackassign.monitoring.read_rates import CommitSample
+from rackassign.monitoring.live_groups import GroupDescription
+from rackassign.monitoring.read_rates import CommitSample, Measurement
 from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput
 from tests.helpers.builders import cluster, group, member
 

@@ -22,8 +22,8 @@ from rackassign.monitoring import (
     GroupObservation,
     ObservedCluster,
     RecoveryResult,
-    examination,
     examine,
+    health,
     wedged_group,
 )
 from tests.helpers.builders import brokers, group, member
@@ -48,11 +48,11 @@ def test_a_wedged_group_is_recovered_only_on_request_and_then_observed_again(
 ) -> None:
     looks = [GroupObservation(each, (each.state,), 0, 10.0) for each in (WEDGED, HEALTHY)]
     removed = RecoveryResult(WEDGED.members, WEDGED.members[0])
-    monkeypatch.setattr(examination, "GroupAdmin", lambda _: None)
-    monkeypatch.setattr(examination, "watch", lambda *_, **__: looks.pop(0))
-    monkeypatch.setattr(examination, "is_wedged", lambda *_: True)
-    monkeypatch.setattr(examination, "recover", lambda *_: removed)
-    monkeypatch.setattr(examination, "describe_cluster", lambda *_: cluster(brokers()))
+    monkeypatch.setattr(health, "GroupAdmin", lambda _: None)
+    monkeypatch.setattr(health, "watch", lambda *_, **__: looks.pop(0))
+    monkeypatch.setattr(health, "is_wedged", lambda *_: True)
+    monkeypatch.setattr(health, "recover", lambda *_: removed)
+    monkeypatch.setattr(health, "describe_cluster", lambda *_: cluster(brokers()))
     examined = examine(ADMIN, "g", observe_s=10, fix=fix)
     assert examined.group == (HEALTHY if fix else WEDGED)
     assert examined.recovery == (removed if fix else RecoveryResult())
@@ -71,10 +71,10 @@ def test_members_that_were_removed_are_named_if_the_connection_is_lost_after_tha
 
     answers = SimpleNamespace(remove_group_members=lambda _, members: {members[0].member_id: NoError})
     monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext(answers))
-    monkeypatch.setattr(examination, "GroupAdmin", lambda _: None)
-    monkeypatch.setattr(examination, "watch", watch)
+    monkeypatch.setattr(health, "GroupAdmin", lambda _: None)
+    monkeypatch.setattr(health, "watch", watch)
     monkeypatch.setattr(wedged_group, "describe_group", lambda *_: WEDGED)
-    for module in (examination, wedged_group):
+    for module in (health, wedged_group):
         monkeypatch.setattr(module, "is_wedged", lambda *_: True)
     assert run(["doctor", "--bootstrap-server", "x:1", "--group", "g", "--fix"]) == ExitCode.NO_ANSWER
     shown = capsys.readouterr()
@@ -86,15 +86,15 @@ def test_members_that_were_removed_are_named_if_the_connection_is_lost_after_tha
 
 def examined_group(
     monkeypatch: pytest.MonkeyPatch, of: GroupDescription, observed: ObservedCluster
-) -> examination.Examination:
-    monkeypatch.setattr(examination, "GroupAdmin", lambda _: None)
-    monkeypatch.setattr(examination, "watch", lambda *_, **__: GroupObservation(of, (of.state,), 0, 0.0))
-    monkeypatch.setattr(examination, "describe_cluster", lambda *_: observed)
+) -> health.Examination:
+    monkeypatch.setattr(health, "GroupAdmin", lambda _: None)
+    monkeypatch.setattr(health, "watch", lambda *_, **__: GroupObservation(of, (of.state,), 0, 0.0))
+    monkeypatch.setattr(health, "describe_cluster", lambda *_: observed)
     return examine(ADMIN, "g", observe_s=0)
 
 
 def printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], examined: examination.Examination
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], examined: health.Examination
 ) -> list[str]:
     """Return the lines that the command prints of a group without problems."""
     monkeypatch.setattr(doctor, "admin_client", lambda *_: nullcontext())
@@ -153,7 +153,7 @@ def test_a_changelog_that_may_lose_its_last_records_is_found(
         asked.append(names)
         return {name: dict.fromkeys(keys, "true") for name in names}
 
-    monkeypatch.setattr(examination, "topic_configs", configs)
+    monkeypatch.setattr(health, "topic_configs", configs)
     observed = cluster(brokers("ab"), {"t": (Partition((1,), 1),)})
     examined = examined_group(
         monkeypatch, group(member("m1", "a", {"t": (0,)}), state="Stable", strategy=strategy), observed

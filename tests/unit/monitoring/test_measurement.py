@@ -8,8 +8,8 @@ import pytest
 from kafka.errors import RequestTimedOutError
 
 from rackassign.model import TopicPartition
-from rackassign.monitoring import measurement
-from rackassign.monitoring.measurement import RateMeter
+from rackassign.monitoring import read_rates
+from rackassign.monitoring.read_rates import RateMeter
 from rackassign.monitoring.throughput import LogSample, LogSamples
 from tests.helpers.builders import cluster
 
@@ -53,8 +53,8 @@ class Brokers:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     there = Brokers()
-    monkeypatch.setattr(measurement, "sample_logs", there.sample_logs)
-    monkeypatch.setattr(measurement, "GroupAdmin", lambda _: there)
+    monkeypatch.setattr(read_rates, "sample_logs", there.sample_logs)
+    monkeypatch.setattr(read_rates, "GroupAdmin", lambda _: there)
     return there
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rackassign.monitoring.groups import GroupDescription
+from rackassign.monitoring.live_groups import GroupDescription
 from rackassign.monitoring.rebalance_counter import RebalanceCounter
 from tests.helpers.builders import group, member
 

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from rackassign import __version__
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SkippedGroup, Throughput, as_json
-from rackassign.monitoring.snapshot import snapshot, topics_of
+from rackassign.monitoring.live_groups import snapshot, topics_of
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.json_schemas import check, schema, strict
 

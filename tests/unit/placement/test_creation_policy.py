@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.creation_policy import (
+from rackassign.placement.create_topic import (
     POLICIES,
     KnownBroker,
     NotEnoughBrokersError,

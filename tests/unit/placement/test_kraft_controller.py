@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import OptimalPlacer
-from rackassign.placement.creation_policy import POLICIES, KnownBroker, NotEnoughBrokersError, Policy, place_new
+from rackassign.placement.create_topic import POLICIES, KnownBroker, NotEnoughBrokersError, Policy, place_new
 from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
 
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "placement_vectors.json").read_text("utf-8"))

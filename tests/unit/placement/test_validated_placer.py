@@ -20,9 +20,8 @@ from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement import create_topic as making
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.placer import PlacerError
+from rackassign.placement.placer import PlacerError, ValidatedPlacer, load_validated_placer
 from rackassign.placement.state_file import PlacementState, read, write
-from rackassign.placement.validated_placer import ValidatedPlacer, load_validated_placer
 from rackassign.reassignment import ReassignmentRequest, operations
 from rackassign.solver import simplex
 from tests.helpers.json_schemas import parsed

@@ -19,11 +19,11 @@ from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescription, RackMap, ReadRates
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import ClusterSnapshot
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
 from rackassign.placement import Layout, PlacementConstraints, ReplicaPlacementError
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.group_locality import GroupLocality, describe_readers
+from rackassign.placement.local_reads import GroupLocality, describe_readers
 from rackassign.placement.metrics import LayoutMetrics
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import (

@@ -13,9 +13,15 @@ import pytest
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
 from rackassign.spark import batch_traffic
-from rackassign.spark.batch_reports import BatchOffsets, BatchTraffic, read_reports, traffic_of
 from rackassign.spark.splits import OffsetRange, Split
-from rackassign.spark.task_metrics import SplitReport, write_report
+from rackassign.spark.task_metrics import (
+    BatchOffsets,
+    BatchTraffic,
+    SplitReport,
+    read_reports,
+    traffic_of,
+    write_report,
+)
 
 RACKS: Mapping[int, str | None] = {1: "a", 2: "b", 3: None}
 

@@ -16,8 +16,16 @@ from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition
 from rackassign.spark import metadata
-from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening, recipe
-from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
+from rackassign.spark.diagnosis import (
+    Executor,
+    ExecutorProbe,
+    ExpectedLocality,
+    diagnose,
+    expected_locality,
+    group_by_executor,
+    listening,
+    recipe,
+)
 from rackassign.spark.metadata import KafkaMetadata
 from tests.helpers.json_schemas import parsed
 

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
 from rackassign.spark.client_config import to_librdkafka
-from rackassign.spark.jvm_options import kafka_options
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
-from rackassign.spark.option_effects import without_effect
-from rackassign.spark.options import DISPLAY_NAMES, Mode, Options, StartingOffsets
+from rackassign.spark.options import DISPLAY_NAMES, Mode, Options, StartingOffsets, kafka_options, without_effect
 from tests.helpers.documents import ROOT
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark.arrow import check_columns, to_batches
-from rackassign.spark.consumer_pool import ConsumerPool
+from rackassign.spark.kafka_clients import ConsumerPool
 from rackassign.spark.options import Options
 from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
 from rackassign.spark.splits import OffsetRange

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import State, StatefulConsumer, StoreError
-from rackassign.stateful.changelog.claims import Claim
-from rackassign.stateful.changelog.records import ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import ChangelogRecord, Claim, read_change
 from rackassign.stateful.files import state_file
 from rackassign.stateful.files.directory import StateDirectory
 from rackassign.stateful.files.state_file import StateFile

@@ -9,8 +9,7 @@ import pytest
 from kafka import TopicPartition as HostPartition
 
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.claims import Claim, in_order
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, Claim, in_order, read_change
 from tests.helpers.fakes.kafka import Kafka, Member, Membership
 from tests.helpers.stateful_consumers import LOG, be_away, counted, drain, give, member
 

@@ -15,10 +15,9 @@ from rackassign.cli.app import run
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
-from rackassign.stateful.changelog.records import ChangelogRecord
-from rackassign.stateful.files.cleaning import clean
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.files.directory import StateDirectory
-from rackassign.stateful.files.listing import by_partition, list_local_files
+from rackassign.stateful.files.local_files import by_partition, clean, list_local_files
 from tests.helpers.json_schemas import parsed
 
 CHANGE = [ChangelogRecord("last", 1, 0, b"k", b"v" * 100)]

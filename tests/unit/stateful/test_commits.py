@@ -14,10 +14,10 @@ from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
 from rackassign.stateful.tasks import active_tasks
-from rackassign.stateful.tasks.progress import decode_progress
+from rackassign.stateful.tasks.run import decode_progress
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.memory_directory import memory_directory

@@ -11,7 +11,7 @@ from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateLostError, StateStore, consumer
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, read_change
 from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
 from tests.helpers.faulty_files import FaultyFiles

@@ -24,7 +24,7 @@ import logging, resource, sys
 from pathlib import Path
 from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.files.directory import StateDirectory
 
 logging.basicConfig(format="%(message)s")

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateLostError, StateStore
-from rackassign.stateful.tasks import changelog_check
+from rackassign.stateful.tasks import active_tasks
 from tests.helpers.fakes.kafka import Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member
 
@@ -252,8 +252,8 @@ def test_a_member_that_missed_a_generation_keeps_its_state(kafka: Kafka, tmp_pat
 def test_a_look_at_changelogs_that_fails_is_not_repeated_with_each_poll(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changelog_check, "_AGAIN_S", 60.0)
-    monkeypatch.setattr(changelog_check, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(active_tasks, "_AGAIN_S", 60.0)
+    monkeypatch.setattr(active_tasks, "_PAUSE_S", 0.0)
     with member(tmp_path) as one:
         give(one, 0)
         kafka.feed(0, 3)

@@ -9,7 +9,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.model import TopicPartition
-from rackassign.stateful.tasks.offset_commits import OffsetCommits
+from rackassign.stateful.tasks.inputs import OffsetCommits
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import WireError
-from rackassign.stateful.changelog.records import ChangelogRecord, read_change
-from rackassign.stateful.changelog.replay import ChangelogReplay
+from rackassign.stateful.changelog.replay import ChangelogRecord, ChangelogReplay, read_change
 from tests.helpers.changelog_input import KEYS, apply, effect, recomputed
 from tests.helpers.examples import examples
 

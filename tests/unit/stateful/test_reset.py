@@ -12,7 +12,7 @@ from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription
-from rackassign.stateful.changelog.records import HEADER, ChangelogRecord
+from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord
 from rackassign.stateful.reset.cluster import _why_foreign
 from rackassign.stateful.reset.decision import (
     ChangelogDeletion,

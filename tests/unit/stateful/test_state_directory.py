@@ -11,11 +11,11 @@ import pytest
 
 from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
-from rackassign.stateful.changelog.records import ChangelogRecord
-from rackassign.stateful.files import clock
-from rackassign.stateful.files.cleaning import clean
-from rackassign.stateful.files.clock import ElapsedTime
+from rackassign.stateful.changelog.replay import ChangelogRecord
+from rackassign.stateful.files import state_file
 from rackassign.stateful.files.directory import StateDirectory
+from rackassign.stateful.files.local_files import clean
+from rackassign.stateful.files.state_file import ElapsedTime
 from tests.helpers.fakes.kafka import Kafka
 from tests.helpers.stateful_consumers import count, drain, give, member
 
@@ -142,7 +142,7 @@ def test_the_time_in_which_a_machine_is_suspended_counts(monkeypatch: pytest.Mon
     clocks["day"] += 60_000.0
     assert elapsed.seconds() == 60_000.0
     if hasattr(time, "CLOCK_BOOTTIME"):
-        assert clock._CLOCK == time.CLOCK_BOOTTIME
+        assert state_file._CLOCK == time.CLOCK_BOOTTIME
 
 
 def test_a_file_whose_changelog_has_no_new_records_is_not_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.stateful import State, StateStore, StoreError
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.files.state_file import StateFile
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka

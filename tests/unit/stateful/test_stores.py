@@ -30,7 +30,7 @@ from rackassign.stateful import (
     msgpack,
     pair,
 )
-from rackassign.stateful.changelog.records import LARGEST_BYTES
+from rackassign.stateful.changelog.replay import LARGEST_BYTES
 from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
 from rackassign.stateful.tasks import run as task_run
 from tests.helpers.examples import examples

@@ -23,7 +23,7 @@ from kafka.errors import (
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
-from rackassign.stateful.changelog.records import HEADER, read_change
+from rackassign.stateful.changelog.replay import HEADER, read_change
 from rackassign.stateful.tasks import active_tasks
 from rackassign.stateful.transactions.output import LARGEST
 from tests.helpers.examples import examples

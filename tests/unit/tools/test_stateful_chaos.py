@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rackassign.stateful.changelog.records import ChangelogRecord
+from rackassign.stateful.changelog.replay import ChangelogRecord
 from rackassign.stateful.files import sqlite_file
 from rackassign.stateful.files.sqlite_file import DamagedError, SqliteFile, StoreError
 from rackassign.stateful.files.state_file import StateFile

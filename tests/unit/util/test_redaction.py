@@ -10,7 +10,7 @@ import pytest
 from rackassign.cli.connection import client_config
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.errors import ConfigError
-from rackassign.spark.consumer_pool import _UnusedConsumer
+from rackassign.spark.kafka_clients import _UnusedConsumer
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.options import Options
 from rackassign.spark.pull.coordinator import SplitCoordinator

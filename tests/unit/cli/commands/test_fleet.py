@@ -17,8 +17,8 @@ from rackassign.fleet import AS_IS, WHAT_IFS
 from rackassign.fleet.aggregate import aggregate
 from rackassign.fleet.storage import read_results, write_snapshot
 from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, RackMap, Throughput
-from rackassign.monitoring.format import format_usd
-from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.live_groups import snapshot
+from rackassign.monitoring.report import format_usd
 from tests.helpers.builders import cluster, group, member, rates
 from tests.helpers.json_schemas import parsed
 

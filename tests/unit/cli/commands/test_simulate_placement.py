@@ -15,8 +15,7 @@ from rackassign.cli.app import run
 from rackassign.cli.commands.create_topic import show_new
 from rackassign.cli.render.reassignment import show_rest
 from rackassign.model import TopicPartition
-from rackassign.placement.create_topic import CreateResult
-from rackassign.placement.creation_policy import PolicyPlacement
+from rackassign.placement.create_topic import CreateResult, PolicyPlacement
 from rackassign.placement.layout import Layout
 from rackassign.reassignment import ReassignmentPlan
 from tests.helpers.json_schemas import parsed

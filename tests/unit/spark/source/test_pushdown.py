@@ -17,12 +17,10 @@ from rackassign.model import Partition, TopicPartition
 from rackassign.spark.barrier import read_barrier
 from rackassign.spark.fetch_size import RecordStats
 from rackassign.spark.metadata import NO_LATER, TopicLayout
-from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.offsets import EARLIEST, LATEST, RowBounds
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
-from rackassign.spark.row_bounds import RowBounds
-from rackassign.spark.source.datasource import BatchReader, FilteredBatchReader, RackassignDataSource
-from rackassign.spark.source.pushdown import bounds_of
+from rackassign.spark.source.datasource import BatchReader, FilteredBatchReader, RackassignDataSource, bounds_of
 
 pushdown = pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="needs pyspark 4.1")
 OPTIONS = {"kafka.bootstrap.servers": "k:1", "subscribe": "a,b"}

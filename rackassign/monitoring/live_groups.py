@@ -1,12 +1,17 @@
-"""A live group and its brokers, described from outside with an admin client."""
+"""A live group and its brokers, described from outside with an admin client, and as a scenario.
+
+The racks of members that report none come from a file with the racks of clients, hosts or networks.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -14,8 +19,8 @@ from kafka.errors import KafkaError
 from rackassign.admin.describe import list_brokers, replica_selector
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.raw_requests import DEAD
-from rackassign.errors import ConfigError, WireError
-from rackassign.model import Partitions
+from rackassign.errors import ConfigError, InputError, WireError
+from rackassign.model import Group, Member, Partitions, TopicPartition, Topology
 from rackassign.util.text import describe_error, short_repr
 from rackassign.wire import Assignment, Subscription, decode_assignment, decode_subscription
 
@@ -290,3 +295,201 @@ def _served(member: DescribedMember) -> MemberDescription:
         assigned=member.assigned,
         pattern=member.pattern,
     )
+
+
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+_RACKS = ("client_ids", "hosts", "subnets")
+_NEAR = "follower_fetchers"
+
+
+@dataclass(frozen=True, slots=True)
+class RackMap:
+    """Racks of members that do not report one.
+
+    Args:
+        client_ids: Rack by client ID; `*` and `?` are wildcards as in file names, and the first match is used.
+        hosts: Rack by the address that the broker sees, with the same wildcards.
+        subnets: Rack by network ("10.0.1.0/24"); the smallest that contains the address is used.
+        follower_fetchers: Client IDs, with wildcards, that use follower fetching although they do not report their
+            rack to their group: kafka-python's own assignors and Java's before 3.5 never do. A member that reports no
+            rack, and is not listed here, is assumed to have no `client.rack` and to read from leaders.
+
+    Raises:
+        InputError: A value is invalid.
+    """
+
+    client_ids: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    subnets: Mapping[str, str] = field(default_factory=dict)
+    follower_fetchers: tuple[str, ...] = ()
+    _networks: tuple[tuple[_Network, str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in _RACKS:
+            for pattern, rack in getattr(self, name).items():
+                if not isinstance(rack, str) or not rack:
+                    raise InputError(f"{name}.{pattern}", f"expected the name of a rack, got {short_repr(rack)}")
+        for i, pattern in enumerate(self.follower_fetchers):
+            if not isinstance(pattern, str):
+                raise InputError(f"{_NEAR}[{i}]", f"expected a client id, got {short_repr(pattern)}")
+        networks = [(_network(subnet), rack) for subnet, rack in self.subnets.items()]
+        networks.sort(key=lambda pair: -pair[0].prefixlen)
+        object.__setattr__(self, "_networks", tuple(networks))
+
+    @classmethod
+    def read(cls, value: object) -> RackMap:
+        """Return the rack map of a JSON object with the arguments of this class, all optional.
+
+        Raises:
+            InputError: A value is invalid; the message names the field.
+        """
+        if not isinstance(value, dict):
+            raise InputError("", f"expected an object, got {short_repr(value)}")
+        for key, row in value.items():
+            if key not in {*_RACKS, _NEAR}:
+                raise InputError("", f"unknown key {short_repr(key)}; known are {', '.join((*_RACKS, _NEAR))}")
+            if not isinstance(row, list if key == _NEAR else dict):
+                raise InputError(key, f"expected an {'array' if key == _NEAR else 'object'}, got {short_repr(row)}")
+        return cls(**{**value, _NEAR: tuple(value.get(_NEAR, ()))})
+
+    def racks(self) -> set[str]:
+        """Return all racks in the map."""
+        return {rack for name in _RACKS for rack in getattr(self, name).values()}
+
+    def rack_of(self, client_id: str, host: str) -> str | None:
+        """Return the rack of a member by its client ID, otherwise its host or its network; None without a match."""
+        return next(self._found(client_id, host), None)
+
+    def reads_near(self, client_id: str) -> bool:
+        """Return whether a member that reports no rack uses follower fetching nevertheless."""
+        return any(fnmatchcase(client_id, pattern) for pattern in self.follower_fetchers)
+
+    def _found(self, client_id: str, host: str) -> Iterator[str]:
+        for patterns, name in ((self.client_ids, client_id), (self.hosts, host)):
+            yield from (rack for pattern, rack in patterns.items() if fnmatchcase(name, pattern))
+        address = _address(host)
+        if address is not None:
+            yield from (rack for network, rack in self._networks if address in network)
+
+
+def _network(subnet: str) -> _Network:
+    try:
+        return ipaddress.ip_network(subnet)
+    except ValueError as error:
+        raise InputError(f"subnets.{subnet}", f"expected a network like 10.0.1.0/24: {error}") from None
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    # A broker that listens to IPv4 and IPv6 sees IPv4 clients as mapped addresses.
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A group as it is.
+
+    Args:
+        live: The description by its coordinator.
+        group: The group as a scenario, with the racks that members report, or those of the rack map.
+        rack_map_members: IDs of members whose rack is only in the rack map: their group leader does not receive it.
+        leaders_only: IDs of members in the rack map that always read from leaders.
+    """
+
+    live: GroupDescription
+    group: Group
+    rack_map_members: frozenset[str]
+    leaders_only: frozenset[str] = frozenset()
+
+    @property
+    def foreign_racks(self) -> dict[str, str]:
+        """Return the rack of each member, by its ID, whose rack is that of no broker, while brokers have racks.
+
+        Such a name is more often misspelled, or of another naming scheme, than that of a place without brokers. So it
+        is unknown where these members are.
+        """
+        racks = set(self.group.topology.broker_racks().values())
+        return {m.id: m.rack for m in self.group.members if racks and m.rack is not None and m.rack not in racks}
+
+    @property
+    def unknown(self) -> tuple[MemberDescription, ...]:
+        """Return the members of unknown rack: without one, or with one that no broker has."""
+        known = {m.id for m in self.group.members if m.rack is not None} - self.foreign_racks.keys()
+        return tuple(member for member in self.live.members if member.id not in known)
+
+    def without_foreign_racks(self) -> Snapshot:
+        """Return the snapshot in which the members with a rack that no broker has are in none."""
+        foreign = self.foreign_racks
+        members = tuple(replace(m, rack=None) if m.id in foreign else m for m in self.group.members)
+        mapped = self.rack_map_members - foreign.keys()
+        return replace(self, group=replace(self.group, members=members), rack_map_members=mapped)
+
+    def as_leader_sees(self) -> Group:
+        """Return the group as its leader sees it: only with the racks that members report."""
+        members = tuple(replace(m, rack=None) if m.id in self.rack_map_members else m for m in self.group.members)
+        return replace(self.group, members=members)
+
+
+def topics_of(live: GroupDescription) -> frozenset[str]:
+    """Return all topics that members subscribe to or have partitions of."""
+    return frozenset().union(*_topics(live))
+
+
+def assigned_partitions(shot: Snapshot) -> tuple[TopicPartition, ...]:
+    """Return all partitions that members have, each once."""
+    owned = {(topic, i) for member in shot.group.members for topic, ids in member.owned.items() for i in ids}
+    return tuple(TopicPartition(*tp) for tp in sorted(owned))
+
+
+def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snapshot:
+    """Return a live group as a scenario.
+
+    Args:
+        live: The description by its coordinator.
+        topology: Topology of the cluster; topics that the group does not subscribe to are left out.
+        racks: Racks of members that report none.
+    """
+    members, mapped, topics = [], set(), _topics(live)
+    for member, subscribed in zip(live.members, topics, strict=True):
+        rack = member.rack
+        if rack is None:
+            rack = racks.rack_of(member.client_id, member.host)
+            if rack is not None:
+                mapped.add(member.id)
+        members.append(
+            Member(
+                member.id,
+                subscribed,
+                rack=rack,
+                instance_id=member.instance_id,
+                owned=_clean(member.assigned),
+            )
+        )
+    wanted = frozenset[str]().union(*topics)
+    known = {topic: row for topic, row in topology.topics.items() if topic in wanted}
+    group = Group(replace(topology, topics=known), tuple(members), name=live.name)
+    leaders_only = frozenset(m.id for m in live.members if m.id in mapped and not racks.reads_near(m.client_id))
+    return Snapshot(live, group, frozenset(mapped), leaders_only)
+
+
+def _topics(live: GroupDescription) -> list[frozenset[str]]:
+    """Return the topics that each member subscribes to or has partitions of."""
+    # Only the broker can evaluate a pattern; it matches at least what all members with the same pattern have.
+    matched: dict[str, set[str]] = {}
+    for member in live.members:
+        if member.pattern:
+            matched.setdefault(member.pattern, set()).update(member.assigned)
+    return [
+        frozenset(() if member.subscription is None else member.subscription.topics).union(
+            member.assigned, matched.get(member.pattern, ())
+        )
+        for member in live.members
+    ]
+
+
+def _clean(assigned: Mapping[str, tuple[int, ...]]) -> Partitions:
+    """Return the partitions of a member; a leader may send a partition twice, or an invalid one."""
+    return {topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in sorted(assigned.items())}
