@@ -8,7 +8,7 @@ import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareCooperativeStickyAssignor
-from rackassign.cli.commands.demo import RACKS, striped
+from rackassign.cli.commands.cluster import RACKS, striped
 from rackassign.testing import create_topic
 from rackassign.testing.docker.cluster import DockerCluster
 from rackassign.testing.measured_read import MakeAssignor, consume_topic, produce_records

@@ -171,7 +171,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: LocalCluste
     steps: list[str] = []
     with LocalCluster([None], progress=lambda progress: steps.append(progress.step)) as other:
         # Kafka's tools run before the brokers at the first starts, which takes a while.
-        assert [step.partition(" ")[0] for step in steps] == ["Preparing", "Starting"]
+        assert [step.partition(" ")[0] for step in steps] == ["Preparing", "Starting", "Brokers"]
         (lone,) = other.brokers
         assert lone.rack is None
         assert alive_brokers(lone.host, lone.port, DEADLINE_S) == {1}

@@ -14,25 +14,22 @@ from rackassign import __version__
 from rackassign.cli.commands import cluster, reassign_status, state
 from rackassign.cli.commands.audit import audit
 from rackassign.cli.commands.balance_leaders import balance_leaders
+from rackassign.cli.commands.cluster import demo
 from rackassign.cli.commands.create_topic import create_topic
-from rackassign.cli.commands.demo import demo
 from rackassign.cli.commands.detect_rack import detect_rack_command
 from rackassign.cli.commands.doctor import doctor
 from rackassign.cli.commands.estimate import estimate
 from rackassign.cli.commands.exporter import exporter
-from rackassign.cli.commands.fleet import fleet
+from rackassign.cli.commands.fleet import fleet, snapshot
 from rackassign.cli.commands.inspect import inspect
 from rackassign.cli.commands.plan import plan
 from rackassign.cli.commands.simulate_placement import simulate_placement
-from rackassign.cli.commands.snapshot import snapshot
 from rackassign.cli.commands.spark_doctor import spark_doctor
 from rackassign.cli.commands.state_clean import clean as clean_state
 from rackassign.cli.commands.state_reset import reset as reset_state
 from rackassign.cli.commands.top import top
-from rackassign.cli.epilog import examples, exit_codes
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import warn
-from rackassign.cli.streams import guarded_streams
+from rackassign.cli.terminal import examples, exit_codes, guarded_streams, warn
 from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.util.text import strip_control_chars
 

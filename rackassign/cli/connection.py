@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackassign.cli.inputs import read_text
+from rackassign.cli.shared_options import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.client_properties import (
     CONNECTION_PROPERTIES,

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_line
-from rackassign.cli.placement_options import STATE, Topics
+from rackassign.cli.shared_options import STATE, Topics
+from rackassign.cli.terminal import Output, check_output, plain_console, plain_line
 from rackassign.util.text import counted, join_first
 
 if TYPE_CHECKING:

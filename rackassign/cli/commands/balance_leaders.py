@@ -12,11 +12,9 @@ import typer
 from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console
-from rackassign.cli.placement_options import Topics
-from rackassign.cli.progress import progress_display
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_metrics, show_outcome, show_rest
-from rackassign.cli.signals import stop_requested
+from rackassign.cli.shared_options import Topics
+from rackassign.cli.terminal import Output, check_output, plain_console, progress_display, stop_requested
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, short_repr
 

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
-from rackassign.cli.placement_options import (
+from rackassign.cli.render.layout import waiting
+from rackassign.cli.shared_options import (
     MOST_REPLICAS,
     STATE,
     AllowPlaceholders,
@@ -27,7 +27,7 @@ from rackassign.cli.placement_options import (
     pairs_of,
     settings_of,
 )
-from rackassign.cli.render.layout import waiting
+from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted
 

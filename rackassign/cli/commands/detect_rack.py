@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_line
+from rackassign.cli.terminal import Output, check_output, plain_line
 from rackassign.racks.sources import detect_all
 
 

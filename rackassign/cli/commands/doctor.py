@@ -15,8 +15,8 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.group_options import check_interval
-from rackassign.cli.output import Output, check_output, plain_line, plain_lines, warn
+from rackassign.cli.shared_options import check_interval
+from rackassign.cli.terminal import Output, check_output, plain_line, plain_lines, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, join_first, strip_control_chars
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from rackassign.cli.commands.demo import striped
+from rackassign.cli.commands.cluster import striped
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.group_options import CloudOption, PriceOption
-from rackassign.cli.output import Output, check_output, plain_console
+from rackassign.cli.shared_options import CloudOption, PriceOption
+from rackassign.cli.terminal import Output, check_output, plain_console
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology

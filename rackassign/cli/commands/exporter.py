@@ -11,7 +11,7 @@ import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client, parse_address
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.group_options import (
+from rackassign.cli.shared_options import (
     All,
     CloudOption,
     Groups,
@@ -22,8 +22,7 @@ from rackassign.cli.group_options import (
     read_rack_map,
     wanted_groups,
 )
-from rackassign.cli.output import warn
-from rackassign.cli.signals import terminate_as_interrupt
+from rackassign.cli.terminal import terminate_as_interrupt, warn
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.text import short_repr
 

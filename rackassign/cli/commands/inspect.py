@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.group_options import (
+from rackassign.cli.shared_options import (
     INTERVAL_S,
     All,
     CloudOption,
@@ -27,8 +27,16 @@ from rackassign.cli.group_options import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import HtmlFile, Output, check_output, check_writable, plain_line, warn, write_text
-from rackassign.cli.progress import progress_display
+from rackassign.cli.terminal import (
+    HtmlFile,
+    Output,
+    check_output,
+    check_writable,
+    plain_line,
+    progress_display,
+    warn,
+    write_text,
+)
 from rackassign.errors import ConfigError, KafkaUnavailableError
 
 if TYPE_CHECKING:

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.inputs import read_json
-from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import (
+from rackassign.cli.render.layout import waiting as pending_replicas
+from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
+from rackassign.cli.shared_options import (
     STATE,
     AllowPlaceholders,
     IgnoreRacks,
     ReplicationFactor,
     StateFile,
     Topics,
+    read_json,
 )
-from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import waiting as pending_replicas
-from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
-from rackassign.cli.signals import stop_requested
+from rackassign.cli.terminal import (
+    Output,
+    check_output,
+    examples,
+    plain_console,
+    progress_display,
+    stop_requested,
+    warn,
+)
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, join_ids, parse_digits, short_repr
 

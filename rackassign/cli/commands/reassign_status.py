@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rackassign.cli.commands import reassign
 from rackassign.cli.commands.reassign import PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_line
+from rackassign.cli.terminal import Output, check_output, examples, plain_console, plain_line
 from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ import typer
 
 from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.inputs import read_text
-from rackassign.cli.output import Output, check_output, plain_console, warn
-from rackassign.cli.placement_options import (
+from rackassign.cli.render.layout import figures, picture
+from rackassign.cli.shared_options import (
     IgnoreRacks,
     PlacerConfig,
     PlacerConfigFile,
     ReplicationFactor,
     closed_afterwards,
+    read_text,
     settings_of,
 )
-from rackassign.cli.render.layout import figures, picture
+from rackassign.cli.terminal import Output, check_output, plain_console, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
 

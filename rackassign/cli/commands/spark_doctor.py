@@ -12,8 +12,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_line
-from rackassign.cli.progress import progress_display
+from rackassign.cli.terminal import Output, check_output, plain_line, progress_display
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings

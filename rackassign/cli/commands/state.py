@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, warn
+from rackassign.cli.terminal import Output, check_output, examples, plain_console, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import name_error
 

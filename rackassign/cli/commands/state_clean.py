@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
+from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
 from rackassign.util.text import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client, client_config
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
+from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted
 

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import plain_line, plain_lines
+from rackassign.cli.terminal import plain_line, plain_lines
 from rackassign.fleet.aggregate import Figures, Fleet, GroupSums, Totals, total
 from rackassign.fleet.evaluation import AS_IS, NOW
 from rackassign.monitoring import Price

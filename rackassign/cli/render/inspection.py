@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rackassign.cli.output import plain_line
+from rackassign.cli.terminal import plain_line
 from rackassign.locality import Locality
 from rackassign.monitoring import (
     ClusterReport,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from rackassign.cli.output import plain_line
+from rackassign.cli.terminal import plain_line
 from rackassign.util.text import counted
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import plain_line
 from rackassign.cli.render.layout import figures, waiting
+from rackassign.cli.terminal import plain_line
 from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import plain_line, plain_lines
+from rackassign.cli.terminal import plain_line, plain_lines
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy, lag_of
 from rackassign.monitoring.report import UNKNOWN, format_bytes

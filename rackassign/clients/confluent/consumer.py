@@ -1,29 +1,38 @@
-"""A consumer with rackassign's assignors and librdkafka's throughput, with the interface of confluent-kafka."""
+"""A consumer with rackassign's assignors and librdkafka's throughput, with the interface of confluent-kafka.
+
+With it are what a producer needs to commit its offsets in a transaction (KIP-447), and its closing: by `close()`, or
+without it, when the object is garbage-collected.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from rackassign.assignor.member import resolve_rack
-from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
-from rackassign.clients.confluent.delivery import Delivery
-from rackassign.clients.confluent.errors import STATE, kafka_exception
-from rackassign.clients.confluent.fetcher import ConsumerFactory, PartitionFetcher, consumer_view, to_topic_partition
+from rackassign.clients.confluent.delivery import Delivery, StallDetector
+from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, kafka_exception
+from rackassign.clients.confluent.fetcher import (
+    ConsumerFactory,
+    PartitionFetcher,
+    UserCallbacks,
+    consumer_view,
+    to_topic_partition,
+)
 from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.clients.confluent.internals import form_difference, serialize_group_metadata
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, RebalanceHandler
-from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
-from rackassign.clients.confluent.transaction_metadata import TransactionMetadata
-from rackassign.clients.confluent.user_callbacks import UserCallbacks
 from rackassign.clients.fetch_metrics import FetchLocality, set_view
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 
@@ -31,6 +40,92 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+
+class TransactionMetadata:
+    """The group metadata of one consumer, for `send_offsets_to_transaction` of producers of confluent-kafka.
+
+    Their generation is that of the assignment whose records are delivered, and not the newest one of the group: with
+    the newest one, the broker would accept offsets of partitions that it has given to others.
+
+    Args:
+        group_id: Group of the consumer.
+        instance_id: Its `group.instance.id`; None for a dynamic member.
+        member: Member that joins the group.
+        rebalances: Handler with the assignment that is followed.
+    """
+
+    def __init__(
+        self, group_id: str, instance_id: str | None, member: GroupMember, rebalances: RebalanceHandler
+    ) -> None:
+        self._group_id = group_id
+        self._instance_id = instance_id
+        self._member = member
+        self._rebalances = rebalances
+        self._form_checked = False
+
+    def current(self) -> bytes:
+        """Return the metadata as of now.
+
+        Raises:
+            KafkaException: There is no assignment, or librdkafka serializes metadata in another form.
+        """
+        following = self._rebalances.following
+        if following is None or self._member.lost():
+            reason = "this consumer has no assignment in its group: abort the transaction, and poll"
+            # Without a generation the broker would accept the offsets of any member.
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, reason, txn_requires_abort=True))
+        if not self._form_checked:
+            difference = form_difference(self._group_id, self._instance_id)
+            if difference is not None:
+                raise kafka_exception(NOT_IMPLEMENTED, difference)
+            self._form_checked = True
+        return serialize_group_metadata(self._group_id, following.generation, following.member_id, self._instance_id)
+
+
+log = logging.getLogger(__name__)
+
+_CLOSE_S = 10.0
+
+
+def close_consumer(
+    member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
+) -> None:
+    """Revoke everything, leave the group and close both clients, even if a step fails.
+
+    Raises:
+        KafkaException: A commit failed, or leaving the group did.
+    """
+    try:
+        try:
+            rebalances.give_up(reader.held, lost=member.lost())
+        finally:
+            commits.end()
+    finally:
+        try:
+            member.close(_CLOSE_S)
+        finally:
+            reader.consumer.close()
+
+
+def close_in_background(
+    member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
+) -> None:
+    """Close a consumer that was garbage-collected; on a new thread, since the current thread may be any.
+
+    No rebalance callbacks are called, because there is no consumer to pass to them. The process waits for this at exit.
+    """
+    rebalances.callbacks = Callbacks()
+
+    def run() -> None:
+        log.warning("a consumer was garbage-collected without close(): it leaves its group")
+        try:
+            close_consumer(member, reader, rebalances, commits)
+        except Exception:
+            log.exception("closing a garbage-collected consumer failed")
+
+    threading.Thread(target=run, name="rackassign-dropped-consumer").start()
+
 
 _LOOK_S = 0.1
 """Interval at which the group is served during a poll; heartbeats are independent of it."""

@@ -10,9 +10,9 @@ from weakref import ref
 from confluent_kafka import TopicPartition
 
 from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.delivery import StallDetector
 from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, Places
 from rackassign.clients.confluent.group_member import GroupMember
-from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
 
 _ENDS_S = 0.3

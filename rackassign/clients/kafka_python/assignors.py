@@ -1,14 +1,18 @@
 """Assignors for kafka-python's `partition_assignment_strategy`.
 
-They run inside `poll()`, on the IO thread of kafka-python. Planning is in `assignor.base`; this
-module adapts it to the interface of kafka-python. No exception leaves it.
+Metadata of other members may be valid but inconsistent: a null where a list is expected. Such parts are omitted here,
+because one member's error must not cost the group its assignment.
+
+Assignors run inside `poll()`, on the IO thread of kafka-python. Planning is in `assignor.base`; this module adapts it
+to the interface of kafka-python. No exception leaves it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from weakref import ref
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
@@ -20,11 +24,73 @@ from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.assignor.optimal_planner import OptimalPlanner, WeightsOption
 from rackassign.assignor.planner import RangePlanner
 from rackassign.assignor.rack_monitor import RackChangePolicy
-from rackassign.assignor.subscriptions import CooperativeCodec, RangeCodec, StickyCodec, accepts_join_context
+from rackassign.assignor.subscriptions import (
+    CooperativeCodec,
+    JoinContext,
+    JoinMember,
+    RangeCodec,
+    StickyCodec,
+    accepts_join_context,
+)
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, join_members, join_members_minimal
 from rackassign.model import Partitions
-from rackassign.wire import NEWEST
+from rackassign.wire import NEWEST, Subscription
+
+
+class KafkaPythonMember(Protocol):
+    """A member in kafka-python's JoinGroup response."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: Any
+
+
+def join_members(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
+    """Return the members of a join.
+
+    Args:
+        members: Members as decoded by kafka-python. Of a `JoinContext` its own subscriptions are used.
+    """
+    if isinstance(members, JoinContext):
+        return _decoded(members)
+    return [JoinMember(m.member_id, m.group_instance_id, _subscription(m.metadata)) for m in members]
+
+
+def join_members_minimal(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
+    """Return the members of a join with only those parts of their subscriptions that an assignment needs."""
+    if isinstance(members, JoinContext):
+        return _decoded(members)
+    found: list[JoinMember] = []
+    for member in members:
+        subscription = Subscription(_topics(member.metadata))
+        with suppress(Exception):
+            subscription = _subscription(member.metadata)
+        found.append(JoinMember(member.member_id, member.group_instance_id, subscription))
+    return found
+
+
+def _decoded(join: JoinContext[KafkaPythonMember]) -> list[JoinMember]:
+    read = join.subscriptions
+    return [JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in join.joined]
+
+
+def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - kafka-python is untyped
+    return tuple(topic for topic in metadata.topics or () if isinstance(topic, str))
+
+
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - kafka-python is untyped
+    """Return the subscription that kafka-python has decoded."""
+    owned: dict[str, list[int]] = {}
+    for topic, partitions in metadata.owned_partitions or ():
+        owned.setdefault(topic, []).extend(p for p in partitions or () if isinstance(p, int))
+    rack, generation, user_data = metadata.rack_id, metadata.generation_id, metadata.user_data
+    return Subscription(
+        topics=_topics(metadata),
+        user_data=user_data if isinstance(user_data, bytes) else None,
+        owned={topic: tuple(ids) for topic, ids in owned.items()},
+        generation=generation if isinstance(generation, int) else -1,
+        rack=(rack or None) if isinstance(rack, str) else None,
+    )
 
 
 class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python is untyped

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.cli.keys import decode_keys, pressed_keys
+from rackassign.cli.commands.top import decode_keys, pressed_keys
 
 
 @pytest.mark.parametrize(

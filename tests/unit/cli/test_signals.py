@@ -12,7 +12,7 @@ from tests.helpers.processes import up
 
 CODE = """
 import signal, time
-from rackassign.cli.signals import {name}
+from rackassign.cli.terminal import {name}
 # Under nohup, which the tests may be run with, it would be ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with {name}():
@@ -36,7 +36,7 @@ def test_a_signal_ends_a_command(name: str, number: signal.Signals) -> None:
 def test_under_nohup_the_end_of_the_terminal_stays_ignored(name: str) -> None:
     code = f"""
 import signal
-from rackassign.cli.signals import {name}
+from rackassign.cli.terminal import {name}
 with {name}():
     print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """

@@ -23,8 +23,7 @@ from rackassign.admin.admin_client import AuthorizationError
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign as cli_repair
 from rackassign.cli.commands import reassign_status
-from rackassign.cli.progress import ProgressDisplay
-from rackassign.cli.signals import stop_requested
+from rackassign.cli.terminal import ProgressDisplay, stop_requested
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES

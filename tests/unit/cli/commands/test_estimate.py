@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.cli.commands.demo import striped
+from rackassign.cli.commands.cluster import striped
 from tests.helpers.json_schemas import parsed
 
 ROOT = Path(__file__).parents[4]

@@ -19,9 +19,9 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.clients.confluent.async_commits import offsets_of
+from rackassign.clients.confluent.commits import offsets_of
+from rackassign.clients.confluent.delivery import StallDetector
 from rackassign.clients.confluent.internals import serialize_group_metadata
-from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.delivery import Delivery
-from rackassign.clients.confluent.user_callbacks import UserCallbacks
+from rackassign.clients.confluent.fetcher import UserCallbacks
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness, message
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.config import QueueLimits
-from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
+from rackassign.clients.confluent.delivery import QUIET_S, StallDetector
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
 from tests.helpers.librdkafka_statistics import partition, statistics_json
@@ -217,4 +217,4 @@ def test_odd_statistics_do_not_raise(odd: Any, caplog: pytest.LogCaptureFixture)
     stalls = StallDetector(QueueLimits())
     stalls(odd)
     stalls(odd)
-    assert len([record for record in caplog.records if "stall_detector" in record.name]) == 1
+    assert len([record for record in caplog.records if "delivery" in record.name]) == 1

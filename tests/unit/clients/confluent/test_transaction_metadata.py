@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from rackassign.clients.confluent import transaction_metadata
+from rackassign.clients.confluent import consumer
+from rackassign.clients.confluent.consumer import TransactionMetadata
 from rackassign.clients.confluent.internals import form_difference, serialize_group_metadata
 from rackassign.clients.confluent.rebalance import Callbacks
-from rackassign.clients.confluent.transaction_metadata import TransactionMetadata
 from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
 
@@ -108,7 +108,7 @@ def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append((group, instance))
         return "another form"
 
-    monkeypatch.setattr(transaction_metadata, "form_difference", differs)
+    monkeypatch.setattr(consumer, "form_difference", differs)
     error = refusal(metadata_of(stage, "i"))
     assert (error.code(), error.str()) == (KafkaError._NOT_IMPLEMENTED, "another form")
     assert asked == [("g", "i")]
@@ -118,7 +118,7 @@ def test_the_form_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = ConsumerHarness()
     stage.give(ONE)
     asked: list[str] = []
-    monkeypatch.setattr(transaction_metadata, "form_difference", lambda group, _: asked.append(group))
+    monkeypatch.setattr(consumer, "form_difference", lambda group, _: asked.append(group))
     metadata = metadata_of(stage)
     assert metadata.current() == metadata.current()
     assert asked == ["g"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rackassign.clients.confluent.delivery import Delivery
-from rackassign.clients.confluent.user_callbacks import UserCallbacks
+from rackassign.clients.confluent.fetcher import UserCallbacks
 from rackassign.errors import ConfigError
 from tests.helpers.fakes.confluent import ONE, ConsumerHarness, message
 
