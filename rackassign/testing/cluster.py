@@ -137,7 +137,7 @@ class Cluster(ABC):
         """
         for broker in self._brokers:
             self.start(broker.id)
-        self.wait_ready(self._start_timeout_s)
+        self._wait_until_ready(self._start_timeout_s, self._on_progress)
         if self._security is not None and not self._user_created:
             client_configs = [
                 self._listener_config(name, [b]) for name in secured(self._listeners) for b in self._brokers
@@ -237,6 +237,9 @@ class Cluster(ABC):
             ClusterError: A broker has died, or the timeout has expired. The message has the end of the broker's log, or
                 the brokers that are not ready.
         """
+        self._wait_until_ready(timeout_s, ignore_progress)
+
+    def _wait_until_ready(self, timeout_s: float, on_progress: ProgressCallback) -> None:
         deadline = time.monotonic() + timeout_s
         reported = 0
         while True:
@@ -246,7 +249,7 @@ class Cluster(ABC):
             ready = len(expected) - len(missing)
             if ready != reported:
                 reported = ready
-                self._on_progress(Progress("Brokers that are ready", ready, len(expected), ""))
+                on_progress(Progress("Brokers that are ready", ready, len(expected), ""))
             if not missing:
                 return
             if time.monotonic() >= deadline:
