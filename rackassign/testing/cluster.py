@@ -68,6 +68,7 @@ class Cluster(ABC):
         self._start_timeout_s = start_timeout_s
         self._listeners = dict(listeners)
         self._on_progress = progress or ignore_progress
+        self._was_ready = False
         self._security: ClusterCertificates | None = None
         self._user_created = False
         self._brokers: tuple[Broker, ...] = ()
@@ -137,7 +138,8 @@ class Cluster(ABC):
         """
         for broker in self._brokers:
             self.start(broker.id)
-        self._wait_until_ready(self._start_timeout_s, self._on_progress)
+        self.wait_ready(self._start_timeout_s)
+        self._was_ready = True
         if self._security is not None and not self._user_created:
             client_configs = [
                 self._listener_config(name, [b]) for name in secured(self._listeners) for b in self._brokers
@@ -237,9 +239,6 @@ class Cluster(ABC):
             ClusterError: A broker has died, or the timeout has expired. The message has the end of the broker's log, or
                 the brokers that are not ready.
         """
-        self._wait_until_ready(timeout_s, ignore_progress)
-
-    def _wait_until_ready(self, timeout_s: float, on_progress: ProgressCallback) -> None:
         deadline = time.monotonic() + timeout_s
         reported = 0
         while True:
@@ -247,9 +246,10 @@ class Cluster(ABC):
             self._check_alive(expected)
             missing = unready_brokers([(b.id, b.host, b.port) for b in expected], deadline)
             ready = len(expected) - len(missing)
-            if ready != reported:
+            # Of brokers that come back the caller knows.
+            if ready != reported and not self._was_ready:
                 reported = ready
-                on_progress(Progress("Brokers that are ready", ready, len(expected), ""))
+                self._on_progress(Progress("Brokers that are ready", ready, len(expected), ""))
             if not missing:
                 return
             if time.monotonic() >= deadline:
