@@ -1,7 +1,7 @@
 """The member that an assignor belongs to: the options of all assignors, its consumer once that is known, and its log.
 
-The parts of an assignor (codec, planner, rack monitor) share one `MemberContext`, and know nothing of each other.
-The rack of a consumer or an assignor is configured, read from the environment, or detected.
+The parts of an assignor (codec, planner, rack monitor) share one `MemberContext`, and know nothing of each other. The
+rack of a consumer or an assignor is configured, read from the environment, or detected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Planners: what a leader does with the members of a join.
 
-A planner prepares the group, runs a strategy with a time limit, and has a fallback that cannot fail.
-It uses nothing of the client library, so that a client may run the plan on another thread.
-A fallback can fail only if the client library does. A group gets one if planning failed.
+A planner prepares the group and runs a strategy with a time limit. It uses nothing of the client library, so that a
+client may run the plan on another thread. If planning fails, the group gets a fallback, which can fail only if the
+client library does.
 """
 
 from __future__ import annotations
