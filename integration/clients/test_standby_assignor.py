@@ -19,7 +19,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription
-from rackassign.wire.streams_subscription import StreamsSubscriptionInfo, TaskId, encode_streams
+from rackassign.wire.streams import StreamsSubscriptionInfo, TaskId, encode_streams
 from tests.helpers.kafka.assignment_recorder import Given, note_assignments, state_of
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.machine_speed import scaled_ms
@@ -308,7 +308,7 @@ def garbage(topic: str, seed: int) -> Iterator[bytes]:
         b"\0\0\0\x0b",
         b"\xff" * 40,
         b"\0\0\0\x63" * 2,
-        encode_streams(StreamsSubscriptionInfo(version=7)),
+        b"\0\0\0\x07" + sound[4:],
         sound,
     )
     while True:

@@ -33,18 +33,16 @@ from rackassign.strategies.loading import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.util.text import short_repr
 from rackassign.wire import Subscription
-from rackassign.wire.streams_assignment import (
+from rackassign.wire.streams import (
+    ACTIVE_SUM,
     NO_REBALANCE,
     StreamsAssignmentInfo,
-    decode_streams_assignment,
-    encode_streams_assignment,
-)
-from rackassign.wire.streams_subscription import (
-    ACTIVE_SUM,
     StreamsSubscriptionInfo,
     TaskId,
     decode_streams,
+    decode_streams_assignment,
     encode_streams,
+    encode_streams_assignment,
 )
 
 Positions = Mapping[TopicPartition, int]

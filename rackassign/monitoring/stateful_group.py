@@ -22,12 +22,13 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.live_groups import GroupDescription, MemberDescription
 from rackassign.util.text import counted, join_first, join_ids, name_error, short_repr, truncate
-from rackassign.wire.streams_assignment import StreamsAssignmentInfo, decode_streams_assignment
-from rackassign.wire.streams_subscription import (
+from rackassign.wire.streams import (
     ACTIVE_SUM,
+    StreamsAssignmentInfo,
     StreamsSubscriptionInfo,
     TaskId,
     decode_streams,
+    decode_streams_assignment,
 )
 
 

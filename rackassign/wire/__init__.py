@@ -5,7 +5,7 @@ Rules of this package:
 * It converts bytes to values and values to bytes. It does not interpret values or check their consistency.
 * It accepts hostile input: any bytes result in a value or in one `WireError` with the position, in time and memory that
   grow with the length of the bytes and not with the numbers encoded in them.
-* What only Kafka Streams sends is imported from its modules (`streams_subscription`, `streams_assignment`).
+* What only Kafka Streams sends is imported from `streams`.
 * It encodes as Java does: always the newest version, topics and owned partitions in Java's order.
 """
 

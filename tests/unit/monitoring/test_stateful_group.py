@@ -13,8 +13,14 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import MemberDescription, StateCopy, describe_state, lag_of, with_default_changelogs
 from rackassign.wire import Subscription
-from rackassign.wire.streams_assignment import StreamsAssignmentInfo, encode_streams_assignment
-from rackassign.wire.streams_subscription import ACTIVE_SUM, StreamsSubscriptionInfo, TaskId, encode_streams
+from rackassign.wire.streams import (
+    ACTIVE_SUM,
+    StreamsAssignmentInfo,
+    StreamsSubscriptionInfo,
+    TaskId,
+    encode_streams,
+    encode_streams_assignment,
+)
 from tests.helpers.builders import group
 
 CHANGELOG = TopicPartition("g-t-changelog", 0)

@@ -9,8 +9,7 @@ import pytest
 
 from rackassign.errors import WireError
 from rackassign.wire import decode_assignment, decode_subscription
-from rackassign.wire.streams_assignment import decode_streams_assignment
-from rackassign.wire.streams_subscription import decode_streams
+from rackassign.wire.streams import decode_streams, decode_streams_assignment
 
 UUID = bytes(16)
 
@@ -32,49 +31,38 @@ def i32(*numbers: int) -> bytes:
             decode_subscription, i16(1) + i32(0, -1, 1) + i16(0), "partitions", 4, id="subscription-owned-partitions"
         ),
         pytest.param(decode_assignment, i16(0), "assigned topics", 6, id="assignment"),
-        pytest.param(decode_streams, i32(1) + UUID, "tasks", 8, id="streams-subscription-1-active"),
-        pytest.param(decode_streams, i32(1) + UUID + i32(0), "tasks", 8, id="streams-subscription-1-standby"),
-        pytest.param(decode_streams, i32(7, 7) + UUID + i32(0), "subtopologies", 8, id="streams-subscription-7"),
-        pytest.param(
-            decode_streams, i32(7, 7) + UUID + i32(0, 1, 0), "offset sums", 12, id="streams-subscription-7-sums"
-        ),
-        pytest.param(decode_streams, i32(10, 10) + UUID + i32(0), "offset sums", 18, id="streams-subscription-10-sums"),
+        pytest.param(decode_streams, i32(11, 11) + UUID + i32(0), "offset sums", 18, id="streams-subscription-sums"),
         pytest.param(
             decode_streams, i32(11, 11) + UUID + i32(0, 0) + b"\0" + i32(0), "tags", 8, id="streams-subscription-tags"
         ),
-        pytest.param(decode_streams_assignment, i32(1), "active tasks", 8, id="streams-assignment-1-active"),
-        pytest.param(decode_streams_assignment, i32(10, 10), "active tasks", 12, id="streams-assignment-10-active"),
-        pytest.param(decode_streams_assignment, i32(1, 0), "standby tasks", 12, id="streams-assignment-1-standby"),
+        pytest.param(decode_streams_assignment, i32(11, 11), "active tasks", 12, id="streams-assignment-active"),
+        pytest.param(decode_streams_assignment, i32(11, 11, 0), "standby tasks", 16, id="streams-assignment-standby"),
         pytest.param(
-            decode_streams_assignment, i32(10, 10, 0), "standby tasks", 16, id="streams-assignment-10-standby"
-        ),
-        pytest.param(
-            decode_streams_assignment, i32(1, 0, 1, 0, 0), "partitions", 6, id="streams-assignment-standby-partitions"
+            decode_streams_assignment,
+            i32(11, 11, 0, 1, 0, 0, 0),
+            "partitions",
+            6,
+            id="streams-assignment-standby-partitions",
         ),
         pytest.param(
             decode_streams_assignment,
-            i32(10, 10, 1, 0, 0),
+            i32(11, 11, 1, 0, 0),
             "characters of the name of a topology",
             2,
             id="streams-assignment-characters",
         ),
-        pytest.param(decode_streams_assignment, i32(5, 5, 0, 0), "topics", 6, id="streams-assignment-topics"),
-        pytest.param(decode_streams_assignment, i32(2, 0, 0), "hosts", 10, id="streams-assignment-2-hosts"),
+        pytest.param(decode_streams_assignment, i32(11, 11, 0, 0), "topics", 6, id="streams-assignment-topics"),
+        pytest.param(decode_streams_assignment, i32(11, 11, 0, 0, 0), "hosts", 10, id="streams-assignment-hosts"),
         pytest.param(
             decode_streams_assignment,
-            i32(2, 0, 0, 1) + i16(0) + i32(9),
-            "partitions",
-            6,
-            id="streams-assignment-2-host-partitions",
-        ),
-        pytest.param(
-            decode_streams_assignment,
-            i32(5, 5, 0, 0, 1, 0) + i16(0) + i32(1) + i16(0) + i32(9),
+            i32(11, 11, 0, 0, 1, 0) + i16(0) + i32(1) + i16(0) + i32(9),
             "partitions",
             8,
-            id="streams-assignment-5-host-partitions",
+            id="streams-assignment-host-partitions",
         ),
-        pytest.param(decode_streams_assignment, i32(6, 6, 0, 0, 0, 0), "hosts", 10, id="streams-assignment-6-standbys"),
+        pytest.param(
+            decode_streams_assignment, i32(11, 11, 0, 0, 0, 0), "hosts", 10, id="streams-assignment-standby-hosts"
+        ),
     ],
 )
 def test_as_many_elements_are_read_as_the_bytes_left_may_hold(

@@ -18,8 +18,7 @@ from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
-from rackassign.wire.streams_assignment import NO_REBALANCE, decode_streams_assignment
-from rackassign.wire.streams_subscription import ACTIVE_SUM, TaskId, decode_streams
+from rackassign.wire.streams import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
 from tests.helpers.fakes.kafka_python import FakeCluster, member
 
 BOTH = ("zone", "cluster")
