@@ -240,7 +240,7 @@ matrix: $(VENV)/dev.stamp ## Fixed tests with each supported Python and client, 
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
-	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer.py
+	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer_protocol.py
 
 .PHONY: mutants
 MINUTES ?= 30

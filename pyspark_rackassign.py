@@ -1,3 +1,3 @@
 """Where Spark finds `format("rackassign")` by itself: it looks for `DefaultSource` in modules called `pyspark_*`."""
 
-from rackassign.spark.source.datasource import RackassignDataSource as DefaultSource  # noqa: F401
+from rackassign.spark._datasource import RackassignDataSource as DefaultSource  # noqa: F401

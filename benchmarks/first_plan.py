@@ -24,7 +24,7 @@ import sys, time
 from rackassign import RackAwareConsumer
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_cooperative
-from rackassign.strategies.loading import load
+from rackassign.strategies import load
 
 def resident_mb():
     with open("/proc/self/status") as status:

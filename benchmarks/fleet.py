@@ -39,7 +39,7 @@ from rackassign.monitoring import (
     Throughput,
 )
 from rackassign.monitoring.live_groups import snapshot
-from rackassign.testing.processes.listing import processes
+from rackassign.testing._machine import processes
 from rackassign.testing.spark import session
 from rackassign.wire import Subscription
 

@@ -24,7 +24,7 @@ from benchmarks.tables import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.assignor.subscriptions import decode_join
 from rackassign.model import Member, Plan, Topology
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12

@@ -18,10 +18,10 @@ from confluent_kafka import Consumer
 
 from benchmarks.tables import Sheet, show
 from rackassign.model import TopicPartition
-from rackassign.spark.fetch_size import fetch_size
-from rackassign.spark.range_reader import ReadOptions, consumer_properties, read
-from rackassign.spark.record_sampling import sample
-from rackassign.spark.splits import OffsetRange
+from rackassign.spark._fetch_size import fetch_size
+from rackassign.spark._range_reader import ReadOptions, consumer_properties, read
+from rackassign.spark._record_sampling import sample
+from rackassign.spark._splits import OffsetRange
 from rackassign.testing import LocalCluster, create_topic
 from tests.helpers.kafka.spark_harness import Received, fill, wire_size
 

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import Coordinator, kafka_options, read_barrier
-from rackassign.spark.slots import total_slots
+from rackassign.spark._tasks import total_slots
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing._machine import processes
 from rackassign.testing.harness import wait_until
-from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import SparkCluster, session
 from tests.helpers.java.assignor_peer import compiled, find_jdk
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.spark_racks import JVM, PARTITIONS, RACKS, REPLICAS, Cpu, CpuMeter
 from benchmarks.tables import Sheet, show_or_print
 from rackassign.spark import kafka_options
-from rackassign.spark.slots import total_slots
+from rackassign.spark._tasks import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.spark import SparkCluster, session

@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.tables import Sheet, show
-from rackassign.stateful.changelog.replay import ChangelogRecord
-from rackassign.stateful.stores.keys import DEFAULT
+from rackassign.stateful._changelog import ChangelogRecord
+from rackassign.stateful._stores import DEFAULT
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog

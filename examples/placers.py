@@ -9,7 +9,7 @@ from rackassign.errors import ConfigError
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import UsableBroker
 from rackassign.placement.placers.optimal import OptimalPlacer
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 
 class NewBrokersFirstPlacer:

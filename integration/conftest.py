@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.testing.ports import reserve_ports
+from rackassign.testing._machine import reserve_ports
 from tests.helpers.kafka.failure_context import failure_context
 from tests.helpers.processes import heed_interrupts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copyreg
 
-from rackassign.util.text import truncate
+from rackassign.text import truncate
 
 
 class RackassignError(Exception):

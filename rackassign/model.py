@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from rackassign.errors import InputError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 LocalityMode = Literal["any-replica", "leader"]
 """Which replicas make a partition local: all of them (with follower fetching), or only the leader."""

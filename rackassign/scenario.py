@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from rackassign.errors import InputError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Explanation, Group, Member, Partition, Partitions, Plan, Recommendation, Topology
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 SCENARIO_FORMAT = "rackassign/1"
 PLAN_FORMAT = "rackassign-plan/1"

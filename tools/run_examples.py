@@ -25,8 +25,8 @@ from pathlib import Path
 from kafka import KafkaProducer
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing._machine import reserve_ports
 from rackassign.testing.harness import wait_until
-from rackassign.testing.ports import reserve_ports
 from tests.helpers.kernel_traffic import ReceivedBytes
 from tests.helpers.threads import meanwhile
 

@@ -1,8 +1,8 @@
 """Write the lists of jars of Kafka versions, for a maintainer who adds a version or moves to another patch release.
 
 `python -m tools.update_kafka_jars 4.4.0 3.9.2` resolves the jars of these versions and writes one list for each into
-`rackassign/testing/local/kafka_jars/`; without arguments it writes all lists anew. Look at the differences, and add a
-new version to `VERSIONS` in `rackassign/testing/local/versions.py`.
+`rackassign/testing/kafka_jars/`; without arguments it writes all lists anew. Look at the differences, and add a
+new version to `VERSIONS` in `rackassign/testing/_broker_config.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from jgo.maven import MavenContext
 from jgo.parse import Coordinate
 
-from rackassign.testing.local import versions
+from rackassign.testing import _broker_config as versions
 
 _LISTS = Path(versions.__file__).with_name("kafka_jars")
 _LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"

@@ -72,7 +72,7 @@ EXTRAS = (
         ),
         ("typer", "pyspark", "aiokafka"),
     ),
-    Extra("docker", ("import rackassign.testing.docker",), ("typer", "pyspark", "jgo")),
+    Extra("docker", ("import rackassign.testing._docker_cluster",), ("typer", "pyspark", "jgo")),
     Extra("spark", ("import pyspark_rackassign",), ("typer", "pytest", "aiokafka")),
     Extra("spark-platform", ("import pyarrow, confluent_kafka",), ("pyspark", "typer", "pytest", "aiokafka")),
     Extra("msk", ("from rackassign.spark.msk import *",), ("typer", "pyspark")),

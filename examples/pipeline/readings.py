@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from examples.pipeline.counters import SCHEMA
 from examples.pipeline.results import BATCH, ResultTopic
-from rackassign.spark.source.stream import supports_read_limits
+from rackassign.spark._stream import supports_read_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

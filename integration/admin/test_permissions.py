@@ -22,8 +22,8 @@ from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read
 from rackassign.reassignment import Journal, ReplicaMove, journal
 from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing._security import MECHANISM, PASSWORD
 from rackassign.testing.harness import wait_until
-from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled
 from tests.helpers.kafka.permissions import CONFIG, Permission, access, acl, make_users
 

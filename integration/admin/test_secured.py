@@ -10,9 +10,9 @@ from kafka.errors import KafkaError
 from rackassign import RackAwareRangeAssignor
 from rackassign.model import TopicPartition
 from rackassign.testing import create_topic
-from rackassign.testing.measured_read import consume_topic, produce_records
+from rackassign.testing._topics import admin_client
+from rackassign.testing.demo import consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
-from rackassign.testing.topics import admin_client
 from tests.helpers.machine_speed import scaled_s
 
 pytestmark = pytest.mark.brokers

@@ -31,8 +31,8 @@ from rackassign.clients.aiokafka.internals import FOLLOWS
 from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import AiokafkaMember, GroupHarness, Owned, wait_until
-from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.client_versions import needs_client_rack

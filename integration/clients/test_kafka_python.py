@@ -13,8 +13,8 @@ from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
 from rackassign.testing import Cluster
+from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import wait_until
-from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import (
     CONSUMER,

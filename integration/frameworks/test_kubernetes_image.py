@@ -11,8 +11,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing._machine import reserve_ports
 from rackassign.testing.harness import wait_until
-from rackassign.testing.ports import reserve_ports
 from tests.helpers import app_image
 from tests.helpers.exposition import parsed
 from tests.helpers.http_get import fetched

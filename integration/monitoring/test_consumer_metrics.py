@@ -16,9 +16,8 @@ from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, at
 from rackassign.clients import aiokafka, confluent
 from rackassign.monitoring.prometheus import ConsumerMetrics
 from rackassign.testing import Cluster
-from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
-from rackassign.testing.harness.members import ThreadedMember
-from rackassign.testing.measured_read import produce_records
+from rackassign.testing.demo import produce_records
+from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, ThreadedMember, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.exposition import Series, exposed, registry_of
 from tests.helpers.kafka.consumers import CONSUMER

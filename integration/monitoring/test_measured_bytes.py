@@ -12,7 +12,7 @@ from rackassign.locality import RackSets
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
 from rackassign.testing import Cluster
-from rackassign.testing.measured_read import ConsumeResult, consume_topic, produce_records
+from rackassign.testing.demo import ConsumeResult, consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = pytest.mark.brokers

@@ -18,8 +18,8 @@ from rackassign import RackAwareConsumer
 from rackassign.monitoring import GroupCollector, Price, RackMap
 from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics
 from rackassign.testing import create_topic
+from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import KafkaPythonMember, wait_until
-from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.http_get import fetched
 from tests.helpers.kafka.consumers import CONSUMER

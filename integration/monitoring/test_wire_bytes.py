@@ -10,8 +10,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from rackassign import RackAwareCooperativeStickyAssignor
 from rackassign.cli.commands.cluster import RACKS, striped
 from rackassign.testing import create_topic
-from rackassign.testing.docker.cluster import DockerCluster
-from rackassign.testing.measured_read import MakeAssignor, consume_topic, produce_records
+from rackassign.testing._docker_cluster import DockerCluster
+from rackassign.testing.demo import MakeAssignor, consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.wire_meter import WireMeter
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing._cluster import alive_brokers
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
-from rackassign.testing.readiness import alive_brokers
 from tests.helpers.kafka.command import rackassign
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]

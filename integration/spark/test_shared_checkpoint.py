@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rackassign.testing import Cluster
+from rackassign.testing._topics import create_topic
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.testing.topics import create_topic
 from tests.helpers.kafka.spark_harness import far, fill, grow, known_everywhere, lose_last_commit
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark_faults]

@@ -15,18 +15,17 @@ from confluent_kafka.admin import AdminClient
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
-from rackassign.spark.java_regex import compile_java_regex
-from rackassign.spark.metadata import KafkaMetadata as Asked
-from rackassign.spark.offsets import from_json, to_json
-from rackassign.spark.options import Options, Topics
-from rackassign.spark.planner import Planner
-from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
-from rackassign.spark.record_sampling import sample
-from rackassign.spark.source.partitions import SplitPartition, make_planner
-from rackassign.spark.source.stream import StreamReader
-from rackassign.spark.splits import OffsetRange, Split
-from rackassign.spark.task import batches
-from rackassign.spark.task_metrics import metered_properties, process_meter
+from rackassign.spark._batch_planner import Planner
+from rackassign.spark._java_regex import compile_java_regex
+from rackassign.spark._metadata import KafkaMetadata as Asked
+from rackassign.spark._offsets import from_json, to_json
+from rackassign.spark._options import Options, Topics
+from rackassign.spark._range_reader import DataLossError, ReadOptions, consumer_properties, read
+from rackassign.spark._record_sampling import sample
+from rackassign.spark._splits import OffsetRange, Split
+from rackassign.spark._stream import StreamReader
+from rackassign.spark._task_metrics import metered_properties, process_meter
+from rackassign.spark._tasks import SplitPartition, batches, make_planner
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic

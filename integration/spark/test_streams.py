@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.errors import KafkaError
 from pyspark.sql.functions import col, udf
 
-from rackassign.spark.source.stream import supports_read_limits
+from rackassign.spark._stream import supports_read_limits
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic

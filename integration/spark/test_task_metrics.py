@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from rackassign.model import TopicPartition
-from rackassign.spark.fetch_size import ONE_BATCH
-from rackassign.spark.range_reader import ReadOptions, consumer_properties, read
-from rackassign.spark.splits import OffsetRange
-from rackassign.spark.task_metrics import metered_properties, process_meter
+from rackassign.spark._fetch_size import ONE_BATCH
+from rackassign.spark._range_reader import ReadOptions, consumer_properties, read
+from rackassign.spark._splits import OffsetRange
+from rackassign.spark._task_metrics import metered_properties, process_meter
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import create_coordinator, fill

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.spark.kafka_clients import consumers_of_this_process
-from rackassign.spark.options import Options
-from rackassign.spark.source.partitions import make_planner
-from rackassign.spark.task import batches
+from rackassign.spark._kafka_clients import consumers_of_this_process
+from rackassign.spark._options import Options
+from rackassign.spark._tasks import batches, make_planner
 from rackassign.testing import LocalCluster, create_topic
 from tests.helpers.kafka import unsecured_tokens
 from tests.helpers.kafka.spark_harness import fill, session

@@ -16,8 +16,8 @@ from kafka.errors import KafkaError
 
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.replay import ChangelogRecord
-from rackassign.stateful.stores.keys import DEFAULT
+from rackassign.stateful._changelog import ChangelogRecord
+from rackassign.stateful._stores import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until

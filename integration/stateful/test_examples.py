@@ -17,7 +17,7 @@ import pytest
 from kafka import KafkaProducer
 
 from examples import deduplicate, join_orders, windowed_count
-from rackassign.stateful.stores.declaration import AnyStore
+from rackassign.stateful._stores import AnyStore
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.example_members import Ends, Members, records, state_of

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, Claim, read_change
+from rackassign.stateful._changelog import HEADER, ChangelogRecord, Claim, read_change
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic

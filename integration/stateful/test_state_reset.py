@@ -17,13 +17,13 @@ from rackassign.admin.describe import describe_topics
 from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord
-from rackassign.stateful.stores.keys import DEFAULT
+from rackassign.stateful._changelog import HEADER, ChangelogRecord
+from rackassign.stateful._stores import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing._security import MECHANISM, PASSWORD
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.permissions import CONFIG, acl, make_users
 

@@ -14,9 +14,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing import create_topic
-from rackassign.testing.docker.cluster import DockerCluster, find_image, sweep
-from rackassign.testing.docker.engine import connect
-from rackassign.testing.readiness import alive_brokers
+from rackassign.testing._cluster import alive_brokers
+from rackassign.testing._docker_cluster import DockerCluster, find_image, sweep
+from rackassign.testing.docker_resources import connect
 from tests.helpers.processes import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.docker
@@ -191,7 +191,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: DockerClust
 
 OWNER = """
 import sys, time
-from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing._docker_cluster import DockerCluster
 cluster = DockerCluster(["a", "b"], image=sys.argv[1])
 if "early" in sys.argv:
     cluster.wait_ready = lambda timeout_s: (print(cluster._resources._owner.run, flush=True), time.sleep(600))

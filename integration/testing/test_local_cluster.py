@@ -17,8 +17,8 @@ from kafka import KafkaAdminClient
 
 from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
-from rackassign.testing.local import cluster as local_cluster
-from rackassign.testing.readiness import alive_brokers
+from rackassign.testing import _local_cluster as local_cluster
+from rackassign.testing._cluster import alive_brokers
 from tests.helpers.processes import DEADLINE_S, alive, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -275,6 +275,6 @@ def test_nothing_survives_the_owner(ending: signal.Signals, when: str) -> None:
 def test_an_archive_of_classes_that_does_not_fit_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "classes.jsa"
     archive.write_bytes(b"not an archive" * 1000)
-    monkeypatch.setattr("rackassign.testing.local.cluster.class_archive", lambda _: archive)
+    monkeypatch.setattr("rackassign.testing._local_cluster.class_archive", lambda _: archive)
     with LocalCluster(["a"]) as cluster:
         assert sorted(cluster.pids) == [1]

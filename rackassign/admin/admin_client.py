@@ -21,7 +21,7 @@ from kafka.errors import (
 )
 
 from rackassign.errors import KafkaUnavailableError
-from rackassign.util.text import join_first, truncate
+from rackassign.text import join_first, truncate
 
 REFUSALS = (
     TopicAuthorizationFailedError,

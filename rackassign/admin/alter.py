@@ -38,7 +38,7 @@ from rackassign.admin.describe import describe_topics as described
 from rackassign.admin.raw_requests import DEAD, EVERY_BROKER, ResourceKind, alter_configs, forget_controller
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.util.text import truncate
+from rackassign.text import truncate
 
 _PATIENCE_S = 30.0
 """Seconds for which a cluster may be without a controller."""

@@ -37,8 +37,7 @@ from rackassign.admin.admin_client import (
     topic_resource,
 )
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import join_ids
+from rackassign.text import WarnOnce, join_ids
 
 _PATIENCE_MS = 5000
 """Time limit for a leader to move from one broker to another."""

@@ -36,7 +36,7 @@ from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
-from rackassign.util.text import with_version
+from rackassign.text import with_version
 
 
 def list_brokers(admin: Any) -> tuple[Broker, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from rackassign.model import Broker, Partition, Partitions, Topology
 from rackassign.racks import BrokerRackCache
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 T = TypeVar("T")
 

@@ -38,8 +38,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackSets, unknown_cost_racks
 from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, Topology
 from rackassign.racks import BrokerRackCache
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import join_first, short_repr
+from rackassign.text import WarnOnce, join_first, short_repr
 from rackassign.wire import Subscription
 
 _CLAIMANTS = 3

@@ -16,8 +16,7 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Partition, Partitions, Topology
 from rackassign.racks import RACK_VARIABLE, BrokerRackCache, detect_rack
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import short_repr
+from rackassign.text import WarnOnce, short_repr
 from rackassign.wire import Subscription, encode_subscription
 
 _UNREAD: Final = Partition(())

@@ -25,13 +25,19 @@ from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.member import MemberContext
 from rackassign.assignor.planner import Planning, fallback_balanced, fallback_range, plan_with
 from rackassign.assignor.subscriptions import JoinMember
-from rackassign.assignor.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, TopicPartition, Topology, weight_misfits
-from rackassign.strategies import Options, strategy
-from rackassign.strategies.loading import copartition_exceptions, load, load_on_thread, valid_owners
-from rackassign.strategies.options import validate_balance_mode
-from rackassign.util.text import join_first, short_repr
+from rackassign.strategies import (
+    Options,
+    copartition_exceptions,
+    load,
+    load_on_thread,
+    strategy,
+    valid_owners,
+    validate_balance_mode,
+)
+from rackassign.text import join_first, short_repr
+from rackassign.util.callbacks import check_function, is_failure
 
 
 class OptimalPlanner:

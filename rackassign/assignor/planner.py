@@ -16,8 +16,7 @@ from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.member import MemberContext
 from rackassign.assignor.subscriptions import JoinMember
 from rackassign.model import Group, Partitions
-from rackassign.strategies import Options, Strategy, strategy
-from rackassign.strategies.loading import load, load_on_thread
+from rackassign.strategies import Options, Strategy, load, load_on_thread, strategy
 
 Planning: TypeAlias = Callable[[float], LeaderAssignment]
 """Computes the assignment of a group within so many seconds; may run on any thread."""

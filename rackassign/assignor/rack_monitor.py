@@ -39,8 +39,7 @@ from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, Strategy
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import short_repr
+from rackassign.text import WarnOnce, short_repr
 
 _LEAST_S = 1.0
 """Minimum seconds until a request is checked for its effect: the consumer must be polled first."""

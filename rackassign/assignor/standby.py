@@ -26,12 +26,12 @@ from rackassign.assignor.member import MemberContext
 from rackassign.assignor.optimal_planner import OptimalPlanner
 from rackassign.assignor.planner import Planning
 from rackassign.assignor.subscriptions import CooperativeCodec, JoinMember
-from rackassign.assignor.user_functions import check_function, is_failure
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
-from rackassign.strategies.loading import load, load_on_thread
+from rackassign.strategies import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
+from rackassign.util.callbacks import check_function, is_failure
 from rackassign.wire import Subscription
 from rackassign.wire.streams import (
     ACTIVE_SUM,

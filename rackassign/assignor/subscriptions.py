@@ -29,7 +29,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeVar
 from rackassign.assignor.member import MemberContext
 from rackassign.errors import InputError, WireError
 from rackassign.model import TOPIC_NAME, Group, Member, Partitions, Topology
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import (
     StickyData,
     Subscription,

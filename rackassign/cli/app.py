@@ -31,7 +31,7 @@ from rackassign.cli.commands.top import top
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import examples, exit_codes, guarded_streams, warn
 from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError, RackassignError
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 
 app = typer.Typer(
     name="rackassign",

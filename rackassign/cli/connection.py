@@ -18,6 +18,7 @@ import typer
 
 from rackassign.cli.shared_options import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.text import Settings, describe_error, name_error, parse_digits, short_repr, shown_setting, truncate
 from rackassign.util.client_properties import (
     CONNECTION_PROPERTIES,
     SASL_MECHANISMS,
@@ -27,8 +28,6 @@ from rackassign.util.client_properties import (
     unescape,
     uses_delegation_token,
 )
-from rackassign.util.redaction import Settings, shown_setting
-from rackassign.util.text import describe_error, name_error, parse_digits, short_repr, truncate
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

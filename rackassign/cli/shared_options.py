@@ -16,7 +16,7 @@ import typer
 from rackassign import scenario
 from rackassign.cli.terminal import warn
 from rackassign.errors import ConfigError, InputError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport, RackMap, SortKey

@@ -27,12 +27,12 @@ from rich.text import Text
 
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.errors import ConfigError
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from rackassign.util.progress import Progress
+    from rackassign.util.callbacks import Progress
 
 
 LINE_EVERY_S = 30.0

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from rackassign.locality import Locality, read_locality
 from rackassign.model import TopicPartition
 
+log = logging.getLogger(__name__)
+
 
 class Traffic(NamedTuple):
     """Fetched bytes and records.
@@ -263,8 +265,6 @@ def view_of(consumer: object) -> ConsumerView | None:
     view: ConsumerView | None = getattr(consumer, _ATTRIBUTE, None)
     return view
 
-
-log = logging.getLogger(__name__)
 
 ENOUGH = 20
 """Number of cross-rack responses with records before the warning. A follower may lag for a moment, so one is not

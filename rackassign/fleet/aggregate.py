@@ -25,7 +25,7 @@ from rackassign.fleet.evaluation import AS_IS, NOW, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring import Price
 from rackassign.monitoring.report import format_bytes, format_usd, mark_lower_bound
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 Pair = tuple[str | None, str | None]
 """The source rack and the reader's rack; None is an unknown rack."""

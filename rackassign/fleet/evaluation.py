@@ -22,7 +22,7 @@ from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughpu
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
 from rackassign.strategies import STRATEGIES, Options
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 AS_IS = "as-is"
 

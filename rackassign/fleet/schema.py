@@ -24,7 +24,7 @@ from rackassign.monitoring import (
     Snapshot,
     Throughput,
 )
-from rackassign.util.text import short_repr, truncate
+from rackassign.text import short_repr, truncate
 from rackassign.wire import Subscription
 
 FORMAT = "rackassign-fleet/1"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from rackassign.errors import ConfigError
 from rackassign.fleet import evaluation, schema
 from rackassign.monitoring import ClusterSnapshot, Throughput
-from rackassign.util.text import short_repr, truncate
+from rackassign.text import short_repr, truncate
 
 GROUPS_PER_BATCH = 50
 """Number of groups in a row group, which is also the number in memory at once and in one Spark task."""

@@ -12,8 +12,7 @@ Rules of this package:
 import re
 from importlib.metadata import version
 
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 def warn_of_version(distribution: str, first: tuple[int, int], last: tuple[int, int], once: WarnOnce) -> None:

@@ -29,8 +29,7 @@ from rackassign.admin.describe import describe_topics
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import describe_error, join_first, short_repr
+from rackassign.text import WarnOnce, describe_error, join_first, short_repr
 
 _FIRST_PAUSE_S = 5.0
 """Time between the first two samples, doubled up to the interval: a new leader should not take long to know rates."""

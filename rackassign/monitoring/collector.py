@@ -28,8 +28,8 @@ from rackassign.monitoring.read_rates import Measurement, RateMeter
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import ObservedCluster, TrafficMatrix, describe_cluster, total_traffic
 from rackassign.racks import BrokerRackCache
-from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
-from rackassign.util.text import describe_error, name_error
+from rackassign.text import describe_error, name_error
+from rackassign.util.callbacks import Progress, ProgressCallback, ignore_progress
 
 SHORTEST_S = 1.0
 """Shortest interval of repeated reports: the brokers have other work to do."""

@@ -25,7 +25,7 @@ from rackassign.clients.fetch_metrics import FetchLocality, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.monitoring.metric_labels import RackPair
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from rackassign.monitoring.live_groups import (
 from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 from rackassign.racks import BrokerRackCache
-from rackassign.util.text import counted, join_first, join_ids
+from rackassign.text import counted, join_first, join_ids
 
 Kind = Literal[
     "server-assigned",

@@ -21,7 +21,7 @@ from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.raw_requests import DEAD
 from rackassign.errors import ConfigError, InputError, WireError
 from rackassign.model import Group, Member, Partitions, TopicPartition, Topology
-from rackassign.util.text import describe_error, short_repr
+from rackassign.text import describe_error, short_repr
 from rackassign.wire import Assignment, Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"

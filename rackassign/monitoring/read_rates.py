@@ -33,8 +33,8 @@ from rackassign.monitoring.throughput import (
     sample_logs,
 )
 from rackassign.monitoring.traffic import ObservedCluster
-from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
-from rackassign.util.text import describe_error
+from rackassign.text import describe_error
+from rackassign.util.callbacks import Progress, ProgressCallback, ignore_progress
 
 KEEPS_UP_S = 30.0
 """A group that is behind by less than what is written in this time may just not have committed yet."""

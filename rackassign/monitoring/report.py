@@ -17,7 +17,7 @@ from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
 from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.live_groups import MemberDescription, Snapshot
 from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, TrafficMatrix, count_locality
-from rackassign.util.text import counted, join_first, short_repr, strip_control_chars
+from rackassign.text import counted, join_first, short_repr, strip_control_chars
 
 CLOUDS: Mapping[str, tuple[float, str]] = {
     "aws": (0.02, "AWS between availability zones: 0.01 USD/GB on each side"),

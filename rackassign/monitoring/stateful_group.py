@@ -21,7 +21,7 @@ from rackassign.assignor.standby import default_changelog
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.live_groups import GroupDescription, MemberDescription
-from rackassign.util.text import counted, join_first, join_ids, name_error, short_repr, truncate
+from rackassign.text import counted, join_first, join_ids, name_error, short_repr, truncate
 from rackassign.wire.streams import (
     ACTIVE_SUM,
     StreamsAssignmentInfo,

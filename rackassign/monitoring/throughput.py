@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.describe import describe_log_dirs, list_offsets
 from rackassign.model import Partition, TopicPartition
-from rackassign.util.text import name_error
+from rackassign.text import name_error
 
 _OFFSETS_S = 10.0
 """Time limit of the requests for the offsets of single topics of a broker."""

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 from rackassign.model import Partition, TopicPartition
 from rackassign.placement.cluster_state import ClusterState, Throttles
 from rackassign.solver.placement import Constraints, bounds_of
-from rackassign.util.text import counted, join_ids
+from rackassign.text import counted, join_ids
 
 Kind = Literal[
     "no-leader",

@@ -25,7 +25,7 @@ from rackassign.admin.describe import (
 )
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 _LOOKS = 4
 """Number of times that two brokers are compared until they agree; shortly after a change they need not."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from rackassign.errors import ConfigError, InputError
 from rackassign.placement.layout import check_weight
 from rackassign.solver.placement import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTAGES, LeaderGoal, Shortage
-from rackassign.util.text import join_ids, parse_digits, short_repr
+from rackassign.text import join_ids, parse_digits, short_repr
 
 First = Literal["balance", "moves", "topic", "coverage"]
 """The first objective: balanced brokers, few moves, each topic balanced over brokers, or `coverage`, then few moves."""

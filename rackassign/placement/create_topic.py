@@ -26,7 +26,7 @@ from rackassign.placement.cluster_state import describe_cluster_state
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import ReplicaPlacer, ValidatedPlacer
 from rackassign.placement.state_file import PlacementState
-from rackassign.util.text import counted, short_repr
+from rackassign.text import counted, short_repr
 
 Policy = Literal["disabled", "enabled", "enabled_prefer_observed"]
 """Whether offline brokers may be used: never; if online ones do not suffice; or just like online ones."""

@@ -10,7 +10,7 @@ from collections.abc import MutableSequence
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 _MULTIPLIER = 0x5DEECE66D
 _INCREMENT = 11

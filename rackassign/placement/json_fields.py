@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rackassign.errors import InputError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 
 def mapping(value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON

@@ -10,7 +10,7 @@ from typing import Any
 from rackassign import scenario
 from rackassign.errors import InputError
 from rackassign.model import Broker, Topology
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 ReplicaLists = Mapping[str, tuple[tuple[int, ...], ...]]
 """For each topic, broker IDs by partition, preferred leader first. An ID below 0 is a replica that is not placed."""

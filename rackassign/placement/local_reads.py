@@ -27,7 +27,7 @@ from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, count_
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout
 from rackassign.strategies import Options, plan_cooperative
-from rackassign.util.text import counted, short_repr
+from rackassign.text import counted, short_repr
 
 Replicas: TypeAlias = tuple[int, ...]
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.placement.layout import Layout
-from rackassign.util.functions import deferred_function
-from rackassign.util.text import counted, short_repr, strip_control_chars, truncate
+from rackassign.text import counted, short_repr, strip_control_chars, truncate
+from rackassign.util.callbacks import deferred_function
 
 ENTRY_POINTS = "rackassign.placers"
 

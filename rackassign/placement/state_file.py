@@ -18,7 +18,7 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
 from rackassign.placement.stored_file import create_folder, locked, write_file
-from rackassign.util.text import parse_digits, short_repr
+from rackassign.text import parse_digits, short_repr
 
 FORMAT = "rackassign-registry/1"
 

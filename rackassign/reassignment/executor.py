@@ -38,7 +38,7 @@ from rackassign.reassignment.throttle import (
     save_configs,
     throttle,
 )
-from rackassign.util.text import describe_error
+from rackassign.text import describe_error
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0

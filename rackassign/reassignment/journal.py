@@ -25,7 +25,7 @@ from rackassign.placement.stored_file import locked, write_file
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.reassignment.plan import JSON_KEY, ReassignmentPlan, ReassignmentRequest, plan_from_lists
 from rackassign.reassignment.throttle import SavedConfigs
-from rackassign.util.text import parse_digits, short_repr
+from rackassign.text import parse_digits, short_repr
 
 FORMAT = "rackassign-repair/1"
 

@@ -26,7 +26,7 @@ from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.reassignment.partition_execution import PartitionStatus, Replicas
 from rackassign.reassignment.throttle import ThrottleConfigs
-from rackassign.util.text import counted
+from rackassign.text import counted
 
 
 class CopyProgress(NamedTuple):

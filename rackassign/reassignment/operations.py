@@ -50,7 +50,7 @@ from rackassign.reassignment.plan import (
     plan_reassignment,
 )
 from rackassign.reassignment.throttle import restore_configs
-from rackassign.util.text import counted, describe_error, short_repr
+from rackassign.text import counted, describe_error, short_repr
 
 PartitionState = Literal["as-planned", "as-before", "on-its-way", "changed-by-others", "gone"]
 """State of a partition: its planned list, its original one, between the two, another one, or deleted."""

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from rackassign.util.text import join_ids
+from rackassign.text import join_ids
 
 Replicas = tuple[int, ...]
 """Broker IDs, preferred leader first."""

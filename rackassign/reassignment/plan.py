@@ -22,7 +22,7 @@ from rackassign.placement.placers.indexed_layout import MissingRackError
 from rackassign.placement.placers.optimal import rebalance, rebalance_leaders
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
-from rackassign.util.text import counted, short_repr
+from rackassign.text import counted, short_repr
 
 JSON_KEY = "wish"
 """Key of a request in a plan file."""

@@ -20,7 +20,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.reassignment.partition_execution import ReplicaMove
-from rackassign.util.text import counted, short_repr
+from rackassign.text import counted, short_repr
 
 LEADING, FOLLOWING = THROTTLED
 

@@ -2,26 +2,38 @@
 
 Invariants of this package:
 
-* Modules use Spark only where it is necessary. `offsets`, `options`, `option_values`, `client_config`, `java_regex`,
-  `splits`, `row_bounds`, `fetch_size`, `expected_locality`, `pull/protocol` and `pull/scheduler` use neither Spark nor
-  a Kafka client. `kafka_clients`, `metadata`, `record_sampling`, `range_reader`, `consumer_pool`, `task_metrics` and
-  `batch_reports` use confluent-kafka and not Spark. `source`, `barrier` and `diagnosis` use Spark.
+* Modules use Spark only where it is necessary. `_offsets`, `_options`, `_client_config`, `_java_regex`, `_splits`,
+  `_fetch_size`, `_pull.protocol` and `_pull.scheduler` use neither Spark nor a Kafka client. `_kafka_clients`,
+  `_metadata`, `_record_sampling`, `_range_reader` and `_task_metrics` use confluent-kafka and not Spark. `_datasource`,
+  `_stream`, `_tasks`, `_barrier` and `_diagnosis` use Spark.
 * Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
   them, because the Python process of a streaming query has ten seconds to connect to the JVM.
 * Options and the JSON of offsets have the names and meanings of the JVM source, so that a query and its checkpoint can
   move between the two sources. An option that cannot be supported is rejected by name and never ignored.
 * Little is fetched that no query uses, because traffic is what racks are meant to save. The size of a fetch follows
-  from the range (`fetch_size`), and nothing is fetched after the fetch that contains the end of the range.
-* A worker process keeps its consumers (`consumer_pool`) and, with `metricsPath`, the statistics of their traffic
-  (`task_metrics`). Modules keep no other state.
+  from the range (`_fetch_size`), and nothing is fetched after the fetch that contains the end of the range.
+* A worker process keeps its consumers (`_kafka_clients`) and, with `metricsPath`, the statistics of their traffic
+  (`_task_metrics`). Modules keep no other state.
 """
 
 from __future__ import annotations
 
-from rackassign.spark.barrier import read_barrier
-from rackassign.spark.diagnosis import Diagnosis, doctor
-from rackassign.spark.options import kafka_options
-from rackassign.spark.pull.coordinator import SplitCoordinator as Coordinator
-from rackassign.spark.task_metrics import BatchTraffic, batch_traffic
+from rackassign.spark._barrier import read_barrier
+from rackassign.spark._diagnosis import Diagnosis, doctor
+from rackassign.spark._metadata import UnknownPartitionError
+from rackassign.spark._options import kafka_options
+from rackassign.spark._pull.coordinator import SplitCoordinator as Coordinator
+from rackassign.spark._range_reader import DataLossError
+from rackassign.spark._task_metrics import BatchTraffic, batch_traffic
 
-__all__ = ["BatchTraffic", "Coordinator", "Diagnosis", "batch_traffic", "doctor", "kafka_options", "read_barrier"]
+__all__ = [
+    "BatchTraffic",
+    "Coordinator",
+    "DataLossError",
+    "Diagnosis",
+    "UnknownPartitionError",
+    "batch_traffic",
+    "doctor",
+    "kafka_options",
+    "read_barrier",
+]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.stateful.statistics import COUNTERS, ROLES, StateStatistics
+from rackassign.stateful._statistics import COUNTERS, ROLES, StateStatistics
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

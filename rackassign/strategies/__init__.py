@@ -1,23 +1,225 @@
-"""Strategies: compute a plan for a group.
+"""Strategies: options, and plans by the name of a strategy. This module is the only entry to the package.
 
 Rules of this package:
 
 * A strategy is a pure function of the group and the options: the same members in another order, another process
   or under another hash seed get the same plan.
 * `indexed_group` converts names to small ints for the solver, and back.
-* A strategy is imported with its first plan (`loading`): only a group's leader needs numpy and the solver, and for
-  `range` neither does.
 * Every partition of a subscribed topic that has metadata gets exactly one member, and every member an entry.
+* A strategy is imported with its first plan. All but `range` need numpy, which takes longer to import than kafka-python
+  and more memory than an idle consumer has left, and of all members of a group only the leader plans. So everything
+  outside of the package calls a strategy through this module, the one place where the core imports late. The modules
+  behind it import at their top, as usual. What a member needs before it plans (options, names, the types of results)
+  needs no numpy.
+
+A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that: of an attached
+consumer once it is elected leader, of any other at its first join (`load_on_thread`). Nothing but imports is slow the
+first time: the first plan behind them takes as long as the second. Threads need no lock here: Python imports a module
+once, and other threads wait for that at the lock of the module. A module whose import fails is imported again with the
+next plan.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rackassign.errors import ConfigError
-from rackassign.model import Group, Plan, StrategyName
-from rackassign.strategies.loading import plan_cooperative, plan_range, plan_sticky
-from rackassign.strategies.options import Options
+from rackassign.locality import validate_locality_mode
+from rackassign.model import BALANCE_MODES, BalanceMode, Group, LocalityMode, Plan, StrategyName, TopicPartition
+from rackassign.text import short_repr
+
+if TYPE_CHECKING:
+    # It exports `assign_standbys` from here.
+    from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan
+
+
+DEFAULT_WORK = 40_000
+"""Steps of the solver, some 30 to 75 microseconds of a processor each. 10,000 members with 30 of 1,000 topics of their
+own need 12,000 to 22,000. 3,000 members with 300 of them need more, and with owners at random more than there are."""
+
+
+DEFAULT_WEIGHT_TOLERANCE = 0.05
+"""Share of the best bound by which the heaviest member may be above it before owned partitions move."""
+
+_LARGEST_TOLERANCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a plan.
+
+    Args:
+        locality: Which replicas make a partition local.
+        max_skew: 0 for balance before locality. If it is k > 0, members with equal subscriptions may differ by up
+            to 1 + k partitions, and within that bound locality comes before balance.
+        balance: `total` balances the members' numbers of partitions. `topic` first balances their numbers of partitions
+            of each topic: its subscribers differ by at most one. Not together with `max_skew`.
+        weight_tolerance: With weights: members keep their partitions while the heaviest member is above the best bound
+            by this share of it at most; None for `DEFAULT_WEIGHT_TOLERANCE`.
+        work: Limit of the solver's steps in one plan. Counted, not timed, so that a group gets the same plan on
+            every machine.
+        time_limit_s: Seconds after which the best plan found so far is used; None for no limit. The limit is for
+            callers that must respond in time, as a group's leader must: the plan then depends on the machine.
+            Balance, and the way from names to numbers and back, are computed in any case: they take a second and more
+            for groups with millions of pairs of a member and a topic.
+    """
+
+    locality: LocalityMode = "any-replica"
+    max_skew: int = 0
+    balance: BalanceMode = "total"
+    weight_tolerance: float | None = None
+    work: int = DEFAULT_WORK
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        validate_locality_mode(self.locality)
+        validate_balance_mode(self.balance)
+        limit = self.time_limit_s
+        if limit is not None and not (type(limit) in {int, float} and limit >= 0):
+            raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {short_repr(limit)}")
+        tolerance = self.weight_tolerance
+        if tolerance is not None and not (type(tolerance) in {int, float} and 0 <= tolerance <= _LARGEST_TOLERANCE):
+            raise ConfigError(
+                f"weight_tolerance must be a number from 0 to {_LARGEST_TOLERANCE}, got {short_repr(tolerance)}"
+            )
+        for name in ("max_skew", "work"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ConfigError(f"{name} must be an integer, 0 or more, got {short_repr(value)}")
+        if self.balance == "topic" and self.max_skew:
+            raise ConfigError('max_skew loosens the balance of totals: it cannot be used together with balance="topic"')
+
+    @property
+    def tolerance(self) -> float:
+        """`weight_tolerance`, or the default."""
+        return DEFAULT_WEIGHT_TOLERANCE if self.weight_tolerance is None else float(self.weight_tolerance)
+
+    def check_weights(self) -> None:
+        """Check that weights can be used with these options.
+
+        Raises:
+            ConfigError: An option counts partitions.
+        """
+        if self.max_skew:
+            raise ConfigError(
+                "max_skew counts partitions: it cannot be used together with weights; weight_tolerance is what allows"
+                " sums of weights to differ"
+            )
+        if self.balance == "topic":
+            raise ConfigError('balance="topic" counts partitions: it cannot be used together with weights')
+
+
+def validate_balance_mode(mode: str) -> BalanceMode:
+    """Return the mode, typed; `ConfigError` names the valid ones."""
+    for known in BALANCE_MODES:
+        if mode == known:
+            return known
+    raise ConfigError(f"balance must be one of {', '.join(BALANCE_MODES)}, got {short_repr(mode)}")
+
+
+_RANGE, _STICKY, _STANDBY, _COPARTITION, _INDEXED = (
+    f"{__package__}.{name}" for name in ("range", "sticky", "standby_assignment", "copartition", "indexed_group")
+)
+
+Planned: TypeAlias = Literal["range", "sticky", "standbys"]
+
+_PLANNED: Mapping[Planned, str] = {"range": _RANGE, "sticky": _STICKY, "standbys": _STANDBY}
+
+
+def load(planned: Planned) -> None:
+    """Import what a plan needs: some tenths of a second the first time, for `range` some milliseconds.
+
+    Args:
+        planned: What is planned: `range`, or by a `sticky` strategy, or with `standbys`.
+
+    Raises:
+        Exception: Whatever the import of numpy raises if it is broken.
+    """
+    import_module(_PLANNED[planned])
+
+
+def load_on_thread(planned: Planned) -> None:
+    """Begin to import what a plan needs, on a thread; nothing is done if another one has begun.
+
+    Errors are left to the first plan, which imports the same. The thread is no daemon: a process that ends waits for
+    the import, because numpy cannot be interrupted while it is initialized.
+
+    Args:
+        planned: As for `load`.
+    """
+    if _PLANNED[planned] in sys.modules:
+        return
+    # A process that ends, or has too many threads, cannot start one.
+    with suppress(RuntimeError):
+        Thread(target=_load_quietly, args=(planned,), name="rackassign-load").start()
+
+
+def _load_quietly(planned: Planned) -> None:
+    with suppress(Exception):
+        load(planned)
+
+
+def plan_range(group: Group, options: Options | None = None) -> Plan:
+    """Assign like Java's `RangeAssignor`: `rackassign.strategies.range.plan_range`."""
+    plan: Plan = _imported(_RANGE).plan_range(group, options)
+    return plan
+
+
+def plan_sticky(group: Group, options: Options | None = None) -> Plan:
+    """Assign optimally for the eager protocol: `rackassign.strategies.sticky.plan_sticky`."""
+    plan: Plan = _imported(_STICKY).plan_sticky(group, options)
+    return plan
+
+
+def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
+    """Assign optimally for the cooperative protocol: `rackassign.strategies.sticky.plan_cooperative`."""
+    plan: Plan = _imported(_STICKY).plan_cooperative(group, options)
+    return plan
+
+
+def copartition_exceptions(group: Group) -> list[tuple[tuple[str, ...], str]]:
+    """Return sets of topics that are not kept together, or not as a whole: `rackassign.strategies.copartition`."""
+    return list(_imported(_COPARTITION).exceptions(group)) if group.copartition else []
+
+
+def valid_owners(group: Group) -> dict[TopicPartition, str]:
+    """Return the valid owner of each partition that has one: `rackassign.strategies.ownership`."""
+    indexed = _imported(_INDEXED).IndexedGroup.of(group, "any-replica")
+    owners: dict[TopicPartition, str] = indexed.members_by_partition(indexed.claims.owner.tolist())
+    return owners
+
+
+def assign_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign active members and standbys: `rackassign.strategies.standby_assignment.assign_standbys`."""
+    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active)
+    return plan
+
+
+def assign_eager_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign both for the eager protocol: `rackassign.strategies.standby_assignment.assign_eager_standbys`."""
+    plan: StandbyPlan = _imported(_STANDBY).assign_eager_standbys(group, copies, options, active)
+    return plan
+
+
+def _imported(module: str) -> Any:  # noqa: ANN401 - a module
+    return import_module(module)
+
 
 Strategy = Callable[[Group, Options], Plan]
 

@@ -19,7 +19,7 @@ from itertools import zip_longest
 
 from rackassign.model import Group, Partition, Partitions, Plan, TopicPartition, Topology
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
-from rackassign.util.text import counted, join_first
+from rackassign.text import counted, join_first
 
 _NAMED = 3
 

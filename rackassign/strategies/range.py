@@ -37,7 +37,7 @@ from operator import and_, or_
 
 from rackassign.locality import RackSets
 from rackassign.model import Explanation, Group, Member, Partitions, Plan
-from rackassign.strategies.options import Options
+from rackassign.strategies import Options
 
 ANYWHERE = -1
 NO_MEMBER = -1

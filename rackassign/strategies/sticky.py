@@ -22,10 +22,10 @@ import numpy as np
 from rackassign.model import Explanation, Group, Partitions, Plan, PlanObjective, StrategyName
 from rackassign.solver import Objective, Problem, SolveBudget, solve, solve_weighted, spread_topics
 from rackassign.solver.network_flow import Ints
+from rackassign.strategies import Options
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import explain
 from rackassign.strategies.indexed_group import IndexedGroup
-from rackassign.strategies.options import Options
 
 
 def plan_sticky(group: Group, options: Options | None = None) -> Plan:

@@ -14,15 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rackassign.testing.cluster import Broker, Cluster
-    from rackassign.testing.docker.cluster import DockerCluster, find_image
-    from rackassign.testing.local.cluster import LocalCluster
-    from rackassign.testing.local.jars import kafka_jars
-    from rackassign.testing.local.java import Java, find_java
-    from rackassign.testing.local.versions import KAFKA_VERSION, VERSIONS, resolve_version
-    from rackassign.testing.paths import cache_dir
-    from rackassign.testing.topics import create_topic
-    from rackassign.util.progress import Progress
+    from rackassign.testing._broker_config import KAFKA_VERSION, VERSIONS, resolve_version
+    from rackassign.testing._cluster import Broker, Cluster
+    from rackassign.testing._docker_cluster import DockerCluster, find_image
+    from rackassign.testing._jars import kafka_jars
+    from rackassign.testing._local_cluster import LocalCluster
+    from rackassign.testing._machine import cache_dir
+    from rackassign.testing._runtime import Java, find_java
+    from rackassign.testing._topics import create_topic
+    from rackassign.util.callbacks import Progress
 
 __all__ = [
     "KAFKA_VERSION",
@@ -42,20 +42,20 @@ __all__ = [
 ]
 
 _MODULES = {
-    "KAFKA_VERSION": "testing.local.versions",
-    "VERSIONS": "testing.local.versions",
-    "Broker": "testing.cluster",
-    "Cluster": "testing.cluster",
-    "DockerCluster": "testing.docker.cluster",
-    "Java": "testing.local.java",
-    "LocalCluster": "testing.local.cluster",
-    "Progress": "util.progress",
-    "cache_dir": "testing.paths",
-    "create_topic": "testing.topics",
-    "find_image": "testing.docker.cluster",
-    "find_java": "testing.local.java",
-    "kafka_jars": "testing.local.jars",
-    "resolve_version": "testing.local.versions",
+    "KAFKA_VERSION": "testing._broker_config",
+    "VERSIONS": "testing._broker_config",
+    "Broker": "testing._cluster",
+    "Cluster": "testing._cluster",
+    "DockerCluster": "testing._docker_cluster",
+    "Java": "testing._runtime",
+    "LocalCluster": "testing._local_cluster",
+    "Progress": "util.callbacks",
+    "cache_dir": "testing._machine",
+    "create_topic": "testing._topics",
+    "find_image": "testing._docker_cluster",
+    "find_java": "testing._runtime",
+    "kafka_jars": "testing._jars",
+    "resolve_version": "testing._broker_config",
 }
 
 

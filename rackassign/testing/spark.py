@@ -19,10 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing.local.cluster_dir import ClusterDirectory, create_cluster_directory
-from rackassign.testing.processes.listing import processes
-from rackassign.testing.processes.supervisor import ProcessSupervisor
-from rackassign.util.text import short_repr
+from rackassign.testing._machine import processes
+from rackassign.testing._processes import ClusterDirectory, ProcessSupervisor, create_cluster_directory
+from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rackassign.stateful.stores.keys import DEFAULT, PROGRESS
-from rackassign.stateful.tasks.run import Progress
+from rackassign.stateful._processing import Progress
+from rackassign.stateful._stores import DEFAULT, PROGRESS
 
 KEYS = [DEFAULT + b"a", DEFAULT + b"b", DEFAULT + b"c"]
 

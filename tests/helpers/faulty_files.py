@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rackassign.stateful.files import directory as state_directory
-from rackassign.stateful.files.directory import parts
+from rackassign.stateful import _state_directory as state_directory
+from rackassign.stateful._state_directory import parts
 
 PAGE = 4096
 FULL = "database or disk is full"

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from rackassign.testing._machine import reserve_ports
 from rackassign.testing.harness import wait_until
-from rackassign.testing.ports import reserve_ports
 from tests.helpers.http_get import fetched
 
 

@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.assignor.subscriptions import decode_join
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 from tests.helpers.fakes.kafka_python import FakeCluster, given_out
 from tests.helpers.generators.malformed_inputs import broker_survives, subscriptions

@@ -45,7 +45,7 @@ def test_what_only_a_leader_needs_is_not_loaded_for_a_member(statement: str) -> 
 
 
 @pytest.mark.parametrize(
-    "package", ["rackassign.clients.kafka_python", "rackassign.testing", "rackassign.testing.docker"]
+    "package", ["rackassign.clients.kafka_python", "rackassign.testing", "rackassign.testing._docker_cluster"]
 )
 def test_names_that_are_resolved_later_are_listed(package: str) -> None:
     run = subprocess.run(

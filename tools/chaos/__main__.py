@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from rackassign.testing import LocalCluster
-from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing._docker_cluster import DockerCluster
 
 from .layout import RACKS, Kind
 from .member import CLIENTS, KAFKA_PYTHON

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rackassign.testing import Cluster
-from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing._docker_cluster import DockerCluster
 
 from .history import Journal, Played, now
 from .layout import ADMIN_KINDS, Event, Kind

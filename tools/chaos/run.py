@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.testing import Cluster, create_topic
-from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing._docker_cluster import DockerCluster
 from tests.helpers.machine_speed import scaled_s
 
 from .checker import QUIET_S, STARTED_S, TIMED, Violation, check, lost_records, unsettled

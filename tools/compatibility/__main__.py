@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rackassign.testing import VERSIONS, LocalCluster
-from rackassign.testing.local.versions import resolve_version
+from rackassign.testing._broker_config import resolve_version
 from rackassign.testing.spark import session
 
 from . import commands, groups

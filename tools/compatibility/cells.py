@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rackassign.testing import LocalCluster
-from rackassign.testing.topics import create_topic
+from rackassign.testing._topics import create_topic
 
 BEGIN, END = "<!-- begin compatibility -->\n", "<!-- end compatibility -->\n"
 

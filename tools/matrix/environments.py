@@ -26,7 +26,7 @@ SUITES = {
     CORE: Suite(
         ("cli",),
         (
-            "tests/unit/racks",
+            "tests/unit/test_racks.py",
             "tests/unit/solver/test_solver.py",
             "tests/unit/strategies/test_range.py",
             "tests/unit/test_model.py",
@@ -39,7 +39,7 @@ SUITES = {
         ("cli", "confluent"),
         (
             "tests/unit/clients/kafka_python",
-            "tests/unit/wire/test_consumer.py",
+            "tests/unit/wire/test_consumer_protocol.py",
             "integration/clients/test_kafka_python.py::test_each_way_in_reads_at_home",
             "integration/clients/test_kafka_python.py::test_a_member_with_a_listener_reads_again_what_it_keeps",
             "integration/clients/test_cooperative.py::test_a_group_lives_through_joins_leaves_and_a_kill",

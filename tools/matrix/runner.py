@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rackassign.testing.local.versions import KAFKA_VERSION
+from rackassign.testing._broker_config import KAFKA_VERSION
 from tools.matrix.environments import SUITES, Environment
 from tools.matrix.results import Result, Verdict, versions
 

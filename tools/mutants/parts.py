@@ -35,7 +35,7 @@ PARTS = (
     Part("wire", ("rackassign/wire",), ("tests/unit/wire",)),
     # What plans are is tested with the solver, and what they are when time is over with the strategies.
     Part("strategies", ("rackassign/strategies",), ("tests/unit/strategies", "tests/unit/solver/test_solver.py")),
-    Part("solver", ("rackassign/solver",), ("tests/unit/solver", "tests/unit/strategies/test_time_limit.py")),
+    Part("solver", ("rackassign/solver",), ("tests/unit/solver", "tests/unit/strategies/test_strategies.py")),
     Part(
         "rack-monitor",
         ("rackassign/assignor/rack_monitor.py",),

@@ -22,7 +22,7 @@ from rackassign.monitoring.report import INSPECTION_FORMAT
 from rackassign.placement import state_file
 from rackassign.reassignment import journal
 from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT
-from rackassign.spark.options import DISPLAY_NAMES
+from rackassign.spark._options import DISPLAY_NAMES
 from tools.reference import commands, metrics
 
 _ROOT = Path(__file__).parents[2]

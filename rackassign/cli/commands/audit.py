@@ -17,7 +17,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import STATE, Topics
 from rackassign.cli.terminal import Output, check_output, plain_console, plain_line
-from rackassign.util.text import counted, join_first
+from rackassign.text import counted, join_first
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load

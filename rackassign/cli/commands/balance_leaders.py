@@ -16,7 +16,7 @@ from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json,
 from rackassign.cli.shared_options import Topics
 from rackassign.cli.terminal import Output, check_output, plain_console, progress_display, stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, short_repr
+from rackassign.text import counted, short_repr
 
 PLAN = "rackassign-leaders.json"
 

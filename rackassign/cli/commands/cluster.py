@@ -32,11 +32,11 @@ from rackassign.cli.terminal import (
 )
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME
-from rackassign.util.text import counted, join_ids, parse_digits, short_repr
+from rackassign.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
-    from rackassign.testing.control import RackChange
+    from rackassign.testing.registry import RackChange
 
 
 RACKS = ("a", "b", "c")
@@ -109,7 +109,7 @@ def _measure(show: ProgressDisplay) -> list[Run]:
         RackAwareRangeAssignor,
     )
     from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
-    from rackassign.testing.measured_read import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
+    from rackassign.testing.demo import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
 
     strategies: dict[str, MakeAssignor] = {
         "kafka-python range": lambda _: RangePartitionAssignor(),
@@ -243,8 +243,7 @@ def up(
 ) -> int:
     """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
-    from rackassign.testing.control import ControlServer  # noqa: PLC0415 - the same
-    from rackassign.testing.registry import register  # noqa: PLC0415 - the same
+    from rackassign.testing.registry import ControlServer, register  # noqa: PLC0415
 
     check_output(output, "table", "json")
     wanted = [rack.strip() or None for rack in racks.split(",")]
@@ -307,8 +306,7 @@ def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") 
 
 def _change_rack(command: str, rack: str, name: str, output: str) -> int:
     check_output(output, "table", "json")
-    from rackassign.testing.control import send_request  # noqa: PLC0415 - another extra
-    from rackassign.testing.registry import find_registered  # noqa: PLC0415 - the same
+    from rackassign.testing.registry import find_registered, send_request  # noqa: PLC0415 - another extra
 
     with find_registered(name) as found:
         if found is None:
@@ -403,7 +401,7 @@ def _create(cluster: LocalCluster, topics: Sequence[_Topic]) -> None:
 
 
 def _check_demo(racks: Sequence[str | None], topics: Sequence[_Topic]) -> None:
-    from rackassign.testing.demo_group import TOPIC  # noqa: PLC0415 - imports a client
+    from rackassign.testing.demo import TOPIC  # noqa: PLC0415 - imports a client
 
     if not any(racks):
         raise ConfigError("--with-demo-group needs a rack: its members are in the racks of the brokers")
@@ -412,7 +410,7 @@ def _check_demo(racks: Sequence[str | None], topics: Sequence[_Topic]) -> None:
 
 
 def _demo_group(cluster: LocalCluster) -> AbstractContextManager[None]:
-    from rackassign.testing.demo_group import demo_group  # noqa: PLC0415 - imports a client
+    from rackassign.testing.demo import demo_group  # noqa: PLC0415 - imports a client
 
     # That racks are killed is what the cluster is for; kafka-python logs each connection that fails.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -29,7 +29,7 @@ from rackassign.cli.shared_options import (
 )
 from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted
+from rackassign.text import counted
 
 if TYPE_CHECKING:
     from rackassign.placement.create_topic import CreateResult

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, plain_line
-from rackassign.racks.sources import detect_all
+from rackassign.rack_sources import detect_all
 
 
 def detect_rack_command(

@@ -18,7 +18,7 @@ from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import check_interval
 from rackassign.cli.terminal import Output, check_output, plain_line, plain_lines, warn
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, join_first, strip_control_chars
+from rackassign.text import counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult

@@ -18,7 +18,7 @@ from rackassign.cli.terminal import Output, check_output, plain_console
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Price

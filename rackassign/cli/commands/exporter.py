@@ -24,7 +24,7 @@ from rackassign.cli.shared_options import (
 )
 from rackassign.cli.terminal import terminate_as_interrupt, warn
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -26,7 +26,7 @@ from rackassign.cli.terminal import check_output, plain_line, warn
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, unknown_cost_racks, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation, weight_misfits
-from rackassign.util.text import join_first
+from rackassign.text import join_first
 
 _NAMED = 5
 
@@ -133,9 +133,8 @@ def plan(
 ) -> int:
     """Compute the assignment of a consumer group offline."""
     # Together with the solver it takes longer to import than all other commands.
-    from rackassign.strategies import Options  # noqa: PLC0415
+    from rackassign.strategies import Options, validate_balance_mode  # noqa: PLC0415
     from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
-    from rackassign.strategies.options import validate_balance_mode  # noqa: PLC0415
 
     named = strategy_named(strategy)
     # Not a number is no such number either.
@@ -186,7 +185,7 @@ def plan(
 
 def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: ScenarioWarnings) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
-    from rackassign.strategies.loading import copartition_exceptions  # noqa: PLC0415
+    from rackassign.strategies import copartition_exceptions  # noqa: PLC0415
 
     failed, exceptions = False, dict[str, None]()
     for line, value, error in found:

@@ -34,7 +34,7 @@ from rackassign.cli.terminal import (
     warn,
 )
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted, join_ids, parse_digits, short_repr
+from rackassign.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress

@@ -13,7 +13,7 @@ from rackassign.cli.commands.reassign import PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, examples, plain_console, plain_line
-from rackassign.util.text import counted, join_first, join_ids
+from rackassign.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition

@@ -23,7 +23,7 @@ from rackassign.cli.shared_options import (
 )
 from rackassign.cli.terminal import Output, check_output, plain_console, warn
 from rackassign.errors import ConfigError
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout

@@ -15,8 +15,7 @@ from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, plain_line, progress_display
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
-from rackassign.util.redaction import Settings
-from rackassign.util.text import short_repr
+from rackassign.text import Settings, short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

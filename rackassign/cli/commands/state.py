@@ -14,7 +14,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, examples, plain_console, warn
 from rackassign.errors import ConfigError
-from rackassign.util.text import name_error
+from rackassign.text import name_error
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -56,7 +56,7 @@ def describe(
         read_changelog_sizes,
         with_default_changelogs,
     )
-    from rackassign.stateful.files.local_files import list_local_files  # noqa: PLC0415
+    from rackassign.stateful.local_files import list_local_files  # noqa: PLC0415
 
     files = {folder: list_local_files(Path(folder)) for folder in dict.fromkeys(state_dir or ())}
     with admin_client(bootstrap, client_config) as admin:

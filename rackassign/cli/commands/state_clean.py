@@ -12,10 +12,10 @@ from rich.table import Table
 
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
-from rackassign.util.text import counted
+from rackassign.text import counted
 
 if TYPE_CHECKING:
-    from rackassign.stateful.files.local_files import CleanResult
+    from rackassign.stateful.local_files import CleanResult
 
 
 def clean(
@@ -32,7 +32,7 @@ def clean(
     """List local files of state that no member needs, and delete them. Exit 1: some could not be deleted."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
-    from rackassign.stateful.files import local_files  # noqa: PLC0415
+    from rackassign.stateful import local_files  # noqa: PLC0415
 
     found = local_files.clean(Path(state_dir), older_than, execute=execute)
     for name, reason in found.failures.items():

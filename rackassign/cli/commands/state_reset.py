@@ -14,10 +14,10 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client, cli
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import Output, check_output, plain_console, plain_line, warn
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted
+from rackassign.text import counted
 
 if TYPE_CHECKING:
-    from rackassign.stateful.reset.decision import ResetPlan
+    from rackassign.stateful.reset import ResetPlan
 
 _THEN = (
     "At their next start, members build the state from the beginning of the input (with"
@@ -49,8 +49,12 @@ def reset(
     if not group:
         raise ConfigError("group: expected the name of a group")
     # Imports a client, which other commands do without.
-    from rackassign.stateful.reset.cluster import KafkaResetCluster  # noqa: PLC0415
-    from rackassign.stateful.reset.decision import ResetRequest, execute_reset, plan_reset  # noqa: PLC0415
+    from rackassign.stateful.reset import (  # noqa: PLC0415
+        KafkaResetCluster,
+        ResetRequest,
+        execute_reset,
+        plan_reset,
+    )
 
     request = ResetRequest(group, tuple(topic or ()), tuple(changelog or ()))
     with admin_client(bootstrap, config_file) as admin:

@@ -38,11 +38,11 @@ from rackassign.cli.shared_options import (
     warnings,
 )
 from rackassign.cli.terminal import plain_line, terminate_as_interrupt
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport, Price, RackMap, SortKey
-    from rackassign.util.progress import Progress
+    from rackassign.util.callbacks import Progress
 
 
 _SEQUENCES = {

@@ -34,7 +34,7 @@ from rackassign.monitoring.report import (
     format_range,
     format_usd,
 )
-from rackassign.util.text import clamp_middle, counted, join_first, strip_control_chars
+from rackassign.text import clamp_middle, counted, join_first, strip_control_chars
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""

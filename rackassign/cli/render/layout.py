@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from rackassign.cli.terminal import plain_line
-from rackassign.util.text import counted
+from rackassign.text import counted
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout

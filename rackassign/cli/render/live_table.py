@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rackassign.cli.render.inspection import actions, overview, totals
 from rackassign.monitoring import SORT_KEYS, ClusterReport, Price, SortKey
-from rackassign.util.text import counted, strip_control_chars
+from rackassign.text import counted, strip_control_chars
 
 _ACTIONS = 3
 """Recommended changes that are shown if there is room."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rackassign.cli.render.layout import figures, waiting
 from rackassign.cli.terminal import plain_line
-from rackassign.util.text import counted, join_first, join_ids
+from rackassign.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
     from rackassign.locality import Locality

@@ -13,8 +13,8 @@ from rackassign.cli.terminal import plain_line, plain_lines
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy, lag_of
 from rackassign.monitoring.report import UNKNOWN, format_bytes
-from rackassign.stateful.files.local_files import LocalFile, by_partition
-from rackassign.util.text import counted
+from rackassign.stateful.local_files import LocalFile, by_partition
+from rackassign.text import counted
 
 
 @dataclass(frozen=True, slots=True)

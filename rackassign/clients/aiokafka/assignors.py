@@ -33,8 +33,7 @@ from rackassign.clients.aiokafka import internals
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 from rackassign.wire import Subscription, encode_assignments, encode_subscription
 
 P = ParamSpec("P")

@@ -28,7 +28,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache, client_id_with_zone
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,9 @@ from rackassign.clients.confluent.fetcher import (
     to_topic_partition,
 )
 from rackassign.clients.confluent.group_member import GroupMember, Offsets
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import join_first, short_repr
+from rackassign.text import WarnOnce, join_first, short_repr
+
+log = logging.getLogger(__name__)
 
 Answer = tuple[KafkaError | None, list[TopicPartition]]
 """Result of a commit, and its offsets."""
@@ -194,8 +195,6 @@ def _passes(error: KafkaError) -> bool:
     # Partitions that are still owned after a rebalance may be committed in the next generation.
     return bool(error.retriable()) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
 
-
-log = logging.getLogger(__name__)
 
 _LAST_S = 5.0
 """Time limit for the last commit of partitions to be revoked; the group waits for it."""

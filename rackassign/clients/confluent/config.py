@@ -21,14 +21,13 @@ from rackassign.clients.kafka_python import (
     RackAwareStickyAssignor,
 )
 from rackassign.errors import ConfigError
+from rackassign.text import Settings, short_repr, shown_setting
 from rackassign.util.client_properties import (
     CONNECTION_PROPERTIES,
     SASL_MECHANISMS,
     SECURITY_PROTOCOLS,
     missing_login,
 )
-from rackassign.util.redaction import Settings, shown_setting
-from rackassign.util.text import short_repr
 
 Whose = Literal["member", "both"]
 """For the member only, or also for the fetcher."""

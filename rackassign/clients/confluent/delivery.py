@@ -40,8 +40,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from rackassign.clients.confluent.config import QueueLimits
 from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, UserCallbacks, make_offset
+from rackassign.text import WarnOnce
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
-from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 from kafka.errors import KafkaError as KafkaPythonError
 
-from rackassign.util.text import describe_error
+from rackassign.text import describe_error
 
 FAIL = KafkaError._FAIL
 INVALID_ARG = KafkaError._INVALID_ARG

@@ -35,7 +35,7 @@ from rackassign.clients.kafka_python.internals.group_member import CommittedOffs
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.racks import BrokerRackCache
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 log = logging.getLogger(__name__)
 

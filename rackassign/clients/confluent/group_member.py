@@ -23,8 +23,7 @@ from rackassign.clients.kafka_python.internals.group_member import (
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import BrokerRackCache
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import short_repr
+from rackassign.text import WarnOnce, short_repr
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from rackassign.clients.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
+from rackassign.text import WarnOnce
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
-from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 

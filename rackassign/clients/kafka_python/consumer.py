@@ -35,8 +35,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache, client_id_with_zone
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import short_repr, with_version
+from rackassign.text import WarnOnce, short_repr, with_version
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from kafka.structs import TopicPartition
 
 from rackassign.assignor.member import resolve_rack
 from rackassign.errors import ConfigError
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import short_repr
+from rackassign.text import WarnOnce, short_repr
 
 log = logging.getLogger(__name__)
 

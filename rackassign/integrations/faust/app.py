@@ -14,7 +14,7 @@ from rackassign.integrations.faust import internals
 from rackassign.integrations.faust.assignor import RackAwarePartitionAssignor
 from rackassign.locality import validate_locality_mode
 from rackassign.model import LocalityMode
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
 

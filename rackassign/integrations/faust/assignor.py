@@ -30,8 +30,7 @@ from rackassign.assignor.member import FROM_ENVIRONMENT, MemberContext
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.integrations.faust import internals
 from rackassign.model import Group, Member, TopicPartition
-from rackassign.strategies import Options
-from rackassign.strategies.loading import assign_eager_standbys, load, load_on_thread, plan_sticky
+from rackassign.strategies import Options, assign_eager_standbys, load, load_on_thread, plan_sticky
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.wire import Subscription, encode_subscription
 

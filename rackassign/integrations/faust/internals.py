@@ -10,8 +10,7 @@ from faust.assignor import PartitionAssignor
 from faust.assignor.client_assignment import ClientMetadata
 from faust.transport.drivers import aiokafka as driver
 
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 DISTRIBUTION = "faust-streaming"
 FIRST, LAST = (0, 11), (0, 15)

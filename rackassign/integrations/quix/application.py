@@ -20,7 +20,7 @@ from rackassign.clients.fetch_metrics import FetchLocality
 from rackassign.clients.kafka_python import RackAwareStickyAssignor
 from rackassign.integrations import warn_of_version
 from rackassign.integrations.quix import internals
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
 

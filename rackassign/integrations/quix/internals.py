@@ -11,8 +11,7 @@ from typing import Any
 
 from quixstreams import Application
 
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 DISTRIBUTION = "quixstreams"
 FIRST, LAST = (3, 20), (3, 28)

@@ -36,7 +36,7 @@ from rackassign.monitoring.report import (
     verdict,
 )
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
-from rackassign.util.text import clamp_middle, join_ranges, strip_control_chars
+from rackassign.text import clamp_middle, join_ranges, strip_control_chars
 
 _MOST_MEMBERS = 100
 """Maximum number of members of one group that are listed."""

@@ -19,7 +19,7 @@ from rackassign.placement.placer import (
     ReplicaPlacementError,
     UsableBroker,
 )
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 RackAwareMode = Literal["Enforced", "Safe", "Disabled"]
 """What to do if only some brokers have a rack: refuse, or ignore all racks; or ignore racks in any case."""

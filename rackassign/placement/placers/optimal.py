@@ -25,7 +25,7 @@ from rackassign.placement.placers.indexed_layout import IndexedLayout
 from rackassign.solver.placement import (
     PartitionArrays,
 )
-from rackassign.util.text import short_repr
+from rackassign.text import short_repr
 
 Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]
 """Replication factor: one for all, or by topic or partition; that of a partition has precedence over its topic's."""

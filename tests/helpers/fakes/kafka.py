@@ -17,11 +17,11 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from rackassign.stateful import consumer
-from rackassign.stateful.changelog import client as changelog
-from rackassign.stateful.changelog import topics as changelog_topics
-from rackassign.stateful.tasks import active_tasks
-from rackassign.stateful.transactions import output
+from rackassign.stateful import _active_tasks as active_tasks
+from rackassign.stateful import _changelog_client as changelog
+from rackassign.stateful import _changelog_topics as changelog_topics
+from rackassign.stateful import _output as output
+from rackassign.stateful import _stateful_consumer as consumer
 
 Headers = Sequence[tuple[str, bytes]]
 

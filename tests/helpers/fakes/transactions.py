@@ -17,7 +17,7 @@ from kafka.errors import (
     UnknownError,
 )
 
-from rackassign.stateful.transactions import producer
+from rackassign.stateful import _transactions as producer
 from tests.helpers.fakes.kafka import Client, Headers, Kafka, Sent
 
 

@@ -17,7 +17,7 @@ from rackassign.clients.kafka_python.assignors import RackAwareAssignor
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.clients.kafka_python.patches.join import KEEP_COMPLETED_JOIN
 from rackassign.testing import Cluster
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from tests.helpers.machine_speed import scaled_ms
 
 CONSUMER: dict[str, Any] = {

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.stateful.changelog.replay import HEADER, ChangelogReplay, read_change
-from rackassign.stateful.stores.keys import PROGRESS
-from rackassign.stateful.tasks.run import Progress, decode_progress
+from rackassign.stateful._changelog import HEADER, ChangelogReplay, read_change
+from rackassign.stateful._processing import Progress, decode_progress
+from rackassign.stateful._stores import PROGRESS
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.consumers import EXPIRING
 

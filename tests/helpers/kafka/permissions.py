@@ -23,8 +23,8 @@ from kafka.protocol.admin import DescribeAclsRequest
 
 from rackassign.admin.raw_requests import send
 from rackassign.testing import Cluster
+from rackassign.testing._security import MECHANISM, PASSWORD
 from rackassign.testing.harness import wait_until
-from rackassign.testing.security import MECHANISM, PASSWORD
 from tests.helpers.machine_speed import scaled_ms
 
 CONFIG = {

@@ -19,7 +19,7 @@ from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, Owned, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.rack_group import at_rest

@@ -28,7 +28,7 @@ import confluent_kafka
 import kafka
 
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.stateful.transactions import producer
+from rackassign.stateful import _transactions as producer
 
 _LONGEST_S = 0.6
 _HELD_S = 5.0

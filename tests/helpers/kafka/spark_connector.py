@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from rackassign.testing.local.jars import Jar, fetched
+from rackassign.testing._jars import Jar, fetched
 
 _JARS_4_0 = (
     Jar(

@@ -22,13 +22,13 @@ from kafka import KafkaAdminClient
 from pyspark.sql.functions import udf
 
 from rackassign.errors import ClusterError
-from rackassign.spark.range_reader import GROUP
+from rackassign.spark._range_reader import GROUP
 from rackassign.testing import Cluster
+from rackassign.testing._topics import create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
-from rackassign.testing.topics import create_topic
 from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.threads import meanwhile

@@ -19,8 +19,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
 from rackassign.assignor.standby import default_changelog
-from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord, read_change
-from rackassign.stateful.stores.keys import DEFAULT
+from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
+from rackassign.stateful._stores import DEFAULT
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.stateful_member import COUNTED

@@ -6,9 +6,9 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from rackassign.testing.cluster import Broker
-from rackassign.testing.docker.cluster import DockerCluster
-from rackassign.testing.docker.config import published
+from rackassign.testing._cluster import Broker
+from rackassign.testing._docker_cluster import DockerCluster
+from rackassign.testing.docker_resources import published
 
 _COUNT = re.compile(r"^\s*\d+\s+(\d+)\s.*\bspt:(\d+)", re.MULTILINE)
 

@@ -14,7 +14,7 @@ from rackassign.admin.admin_client import connected
 from rackassign.cli.connection import admin_client
 from rackassign.errors import KafkaUnavailableError
 from rackassign.monitoring.byte_rates import ByteRates
-from rackassign.testing import topics
+from rackassign.testing import _topics as topics
 from rackassign.testing.harness import GroupHarness, KafkaPythonMember, wait_until
 
 # It is never connected to: with a time limit of 0 the constructor gives up at once.
@@ -82,7 +82,7 @@ def test_the_reason_is_kept_and_a_client_that_is_connected_stays_open() -> None:
 
 def test_nothing_is_left_of_the_clients_of_test_clusters_and_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Client] = []
-    for module in ("kafka", "rackassign.testing.harness.group"):
+    for module in ("kafka", "rackassign.testing.harness"):
         monkeypatch.setattr(f"{module}.KafkaAdminClient", Admin)
     config = {"opened": opened, "fails": True}
     with pytest.raises(ValueError, match="no broker responds"), topics.admin_client(config, 1.0):

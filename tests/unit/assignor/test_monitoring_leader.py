@@ -14,7 +14,7 @@ from rackassign.assignor.rack_monitor import RackChangeDetector, RackChangePolic
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, plan_sticky
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 FIRST, MOVED, COPYING = ([[0], [1], [2]], [[1], [2], [0]], [[0, 1], [1, 2], [2, 0]])
 """Replicas of a topic: at first, after a reassignment, and with the old and the new ones."""

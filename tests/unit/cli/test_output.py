@@ -13,7 +13,7 @@ from rich.table import Table
 from rackassign.cli.app import run
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import plain_line, plain_lines, warn
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 
 NAME = "größe\nsecond\x1b[31m\t[b]"
 SHOWN = r"größe\nsecond\x1b[31m\t[b]"

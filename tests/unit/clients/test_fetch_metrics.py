@@ -17,7 +17,7 @@ from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traff
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
 from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 
 def batch(count: int, compression: int = 0) -> bytes:

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError, UnknownError
 from examples import deduplicate, join_orders, windowed_count, word_count
 from examples.exactly_once import stateful
 from rackassign.stateful import Output, Punctuate
-from rackassign.stateful.stores.declaration import AnyStore
+from rackassign.stateful._stores import AnyStore
 from tests.helpers.documents import blocks
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.stateful_consumers import FIRST, drain, give, member

@@ -30,7 +30,7 @@ from rackassign.monitoring import (
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.live_groups import snapshot
 from rackassign.monitoring.report import format_usd
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 from tests.helpers.builders import brokers, cluster, group, member, rates
 from tests.helpers.html_checks import HOSTILE, Browse, Document, with_notes
 

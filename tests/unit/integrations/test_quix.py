@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from rackassign import text
 from rackassign.errors import MissingExtraError
-from rackassign.util import text
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 ONCE = WarnOnce(logging.getLogger("test"))
 

@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from rackassign import integrations
-from rackassign.util import text
-from rackassign.util.log_once import WarnOnce
+from rackassign import integrations, text
+from rackassign.text import WarnOnce
 
 
 @pytest.mark.parametrize(

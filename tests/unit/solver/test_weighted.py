@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.strategies import Options, plan_cooperative, plan_sticky
-from rackassign.strategies.options import DEFAULT_WORK
+from rackassign.strategies import DEFAULT_WORK, Options, plan_cooperative, plan_sticky
 from tests.helpers.examples import examples, seeds
 from tests.helpers.generators.small_groups import (
     PLANNERS,

@@ -11,8 +11,7 @@ import pytest
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.solver import weighted_search
 from rackassign.solver.network_flow import SolveBudget
-from rackassign.strategies import Options, plan_cooperative
-from rackassign.strategies.options import DEFAULT_WORK
+from rackassign.strategies import DEFAULT_WORK, Options, plan_cooperative
 from tests.helpers.examples import seeds
 from tests.helpers.generators.small_groups import check_settles, with_weights
 from tests.helpers.reference_solver import big_group, check_plan, reclaimed

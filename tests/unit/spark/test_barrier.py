@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.barrier import announce, assign_splits, first_split, read_barrier, read_together, task_count
-from rackassign.spark.splits import OffsetRange, Split
+from rackassign.spark._barrier import announce, assign_splits, first_split, read_barrier, read_together, task_count
+from rackassign.spark._splits import OffsetRange, Split
 
 
 def split(number: int, racks: str, size: int = 100) -> Split:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition
-from rackassign.spark import metadata
-from rackassign.spark.diagnosis import (
+from rackassign.spark import _metadata as metadata
+from rackassign.spark._diagnosis import (
     Executor,
     ExecutorProbe,
     ExpectedLocality,
@@ -26,7 +26,7 @@ from rackassign.spark.diagnosis import (
     listening,
     recipe,
 )
-from rackassign.spark.metadata import KafkaMetadata
+from rackassign.spark._metadata import KafkaMetadata
 from tests.helpers.json_schemas import parsed
 
 RACKS = {1: "a", 2: "b", 3: "c"}

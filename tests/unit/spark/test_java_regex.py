@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.spark.java_regex import compile_java_regex
+from rackassign.spark._java_regex import compile_java_regex
 
 NAMES = ("orders", "orders.v1", "Orders", "a-b", "a_b", "a.b", "abc", "12", "team-a.orders", "__consumer_offsets")
 

@@ -15,10 +15,10 @@ import pytest
 
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.spark import msk
-from rackassign.spark.client_config import TOKEN_CALLBACK
-from rackassign.spark.kafka_clients import _with_function, try_token_provider
-from rackassign.spark.options import Options
-from rackassign.spark.range_reader import check_properties
+from rackassign.spark._client_config import TOKEN_CALLBACK
+from rackassign.spark._kafka_clients import _with_function, try_token_provider
+from rackassign.spark._options import Options
+from rackassign.spark._range_reader import check_properties
 
 SECRET = "a-token-that-is-secret"  # noqa: S105 - of no use anywhere
 LATER = 4_000_000_000

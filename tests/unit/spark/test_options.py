@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.spark.client_config import to_librdkafka
-from rackassign.spark.metadata import KafkaMetadata
-from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
-from rackassign.spark.options import DISPLAY_NAMES, Mode, Options, StartingOffsets, kafka_options, without_effect
+from rackassign.spark._client_config import to_librdkafka
+from rackassign.spark._metadata import KafkaMetadata
+from rackassign.spark._offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
+from rackassign.spark._options import DISPLAY_NAMES, Mode, Options, StartingOffsets, kafka_options, without_effect
 from tests.helpers.documents import ROOT
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark.arrow import check_columns, to_batches
-from rackassign.spark.kafka_clients import ConsumerPool
-from rackassign.spark.options import Options
-from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
-from rackassign.spark.splits import OffsetRange
-from rackassign.spark.task import executor_rack
+from rackassign.spark._arrow import check_columns, to_batches
+from rackassign.spark._kafka_clients import ConsumerPool
+from rackassign.spark._options import Options
+from rackassign.spark._range_reader import DataLossError, ReadOptions, consumer_properties, read
+from rackassign.spark._splits import OffsetRange
+from rackassign.spark._tasks import executor_rack
 
 PLACE = TopicPartition("t", 0)
 IMPATIENT = ReadOptions(poll_timeout_s=0.001)

@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError
 
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark import record_sampling
-from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
-from rackassign.spark.record_sampling import sample
-from rackassign.spark.splits import OffsetRange
+from rackassign.spark import _record_sampling as record_sampling
+from rackassign.spark._fetch_size import ONE_BATCH, UNKNOWN, RecordStats
+from rackassign.spark._record_sampling import sample
+from rackassign.spark._splits import OffsetRange
 
 FETCH = 256 * 2**10
 

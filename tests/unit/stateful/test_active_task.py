@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import State, StatefulConsumer, StoreError
-from rackassign.stateful.changelog.replay import ChangelogRecord, Claim, read_change
-from rackassign.stateful.files import state_file
-from rackassign.stateful.files.directory import StateDirectory
-from rackassign.stateful.files.state_file import StateFile
-from rackassign.stateful.tasks.active_task import ActiveTask, FencedError
+from rackassign.stateful import _local_state as state_file
+from rackassign.stateful._active_task import ActiveTask, FencedError
+from rackassign.stateful._changelog import ChangelogRecord, Claim, read_change
+from rackassign.stateful._local_state import StateFile
+from rackassign.stateful._state_directory import StateDirectory
 from tests.helpers.changelog_input import KEYS, effect, recomputed
 from tests.helpers.examples import examples
 from tests.helpers.memory_directory import memory_directory

@@ -31,7 +31,7 @@ class ExpiredError(Exception):
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     # A file that was interrupted while records were applied is tried again after this time.
-    monkeypatch.setattr("rackassign.stateful.files.directory._RETRY_S", 0.0)
+    monkeypatch.setattr("rackassign.stateful._state_directory._RETRY_S", 0.0)
 
 
 def counting(folder: Path) -> StatefulConsumer:

@@ -12,14 +12,14 @@ from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription
-from rackassign.stateful.changelog.replay import HEADER, ChangelogRecord
-from rackassign.stateful.reset.cluster import _why_foreign
-from rackassign.stateful.reset.decision import (
+from rackassign.stateful._changelog import HEADER, ChangelogRecord
+from rackassign.stateful.reset import (
     ChangelogDeletion,
     Commit,
     RecordCheck,
     ResetPlan,
     ResetRequest,
+    _why_foreign,
     execute_reset,
     plan_reset,
 )

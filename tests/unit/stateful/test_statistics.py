@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from rackassign.errors import ConfigError
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.changelog import client as changelog
+from rackassign.stateful import _changelog_client as changelog
+from rackassign.stateful._statistics import GROUP, StateCounts, StateStatistics
 from rackassign.stateful.prometheus import StateMetrics
-from rackassign.stateful.statistics import GROUP, StateCounts, StateStatistics
 from tests.helpers.fakes.kafka import Kafka, Member, Record
 from tests.helpers.faulty_files import overwrite
 from tests.helpers.stateful_consumers import FIRST, count, drain, give, member

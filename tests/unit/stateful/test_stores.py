@@ -30,9 +30,9 @@ from rackassign.stateful import (
     msgpack,
     pair,
 )
-from rackassign.stateful.changelog.replay import LARGEST_BYTES
-from rackassign.stateful.stores.keys import LONGEST_NAME, expires, is_state_key
-from rackassign.stateful.tasks import run as task_run
+from rackassign.stateful import _processing as task_run
+from rackassign.stateful._changelog import LARGEST_BYTES
+from rackassign.stateful._stores import LONGEST_NAME, expires, is_state_key
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.memory_directory import memory_directory

@@ -22,10 +22,11 @@ from kafka.errors import (
 
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
-from rackassign.stateful import Output, Punctuate, State, StatefulConsumer, consumer
-from rackassign.stateful.changelog.replay import HEADER, read_change
-from rackassign.stateful.tasks import active_tasks
-from rackassign.stateful.transactions.output import LARGEST
+from rackassign.stateful import Output, Punctuate, State, StatefulConsumer
+from rackassign.stateful import _active_tasks as active_tasks
+from rackassign.stateful import _stateful_consumer as consumer
+from rackassign.stateful._changelog import HEADER, read_change
+from rackassign.stateful._output import LARGEST
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.fakes.transactions import Coordinator, committed_values
@@ -468,7 +469,7 @@ def test_output_is_of_no_use_once_process_has_returned(kafka: Kafka, coordinator
 def test_a_start_without_a_response_is_an_error_within_a_limit(
     kafka: Kafka, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackassign.stateful.transactions.producer._BEGIN_S", 0.5)
+    monkeypatch.setattr("rackassign.stateful._transactions._BEGIN_S", 0.5)
     kafka.refuse += ["init"] * 1000
     with pytest.raises(KafkaUnavailableError, match=r"transactions of one cannot be begun: .*init is refused"):
         writer(tmp_path, "one")

@@ -14,8 +14,8 @@ from kafka.errors import CommitFailedError, CoordinatorNotAvailableError, KafkaT
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
+from rackassign.testing import harness as traffic_module
 from rackassign.testing.harness import GroupHarness, KafkaPythonMember, Owned, Record, Traffic, settle, wait_until
-from rackassign.testing.harness import traffic as traffic_module
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.testing.local.cluster import LocalCluster
+from rackassign.testing._local_cluster import LocalCluster
 from rackassign.testing.pytest_plugin import _local_cluster, _maker, _racks, _spread, pytest_generate_tests
 
 

@@ -15,7 +15,8 @@ from rackassign.admin import describe as cluster_admin
 from rackassign.admin.describe import DescribedTopic
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.model import Broker, Partition
-from rackassign.testing import create_topic, topics
+from rackassign.testing import _topics as topics
+from rackassign.testing import create_topic
 
 
 @pytest.mark.parametrize("assignments", [[], [[1], []]])

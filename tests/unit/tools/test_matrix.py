@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from rackassign.testing.local.versions import KAFKA_VERSION
+from rackassign.testing._broker_config import KAFKA_VERSION
 from tools.matrix import __main__ as program
 from tools.matrix import newer as index
 from tools.matrix import results

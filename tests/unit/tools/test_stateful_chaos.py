@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from rackassign.stateful.changelog.replay import ChangelogRecord
-from rackassign.stateful.files import sqlite_file
-from rackassign.stateful.files.sqlite_file import DamagedError, SqliteFile, StoreError
-from rackassign.stateful.files.state_file import StateFile
+from rackassign.stateful import _sqlite_file as sqlite_file
+from rackassign.stateful._changelog import ChangelogRecord
+from rackassign.stateful._local_state import StateFile
+from rackassign.stateful._sqlite_file import DamagedError, SqliteFile, StoreError
 from tests.helpers.kafka.state_disks import ENTER, can_mount, damage_page
 from tests.helpers.kafka.stateful_group import SIX
 from tools import stateful_chaos

@@ -9,8 +9,7 @@ from typing import Any
 from rackassign.clients.aiokafka.internals.metadata import Consumer
 from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 Step = Callable[[Sequence[FetchedPartition]], Awaitable[None]]
 """What is done before a fetch response is returned; it must end soon."""

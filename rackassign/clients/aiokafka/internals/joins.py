@@ -11,8 +11,7 @@ from typing import Any
 
 from rackassign.assignor.subscriptions import JoinMember, decode_join
 from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership, compute_on_thread
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 @dataclass(slots=True)

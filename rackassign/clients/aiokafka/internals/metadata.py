@@ -9,8 +9,7 @@ from typing import Any
 from rackassign.assignor.adapter import MetadataListener, SharedPartitions
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 try:
     from aiokafka import AIOKafkaConsumer

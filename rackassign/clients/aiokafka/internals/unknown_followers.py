@@ -16,8 +16,7 @@ from rackassign.clients.aiokafka.internals.fetch_observer import before_fetches_
 from rackassign.clients.aiokafka.internals.membership import Coordinator
 from rackassign.clients.aiokafka.internals.metadata import Consumer
 from rackassign.clients.fetch_metrics import FetchedPartition
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 _LONGEST_S = 0.1
 """How long a fetch response waits for new metadata. Brokers may list a broker later than its leader names it, and then

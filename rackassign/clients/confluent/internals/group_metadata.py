@@ -16,7 +16,7 @@ import struct
 
 from confluent_kafka import Consumer
 
-from rackassign.util.text import with_version
+from rackassign.text import with_version
 
 _MAGIC = b"CGMDv2:"
 _NO_GENERATION = -1

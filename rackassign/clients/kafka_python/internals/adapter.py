@@ -10,8 +10,7 @@ from kafka.errors import KafkaError, RebalanceInProgressError
 from rackassign.assignor.adapter import MetadataListener, SharedPartitions
 from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
 from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topology
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 class Cluster(Protocol):

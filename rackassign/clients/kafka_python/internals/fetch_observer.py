@@ -7,8 +7,7 @@ from typing import Any
 
 from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 def observe_fetches(consumer: Any, observer: Observer, once: WarnOnce, *, key: object) -> None:

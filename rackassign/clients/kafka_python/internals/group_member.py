@@ -28,7 +28,7 @@ from rackassign.clients.kafka_python.internals.attributes import (
 )
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.util.text import with_version
+from rackassign.text import with_version
 
 Partitions = frozenset[TopicPartition]
 

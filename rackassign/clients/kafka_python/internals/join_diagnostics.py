@@ -9,8 +9,7 @@ from kafka.errors import InconsistentGroupProtocolError, UnknownError
 
 from rackassign.clients.kafka_python.internals.adapter import assignors
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 _ENOUGH = 3
 """Number of consecutive joins that fail inside the broker before the warning: a single one may be accidental."""

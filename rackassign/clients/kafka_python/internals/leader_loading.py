@@ -12,8 +12,7 @@ from typing import Any
 from kafka.future import Future
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 _KEY = "_rackassign_loading"
 _DIFFERS = "%s differs: what a plan needs is loaded on its IO thread"

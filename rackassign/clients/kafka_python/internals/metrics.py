@@ -10,8 +10,7 @@ from kafka.metrics import AnonMeasurable
 
 from rackassign.clients.fetch_metrics import FetchMeter, Traffic
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 GROUP = "rackassign-locality-metrics"
 

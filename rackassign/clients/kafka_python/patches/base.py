@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, incompatibility
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 class Patch(NamedTuple):

@@ -13,7 +13,7 @@ from kafka.errors import FencedInstanceIdError, IllegalStateError, RetriableErro
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
 from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 
 def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:

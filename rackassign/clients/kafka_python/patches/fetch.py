@@ -10,8 +10,7 @@ from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
 from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 FORSAKEN_S = 5.0
 """Seconds for which an unreachable follower is not used. Its leader keeps naming it until the controller has

@@ -20,7 +20,7 @@ from kafka.errors import KafkaTimeoutError
 from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
 from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.clients.kafka_python.patches.commit_during_rebalance import Commits
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
 

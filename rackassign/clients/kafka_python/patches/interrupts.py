@@ -6,8 +6,7 @@ from typing import Any
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 
 class _TakenRecords:

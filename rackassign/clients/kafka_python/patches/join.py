@@ -30,8 +30,7 @@ from rackassign.clients.kafka_python.internals.attributes import (
     is_cooperative,
 )
 from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.util.log_once import WarnOnce
-from rackassign.util.text import with_version
+from rackassign.text import WarnOnce, with_version
 
 log = logging.getLogger(__name__)
 

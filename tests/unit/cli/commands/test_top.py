@@ -14,7 +14,7 @@ from rich.console import Console
 from rackassign.cli.commands import top
 from rackassign.monitoring import ClusterReport, Price, RackMap, Throughput
 from rackassign.testing.harness import wait_until
-from rackassign.util.progress import Progress
+from rackassign.util.callbacks import Progress
 from tests.helpers.builders import brokers, cluster, group, inspected, member
 
 

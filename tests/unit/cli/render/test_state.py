@@ -13,7 +13,7 @@ from rackassign.cli.app import run
 from rackassign.cli.render.state import StateSizes, as_json, show
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy
-from rackassign.stateful.files.local_files import LocalFile
+from rackassign.stateful.local_files import LocalFile
 from tests.helpers.builders import group
 
 LOGS = [TopicPartition("g-t-changelog", i) for i in range(3)]

@@ -28,7 +28,7 @@ from rackassign.clients.aiokafka import (
     internals,
 )
 from rackassign.model import Partition, TopicPartition
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import (
     StickyData,
     Subscription,

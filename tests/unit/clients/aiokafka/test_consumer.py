@@ -26,7 +26,7 @@ from rackassign.clients.fetch_metrics import FetchLocality, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from tests.helpers.client_versions import needs_client_rack
 
 

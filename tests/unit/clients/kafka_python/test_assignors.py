@@ -36,7 +36,7 @@ from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 from rackassign.wire import Subscription, decode_subscription, encode_subscription
 from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeCluster, given_out, member
 

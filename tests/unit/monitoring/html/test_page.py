@@ -16,7 +16,7 @@ from rackassign import __version__
 from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput, describe_action
 from rackassign.monitoring.html.page import page
 from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, sankey_layout
-from rackassign.util.text import strip_control_chars
+from rackassign.text import strip_control_chars
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.html_checks import HOSTILE, Browse, Document, with_notes
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rackassign.clients.aiokafka import internals
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 
 def fetch_response(version: int, *rest: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rackassign.clients.aiokafka import internals
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 ONCE = WarnOnce(logging.getLogger("rackassign.t"))
 

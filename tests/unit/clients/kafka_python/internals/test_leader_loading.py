@@ -12,7 +12,7 @@ import pytest
 from kafka.future import Future
 
 from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 HANG_S = 60.0
 

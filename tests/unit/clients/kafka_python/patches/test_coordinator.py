@@ -17,7 +17,7 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import CommitFailedError, UnknownMemberIdError
 
 from rackassign.clients.kafka_python.patches.coordinator import LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 PLACE = TopicPartition("t", 0)
 

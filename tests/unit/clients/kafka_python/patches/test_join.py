@@ -11,7 +11,7 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
 from rackassign.clients.kafka_python.patches.join import KEEP_COMPLETED_JOIN
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 
 class Task:

@@ -12,7 +12,7 @@ from kafka import TopicPartition
 
 from rackassign.clients.kafka_python.patches import offsets
 from rackassign.clients.kafka_python.patches.offsets import DISCARD_FORMER_COMMITTED_OFFSETS
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 OLD, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 

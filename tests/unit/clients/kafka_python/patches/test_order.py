@@ -11,7 +11,7 @@ import pytest
 
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import Patch, install
-from rackassign.util.log_once import WarnOnce
+from rackassign.text import WarnOnce
 
 
 def wrapping(name: str, *, after: tuple[str, ...] = ()) -> Patch:

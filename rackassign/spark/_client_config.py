@@ -1,0 +1,272 @@
+"""Translates properties of the Java client to those of librdkafka.
+
+The options of the JVM source have Java names after the prefix `kafka.`. The names of librdkafka are accepted as well,
+and librdkafka itself rejects unknown ones. A property without a counterpart, or one that would break the source, is
+rejected here by name. Errors never contain a value that may be a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from rackassign.errors import ConfigError
+from rackassign.text import short_repr, shown_setting
+from rackassign.util.client_properties import jaas_credentials, uses_delegation_token
+
+MAX_INT = 2**31 - 1
+
+
+_MAX_DIGITS = 19
+
+
+def one_of(*known: str) -> Callable[[str, str], str]:
+    """Return a parser that accepts one of these words, in any case.
+
+    Args:
+        known: The words, in lower case.
+    """
+
+    def parse(name: str, value: str) -> str:
+        if value.lower() not in known:
+            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
+        return value.lower()
+
+    return parse
+
+
+def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT) -> int:
+    """Parse a whole number within bounds.
+
+    Raises:
+        ConfigError: The value is not a whole number from `minimum` to `maximum`. The message names the bounds.
+    """
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and minimum <= int(text) <= maximum):
+        raise ConfigError(
+            f"{name}: expected a whole number from {minimum} to {maximum}, got {shown_setting(name, value)}"
+        )
+    return int(text)
+
+
+def parse_bool(name: str, value: str) -> bool:
+    """Parse true or false.
+
+    Raises:
+        ConfigError: The value is neither.
+    """
+    return one_of("true", "false")(name, value) == "true"
+
+
+def parse_text(name: str, value: str) -> str:
+    """Return a value that must not be empty.
+
+    Raises:
+        ConfigError: The value is empty.
+    """
+    if not value:
+        raise ConfigError(f"{name}: expected a value, got an empty string")
+    return value
+
+
+TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - the name of confluent-kafka's property
+"""The property with the name of the function, in the place where confluent-kafka expects the function itself."""
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[:.][A-Za-z_]\w*", re.ASCII)
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+
+_SAME: Mapping[str, str] = {
+    **_RENAMED,
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.location": "ssl.ca.location",
+}
+"""Properties whose name in Java differs from that in librdkafka. With both, the order of options would decide."""
+
+_UNSUPPORTED = {
+    # Not properties of librdkafka but of confluent-kafka, which raises a TypeError without the name, or fails later.
+    **dict.fromkeys(
+        ("error_cb", "logger", "on_commit", "stats_cb", "throttle_cb"), "it is a function, and an option is text"
+    ),
+    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
+    "client.rack": "all executors would have the same rack; set RACKASSIGN_RACK in the environment of each executor",
+    "default.topic.config": "set its properties directly",
+    "enable.auto.commit": "offsets are stored in the checkpoint",
+    "enable.auto.offset.store": "offsets are stored in the checkpoint",
+    "enable.partition.eof": "the source sets it",
+    "fetch.message.max.bytes": "use kafka.max.partition.fetch.bytes",
+    "fetch.queue.backoff.ms": "the source sets it for each range",
+    "interceptor.classes": "librdkafka has no interceptors",
+    "key.deserializer": "keys are bytes; cast them in the query",
+    "metadata.broker.list": "use kafka.bootstrap.servers",
+    "metric.reporters": "librdkafka has no metric reporters",
+    "queued.max.messages.kbytes": "the source sets it for each range",
+    "queued.min.messages": "the source sets it for each range",
+    "oauth_cb": "use tokenProvider",
+    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
+    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
+    "ssl.engine.factory.class": "librdkafka cannot run Java classes",
+    "value.deserializer": "values are bytes; cast them in the query",
+}
+
+WITHOUT_EFFECT: Mapping[str, Callable[[str, str], object]] = {
+    "default.api.timeout.ms": partial(parse_int, minimum=0),
+    "exclude.internal.topics": parse_bool,
+    "heartbeat.interval.ms": partial(parse_int, minimum=0),
+    "max.poll.interval.ms": parse_int,
+    "max.poll.records": parse_int,
+    "partition.assignment.strategy": parse_text,
+    "session.timeout.ms": partial(parse_int, minimum=0),
+}
+"""Properties of group members or of polling in the Java client. The source has neither, so they have no effect.
+
+Their values are validated nevertheless, as the Java client does, so that mistakes are reported.
+"""
+
+_VALIDATED_HERE: Mapping[str, Callable[[str, str], object]] = {
+    # The values that librdkafka accepts.
+    "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
+    "fetch.wait.max.ms": partial(parse_int, minimum=0, maximum=300_000),
+    "group.id": parse_text,
+}
+"""Properties that the planning client does not get. Without validation here, errors would occur on executors only."""
+
+_STORES = frozenset({
+    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
+    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.key", "ssl.keystore.certificate.chain",
+})  # fmt: skip
+
+_STORE_TYPES = ("PEM", "PKCS12", "JKS")
+"""The types of key stores and trust stores in Java."""
+
+_LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
+
+
+def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
+    """Return the properties under librdkafka's names.
+
+    Args:
+        java: The properties under their names in Java or in librdkafka, without `kafka.`.
+        token_provider: The option `tokenProvider`, the name of the function that returns tokens; None if it is not set.
+
+    Raises:
+        ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
+    """
+    _check_same(java)
+    translated: dict[str, str] = {}
+    for name, value in java.items():
+        if name in _UNSUPPORTED:
+            raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
+        if name in WITHOUT_EFFECT:
+            WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
+            continue
+        if name in _STORES:
+            continue
+        if name == "sasl.jaas.config":
+            translated |= _login(value)
+        elif (parse := _VALIDATED_HERE.get(_RENAMED.get(name, name))) is not None:
+            parse(f"kafka.{name}", value.strip())
+            translated[_RENAMED.get(name, name)] = value.strip()
+        elif name == "ssl.endpoint.identification.algorithm":
+            translated[name] = value.lower() or "none"
+        else:
+            translated[_RENAMED.get(name, name)] = value
+    return translated | _stores(java) | _tokens(java, token_provider)
+
+
+def _check_same(java: Mapping[str, str]) -> None:
+    """Reject a property that is set by both of its names, to different values."""
+    for name, other in _SAME.items():
+        if name in java and java[name].strip() != java.get(other, java[name]).strip():
+            raise ConfigError(
+                f"kafka.{name} and kafka.{other}: they are one property, and their values differ; set one"
+            )
+
+
+def _tokens(java: Mapping[str, str], provider: str | None) -> dict[str, str]:
+    """Return the property of librdkafka for the function that returns tokens."""
+    mechanism = java.get("sasl.mechanism", java.get("sasl.mechanisms", "")).strip()
+    if mechanism == "AWS_MSK_IAM":
+        raise ConfigError(
+            "kafka.sasl.mechanism: AWS_MSK_IAM is the mechanism of a Java class; "
+            "use OAUTHBEARER with tokenProvider=rackassign.spark.msk:token"
+        )
+    if provider is not None and mechanism != "OAUTHBEARER":
+        set_to = short_repr(mechanism) if mechanism else "not set"
+        raise ConfigError(f"tokenProvider: only for kafka.sasl.mechanism=OAUTHBEARER, but that is {set_to}")
+    by_itself = (
+        java.get("sasl.oauthbearer.method", "").lower() == "oidc" or "enable.sasl.oauthbearer.unsecure.jwt" in java
+    )
+    if mechanism == "OAUTHBEARER" and provider is None and not by_itself:
+        raise ConfigError(
+            "kafka.sasl.mechanism: OAUTHBEARER needs tokens: set tokenProvider to a function that returns them "
+            "(for MSK rackassign.spark.msk:token), or kafka.sasl.oauthbearer.method=oidc"
+        )
+    return {} if provider is None else {TOKEN_CALLBACK: _function_name(provider)}
+
+
+def _function_name(value: str) -> str:
+    if not _FUNCTION.fullmatch(value):
+        raise ConfigError(
+            f"tokenProvider: expected the name of a function, as in company.tokens:get, got {short_repr(value)}"
+        )
+    return value
+
+
+def _login(jaas: str) -> dict[str, str]:
+    if not _LOGIN.search(jaas):
+        raise ConfigError(
+            "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are supported; "
+            "for other mechanisms use the properties of librdkafka, such as kafka.sasl.kerberos.keytab"
+        )
+    if uses_delegation_token(jaas):
+        raise ConfigError(
+            "kafka.sasl.jaas.config: tokenauth: librdkafka cannot log in with a delegation token; use the password of a"
+            " user, or OAUTHBEARER with tokenProvider"
+        )
+    credentials = jaas_credentials(jaas)
+    if credentials is None:
+        raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..."')
+    return dict(zip(("sasl.username", "sasl.password"), credentials, strict=True))
+
+
+def _stores(java: Mapping[str, str]) -> dict[str, str]:
+    """Return the locations of certificates and keys. librdkafka cannot read Java's own type of store (JKS)."""
+    translated: dict[str, str] = {}
+    for store in ("ssl.truststore", "ssl.keystore"):
+        _store_type(java, store, *_STORE_TYPES)
+    if "ssl.truststore.location" in java:
+        _store_type(java, "ssl.truststore", "PEM")
+        translated["ssl.ca.location"] = java["ssl.truststore.location"]
+    if "ssl.truststore.certificates" in java:
+        translated["ssl.ca.pem"] = java["ssl.truststore.certificates"]
+    if "ssl.keystore.location" in java:
+        if _store_type(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
+            translated["ssl.certificate.location"] = translated["ssl.key.location"] = java["ssl.keystore.location"]
+        else:
+            translated["ssl.keystore.location"] = java["ssl.keystore.location"]
+    if "ssl.keystore.key" in java:
+        translated["ssl.key.pem"] = java["ssl.keystore.key"]
+    if "ssl.keystore.certificate.chain" in java:
+        translated["ssl.certificate.pem"] = java["ssl.keystore.certificate.chain"]
+    return translated
+
+
+def _store_type(java: Mapping[str, str], store: str, *supported: str) -> str:
+    store_type = java.get(f"{store}.type", "JKS").upper()
+    if store_type not in _STORE_TYPES:
+        got = shown_setting(f"{store}.type", java[f"{store}.type"])
+        raise ConfigError(f"kafka.{store}.type: expected one of {', '.join(_STORE_TYPES)}, got {got}")
+    if store_type not in supported:
+        raise ConfigError(f"kafka.{store}.type: librdkafka supports {' or '.join(supported)}, got {store_type}")
+    return store_type

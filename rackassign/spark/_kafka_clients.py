@@ -1,0 +1,282 @@
+"""The librdkafka clients of the driver and of executors: tokens of the user, and a pool of consumers.
+
+With the mechanism OAUTHBEARER a client needs a token at the start and a new one before each runs out. librdkafka
+requests them with a callback. A callback cannot be sent to executors and is therefore an option by name
+(`tokenProvider`), which each process imports.
+
+Consumers are reused by the tasks of a worker process. A worker process of Spark reads one range after the other. The
+cost of a consumer (its threads, its connections and the metadata of the topic) is paid once for all ranges that are
+read with the same settings.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.spark._client_config import TOKEN_CALLBACK
+from rackassign.text import describe_error, short_repr, strip_control_chars, without_secrets
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
+
+
+log = logging.getLogger(__name__)
+
+_Client = TypeVar("_Client")
+
+Token = tuple[Any, ...]
+"""The token, the time at which it runs out in seconds since 1970, and optionally a principal and extensions."""
+
+_MOST_S = 1e11
+"""Later times, in the year 5138, are meant as milliseconds."""
+
+_LENGTHS = (2, 3, 4)
+
+# What librdkafka accepts (RFC 7628). It names no reason for a rejection: the client only times out.
+_SENDABLE = re.compile(r"[\x20-\x7e\t\r\n]*")
+_EXTENSION = re.compile(r"(?!auth\Z)[A-Za-z]+")
+
+
+def try_token_provider(properties: Mapping[str, Any]) -> None:
+    """Call the function that returns tokens once, if there is one: librdkafka retries errors of it until a timeout.
+
+    Raises:
+        ConfigError: The function cannot be imported, fails, or returns something else. The message names it.
+    """
+    name = properties.get(TOKEN_CALLBACK)
+    if name is not None:
+        try:
+            _provide(name, _imported(name), str(properties.get("sasl.oauthbearer.config", "")))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"tokenProvider: {name} failed: {describe_error(error)}") from error
+
+
+def new_consumer(properties: Mapping[str, Any]) -> Consumer:
+    """Return a consumer with these properties.
+
+    Raises:
+        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
+        KafkaUnavailableError: The function returns no token in time.
+    """
+    from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
+
+    return _created(Consumer, properties)
+
+
+def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
+    """Return an admin client with these properties.
+
+    Raises:
+        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
+        KafkaUnavailableError: The function returns no token in time.
+    """
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
+
+    return _created(AdminClient, properties)
+
+
+def _created(kind: Callable[[dict[str, Any]], _Client], properties: Mapping[str, Any]) -> _Client:
+    """Return a client of a kind; errors of librdkafka are raised as those of this module, without secrets."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
+
+    try:
+        return kind(_with_function(properties))
+    except KafkaException as error:
+        reason = strip_control_chars(without_secrets(error.args[0].str().strip(), properties))
+        if error.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+            # confluent-kafka waits for a first token.
+            raise KafkaUnavailableError(f"tokenProvider: {reason}") from None
+        raise ConfigError(f"kafka.*: librdkafka rejected the configuration: {reason}") from None
+
+
+def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties with the function in place of its name."""
+    found = dict(properties)
+    if TOKEN_CALLBACK in found:
+        found[TOKEN_CALLBACK] = _checked(found[TOKEN_CALLBACK])
+    return found
+
+
+def _checked(name: str) -> Callable[[str], Token]:
+    """Import a function, and return it with a check of what it returns.
+
+    librdkafka reports an error in a callback as a failed login, and a wrong expiry time not at all: the connection then
+    fails when the broker rejects the token, or no new one is ever requested.
+    """
+    provide = _imported(name)
+
+    def token(config: str) -> Token:
+        try:
+            return _provide(name, provide, config)
+        except Exception as error:
+            # librdkafka's message about it names no function.
+            log.warning("tokenProvider: %s failed: %s", name, describe_error(error))
+            raise
+
+    return token
+
+
+def _provide(name: str, provide: Callable[[str], Any], config: str) -> Token:
+    answer = provide(config)
+    problem = _problem_of(answer)
+    if problem:
+        raise ConfigError(f"tokenProvider: {name}: {problem}")
+    return tuple(answer)
+
+
+def _imported(name: str) -> Callable[[str], Any]:
+    module, _, function = name.replace(":", ".").rpartition(".")
+    try:
+        provide = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        raise ConfigError(
+            f"tokenProvider: {name} cannot be imported: {describe_error(error)}; the driver and all executors need it"
+        ) from error
+    if not callable(provide):
+        raise ConfigError(f"tokenProvider: {name} is not a function")
+    return provide  # type: ignore[no-any-return]
+
+
+def _problem_of(answer: object) -> str:
+    """Return what is wrong with an answer, without the token; empty if nothing is."""
+    if not isinstance(answer, (tuple, list)) or len(answer) not in _LENGTHS:
+        return "expected (token, expiry time in seconds), and optionally a principal and extensions"
+    token, expires = answer[:2]
+    if not isinstance(token, str) or not token:
+        return f"expected a token as a string, got a value of type {type(token).__name__}"
+    if not _SENDABLE.fullmatch(token):
+        return "the token has characters that cannot be sent: expected ASCII without control characters"
+    if isinstance(expires, bool) or not isinstance(expires, (int, float)) or not math.isfinite(expires):
+        return f"expected the expiry time in seconds since 1970, got {short_repr(expires)}"
+    if expires >= _MOST_S:
+        return f"expected the expiry time in seconds since 1970, got {expires:.0f}: these are milliseconds"
+    if expires <= time.time():
+        return f"the token ran out {time.time() - expires:.0f} s ago"
+    for principal in answer[2:3]:
+        if not isinstance(principal, str):
+            return f"expected a principal as a string, got a value of type {type(principal).__name__}"
+    return next(map(_problem_of_extensions, answer[3:]), "")
+
+
+def _problem_of_extensions(extensions: object) -> str:
+    """Return what is wrong with SASL extensions; empty if nothing is."""
+    if not isinstance(extensions, dict):
+        return f"expected a dict of extensions, got a value of type {type(extensions).__name__}"
+    for name, value in extensions.items():
+        if not (isinstance(name, str) and _EXTENSION.fullmatch(name)):
+            return f"expected names of extensions of letters, other than auth, got {short_repr(name)}"
+        if not (isinstance(value, str) and _SENDABLE.fullmatch(value)):
+            return f"extension {name}: expected a string of ASCII without control characters"
+    return ""
+
+
+IDLE_S = 30.0
+"""Seconds that an unused consumer is kept: less than the minute for which Spark keeps an idle worker."""
+
+MAX_UNUSED = 4
+"""Consumers that are kept. Settings within a query differ by the fetch size only, which has few values at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnusedConsumer:
+    # Contains passwords.
+    key: tuple[tuple[str, Any], ...] = field(repr=False)
+    consumer: Consumer
+    since: float
+
+
+class ConsumerPool:
+    """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread.
+
+    Args:
+        idle_s: Seconds after which an unused consumer is closed.
+        max_unused: The highest number of unused consumers; beyond it the one that is unused longest is closed.
+    """
+
+    def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
+        self._idle_s = idle_s
+        self._max_unused = max_unused
+        self._unused: list[_UnusedConsumer] = []
+        self._sweeping = False
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrow(self, settings: Mapping[str, Any]) -> Iterator[Consumer]:
+        """Lend a consumer with these settings and without an assignment; it is closed if the block fails.
+
+        Args:
+            settings: Properties for librdkafka.
+        """
+        key = tuple(sorted(settings.items()))
+        consumer = self._take(key) or new_consumer(settings)
+        try:
+            yield consumer
+            consumer.unassign()
+        except BaseException:
+            # Its fetched and pending records belong to no other range, and the consumer itself may have failed.
+            consumer.close()
+            raise
+        self._keep(_UnusedConsumer(key, consumer, time.monotonic()))
+
+    def close(self) -> None:
+        """Close all unused consumers."""
+        self._close_all_but(lambda _: False)
+
+    def _take(self, key: tuple[tuple[str, Any], ...]) -> Consumer | None:
+        with self._lock:
+            for number, unused in enumerate(self._unused):
+                if unused.key == key:
+                    return self._unused.pop(number).consumer
+        return None
+
+    def _keep(self, unused: _UnusedConsumer) -> None:
+        with self._lock:
+            self._unused.append(unused)
+            retained = self._unused[-self._max_unused :]
+            start_sweeper, self._sweeping = not self._sweeping, True
+        self._close_all_but(lambda each: each in retained)
+        if start_sweeper:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        sweeper = threading.Timer(self._idle_s, self._sweep)
+        # A daemon thread does not delay the end of the worker.
+        sweeper.daemon = True
+        sweeper.start()
+
+    def _sweep(self) -> None:
+        oldest = time.monotonic() - self._idle_s
+        self._close_all_but(lambda each: each.since > oldest)
+        with self._lock:
+            self._sweeping = bool(self._unused)
+            again = self._sweeping
+        if again:
+            self._sweep_later()
+
+    def _close_all_but(self, keep: Any) -> None:  # noqa: ANN401
+        with self._lock:
+            removed = [each for each in self._unused if not keep(each)]
+            self._unused = [each for each in self._unused if keep(each)]
+        for each in removed:
+            # Closing takes as long as the connections need, so it is not done under the lock.
+            each.consumer.close()
+
+
+@functools.cache
+def consumers_of_this_process() -> ConsumerPool:
+    """Return the pool that all tasks of this worker process share."""
+    return ConsumerPool()

@@ -1,0 +1,474 @@
+"""The options of the source, those without an effect on a query, and those for Spark's built-in JVM source.
+
+The source has the options of the JVM source by the same names, and those of rackassign. This module uses neither Spark
+nor a Kafka client. The case of names does not matter, because Spark passes them in lower case.
+
+Options without effect are not errors: the JVM source accepts `maxOffsetsPerTrigger` for a batch query, a client's
+properties may be those of another program, and `rackBinding` may be changed for a comparison. But none of them is
+ignored in silence.
+
+Options for Spark's built-in JVM source (`kafka_options`) bind the rack on each executor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, get_args
+
+from rackassign.errors import ConfigError
+from rackassign.model import TOPIC_NAME, TopicPartition
+from rackassign.racks import RACK_VARIABLE
+from rackassign.spark._arrow import HEADERS
+from rackassign.spark._client_config import WITHOUT_EFFECT, one_of, parse_bool, parse_int, parse_text, to_librdkafka
+from rackassign.spark._fetch_size import MAX_FETCH_BYTES
+from rackassign.spark._java_regex import compile_java_regex
+from rackassign.spark._offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
+from rackassign.text import Settings, short_repr, truncate
+
+"""A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
+
+
+RackBinding = Literal["none", "executor", "pull"]
+"""When a rack is bound: never; by each executor for its replica; or by each executor for its replica and its splits."""
+
+Mode = Literal["batch", "stream"]
+
+_LEVELS = ("read_uncommitted", "read_committed")
+
+_TIMEOUTS_MS = (10, 300_000)
+"""The lowest and the highest timeout that librdkafka accepts."""
+
+_MAX_MIN_BYTES = 100_000_000
+"""The highest `fetch.min.bytes` that librdkafka accepts."""
+
+_MAX_BATCH_ROWS = 1_000_000
+"""The highest number of records that librdkafka returns at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics or partitions to read; exactly one of the arguments is set.
+
+    Args:
+        names: The topics of `subscribe`, sorted.
+        pattern: The regular expression of `subscribePattern`.
+        assigned: The partitions of `assign`, sorted.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartingOffsets:
+    """Where reading starts or ends; exactly one of the arguments is set.
+
+    Args:
+        everywhere: -1 (latest) or -2 (earliest) for all partitions.
+        offsets: The offset of each partition, -1 (latest) or -2 (earliest).
+        timestamp: A timestamp in milliseconds for all partitions.
+        timestamps: A timestamp in milliseconds for each partition.
+    """
+
+    everywhere: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The validated options of a reader.
+
+    Args:
+        client: Properties for librdkafka, without the rack.
+        topics: The topics or partitions to read.
+        start: Where reading starts.
+        end: Where a batch query ends.
+        no_later_record: What `startingTimestamp` does if no record has that timestamp or a later one: fail, or start
+            at the latest offset.
+        limit: The highest number of offsets in a batch of a stream; None for no limit.
+        fail_on_loss: Whether lost records fail the query.
+        headers: Whether rows contain headers.
+        columns: The columns of the rows, in order; empty for all.
+        push_filters: Whether filters of a batch query on topic, partition, offset and timestamp limit what is read.
+        min_splits: The lowest number of splits; 0 for one per partition.
+        max_records: The highest number of offsets in a split; 0 for no limit.
+        rack_binding: When the rack is bound.
+        rack_variable: The environment variable of an executor that contains its rack.
+        rack_required: Whether an executor without a rack is an error.
+        poll_timeout_s: Seconds without any records after which a read fails.
+        batch_rows: The highest number of rows in an Arrow batch.
+        batch_bytes: The approximate highest number of bytes of values in an Arrow batch.
+        max_fetch_bytes: The highest number of bytes in a fetch.
+        tasks: The highest number of tasks, each of which reads one split after the other; 0 for one task per split.
+        steal_after_s: Seconds that a task without a local split waits before it steals one.
+        coordinator_host: The address by which executors reach the driver; empty for the address from which the driver
+            connects to Kafka.
+        coordinator_port: The port by which executors reach the driver; 0 for any free port.
+        coordinator_token: The token of the `Coordinator` that the user created, for a batch query.
+        coordinator_timeout_s: Seconds for which an executor retries a request to the coordinator.
+        commit_group: The consumer group to which a stream commits the ends of its batches; empty for none.
+        metrics_path: The directory on each executor to which tasks write what they received; empty for none.
+    """
+
+    client: Mapping[str, str]
+    topics: Topics
+    start: StartingOffsets
+    end: StartingOffsets
+    no_later_record: Literal["error", "latest"] = "error"
+    limit: int | None = None
+    fail_on_loss: bool = True
+    headers: bool = False
+    columns: tuple[str, ...] = ()
+    push_filters: bool = False
+    min_splits: int = 0
+    max_records: int = 0
+    rack_binding: RackBinding = "executor"
+    rack_variable: str = RACK_VARIABLE
+    rack_required: bool = False
+    poll_timeout_s: float = 60.0
+    batch_rows: int = 10_000
+    batch_bytes: int = 16 * 2**20
+    max_fetch_bytes: int = MAX_FETCH_BYTES
+    tasks: int = 0
+    steal_after_s: float = 0.5
+    coordinator_host: str = ""
+    coordinator_port: int = 0
+    coordinator_token: str = field(default="", repr=False)
+    coordinator_timeout_s: float = 10.0
+    commit_group: str = ""
+    metrics_path: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
+        """Parse and validate options.
+
+        Args:
+            given: The options as Spark passes them.
+            mode: The kind of query. It determines the defaults, and some options are for one kind only.
+
+        Raises:
+            ConfigError: An option is invalid, missing, unknown or not supported. The message names it and the fix.
+        """
+        options = {name.lower(): str(value) for name, value in given.items()}
+        kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+        own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}
+        _check_known(own)
+        _check_coordinator(own, mode)
+        _check_mode(own, mode)
+        if not kafka.get("bootstrap.servers", "").strip():
+            raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
+        max_fetch_bytes = parse_int(
+            "kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", MAX_FETCH_BYTES)
+        )
+        for name in ("request.timeout.ms", "socket.timeout.ms"):
+            if name in kafka:
+                kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
+        # Checked but not passed on. Fetches for several partitions together have no more bytes than one may have
+        # (`splits.read_together`), so the limit per partition bounds responses. And a broker that waits for more bytes
+        # than a fetch may have makes each fetch last kafka.fetch.max.wait.ms.
+        parse_int("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes", 0), minimum=0)
+        parse_int("kafka.fetch.min.bytes", kafka.pop("fetch.min.bytes", 1), maximum=_MAX_MIN_BYTES)
+        level = kafka.get("isolation.level", "read_uncommitted")
+        if level not in _LEVELS:
+            # librdkafka accepts any case, and rejects an invalid value on executors only.
+            raise ConfigError(f"kafka.isolation.level: expected one of {', '.join(_LEVELS)}, got {short_repr(level)}")
+        if "groupidprefix" in own:
+            kafka.setdefault("group.id", own["groupidprefix"])
+        return cls(
+            # The default of Kafka's Java client; librdkafka's is read_committed.
+            client=Settings({"isolation.level": "read_uncommitted", **to_librdkafka(kafka, own.get("tokenprovider"))}),
+            topics=_topics(own),
+            start=_start(own, mode),
+            end=_end(own, mode),
+            max_fetch_bytes=min(max_fetch_bytes, MAX_FETCH_BYTES),
+            **{
+                _PARSERS[name][0]: _PARSERS[name][1](DISPLAY_NAMES[name], own[name]) for name in _PARSERS if name in own
+            },
+        )
+
+
+def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
+    return parse_int(name, value, minimum) / 1000
+
+
+def _variable(name: str, value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ConfigError(f"{name}: expected the name of an environment variable, got {short_repr(value)}")
+    return value
+
+
+def _column_names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(word for word in (part.strip() for part in value.split(",")) if word)
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"{name}: expected different names of columns, separated by commas, got {short_repr(value)}")
+    return names
+
+
+def _required(name: str, value: str) -> bool:
+    return one_of("warn", "fail")(name, value) == "fail"
+
+
+_PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "startingoffsetsbytimestampstrategy": ("no_later_record", one_of("error", "latest")),
+    "maxoffsetspertrigger": ("limit", partial(parse_int, maximum=MAX_OFFSET)),
+    "failondataloss": ("fail_on_loss", parse_bool),
+    "includeheaders": ("headers", parse_bool),
+    "columns": ("columns", _column_names),
+    "pushfilters": ("push_filters", parse_bool),
+    "minpartitions": ("min_splits", parse_int),
+    "maxrecordsperpartition": ("max_records", partial(parse_int, maximum=MAX_OFFSET)),
+    "rackbinding": ("rack_binding", one_of(*get_args(RackBinding))),
+    "rackenvvar": ("rack_variable", _variable),
+    "onmissingrack": ("rack_required", _required),
+    "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
+    "batchrows": ("batch_rows", partial(parse_int, maximum=_MAX_BATCH_ROWS)),
+    "batchbytes": ("batch_bytes", parse_int),
+    "metricspath": ("metrics_path", parse_text),
+    "commitgroup": ("commit_group", parse_text),
+    "tasks": ("tasks", parse_int),
+    "stealafterms": ("steal_after_s", partial(_milliseconds, minimum=0)),
+    "coordinatorhost": ("coordinator_host", parse_text),
+    "coordinatorport": ("coordinator_port", partial(parse_int, minimum=0, maximum=65_535)),
+    "coordinatortoken": ("coordinator_token", parse_text),
+    "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
+}
+"""For each option: the argument of `Options` that it sets, and the function that parses it."""
+
+DISPLAY_NAMES = {
+    name.lower(): name
+    for name in (
+        *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
+        *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingTimestamp", "groupIdPrefix"),
+        *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders"),
+        *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
+        *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
+        *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
+        *("coordinatorTimeoutMs", "tokenProvider", "commitGroup", "columns", "pushFilters"),
+        *("fetchOffset.retryIntervalMs", "path", "rack", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    )
+}
+"""The names of options in the case in which errors show them."""
+
+_UNSUPPORTED = {
+    "minoffsetspertrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",
+    "maxtriggerdelay": "it requires minOffsetsPerTrigger, which is not supported",
+    "fetchoffset.numretries": "librdkafka retries by itself; use kafka.request.timeout.ms",
+    "fetchoffset.retryintervalms": "librdkafka retries by itself; use kafka.request.timeout.ms",
+    "path": "the source reads topics; use subscribe",
+    "rack": f"all executors would have the same rack; set {RACK_VARIABLE} in the environment of each"
+    " executor, or set rackEnvVar",
+}
+
+
+def _check_known(own: Mapping[str, str]) -> None:
+    for name in own:
+        if name in _UNSUPPORTED:
+            raise ConfigError(f"{DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
+        if name not in DISPLAY_NAMES:
+            supported = sorted(
+                display_name for known, display_name in DISPLAY_NAMES.items() if known not in _UNSUPPORTED
+            )
+            raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
+
+
+def _check_mode(own: Mapping[str, str], mode: Mode) -> None:
+    """Reject filters of a stream, which Spark does not pass to sources, and a group for a batch query."""
+    if mode == "stream" and own.get("pushfilters", "").lower() == "true":
+        raise ConfigError("pushFilters: only for batch queries; Spark passes no filters of a stream")
+    if mode == "batch" and "commitgroup" in own:
+        raise ConfigError("commitGroup: only for streams; a batch query has no progress to show")
+
+
+def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
+    """Reject a batch that pulls splits without a coordinator, and a stream with the token of one."""
+    if mode == "stream" and "coordinatortoken" in own:
+        raise ConfigError("coordinatorToken: only for batch queries; a stream has its own coordinator")
+    needed = ("coordinatorHost", "coordinatorPort", "coordinatorToken")
+    pulls = own.get("rackbinding", "").lower() == "pull"
+    if mode == "batch" and pulls and any(name.lower() not in own for name in needed):
+        raise ConfigError(
+            "rackBinding: pull requires a coordinator that exists until the batch query ends: "
+            "with rackassign.spark.Coordinator(spark) as c, and .options(**c.options)"
+        )
+
+
+def _only(own: Mapping[str, str], *names: str) -> str | None:
+    """Return which one of these mutually exclusive options is set, in lower case; None if none is."""
+    found = [name for name in names if name.lower() in own]
+    if len(found) > 1:
+        raise ConfigError(f"{' and '.join(found)}: only one of them can be set")
+    return found[0].lower() if found else None
+
+
+def _topics(own: Mapping[str, str]) -> Topics:
+    chosen = _only(own, "subscribe", "subscribePattern", "assign")
+    if chosen is None:
+        raise ConfigError(
+            "subscribe is missing: set subscribe (topics separated by commas), subscribePattern or assign"
+        )
+    value = own[chosen]
+    if chosen == "assign":
+        assigned = parse_assignment("assign", value)
+        _check_topics("assign", {tp.topic for tp in assigned})
+        return Topics(assigned=assigned)
+    if chosen == "subscribe":
+        names = sorted({name.strip() for name in value.split(",")} - {""})
+        if not names:
+            raise ConfigError("subscribe: expected topics separated by commas, got none")
+        _check_topics("subscribe", names)
+        return Topics(names=tuple(names))
+    compile_java_regex(value)
+    return Topics(pattern=value)
+
+
+def _check_topics(option: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not TOPIC_NAME.fullmatch(name):
+            raise ConfigError(f"{option}: invalid topic name {short_repr(name)}")
+
+
+def _start(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
+    names = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    offsets_option = _bound(own, names, "latest" if mode == "stream" else "earliest")
+    if mode == "batch":
+        _forbid(
+            offsets_option,
+            LATEST,
+            "startingOffsets: latest is not supported for a batch query, which would have no records",
+        )
+    return offsets_option
+
+
+def _end(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
+    names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if mode == "stream":
+        set_options = [name for name in names if name.lower() in own]
+        if set_options:
+            raise ConfigError(f"{set_options[0]}: not supported for a stream; use trigger(availableNow=True)")
+    offsets_option = _bound(own, names, "latest")
+    _forbid(
+        offsets_option,
+        EARLIEST,
+        "endingOffsets: earliest is not supported for a batch query, which would have no records",
+    )
+    return offsets_option
+
+
+def _forbid(offsets_option: StartingOffsets, logical: int, problem: str) -> None:
+    if offsets_option.everywhere == logical or logical in (offsets_option.offsets or {}).values():
+        raise ConfigError(problem)
+
+
+def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> StartingOffsets:
+    """Return the value of the first of the options that is set, as the JVM source does."""
+    timestamp, timestamps, offsets = names
+    if timestamp.lower() in own:
+        return StartingOffsets(timestamp=parse_int(timestamp, own[timestamp.lower()], minimum=0, maximum=MAX_OFFSET))
+    if timestamps.lower() in own:
+        return StartingOffsets(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
+    value = own.get(offsets.lower(), default)
+    if value.startswith("{"):
+        return StartingOffsets(offsets=parse_offsets(offsets, value))
+    return StartingOffsets(
+        everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)]
+    )
+
+
+_OF_PULL = ("stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken", "coordinatorTimeoutMs")
+
+_LIMIT = "kafka.max.partition.fetch.bytes"
+
+
+def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> list[str]:
+    """Return the options that have no effect, each with the reason.
+
+    Args:
+        given: The options as Spark passes them, which are valid.
+        options: The same, parsed.
+        mode: The kind of query.
+    """
+    names = {name.lower() for name in given}
+    found = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
+    if options.headers and options.columns and HEADERS not in options.columns:
+        found.append(f"includeHeaders: {HEADERS} is not among columns")
+    if mode == "batch" and "maxoffsetspertrigger" in names:
+        found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
+    if options.rack_required and options.rack_binding == "none":
+        found.append("onMissingRack: with rackBinding=none executors need no rack")
+    if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
+        found.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
+    if options.rack_binding != "pull":
+        found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
+    return found
+
+
+def _of_fetches(names: set[str], given: Mapping[str, str]) -> Iterator[str]:
+    if "kafka.fetch.min.bytes" in names:
+        yield "kafka.fetch.min.bytes: the source fetches no more than its range, so it does not wait for more either"
+    if "kafka.fetch.max.bytes" in names:
+        yield f"kafka.fetch.max.bytes: each fetch is for one partition; use {_LIMIT}"
+    limit = next((value for name, value in given.items() if name.lower() == _LIMIT), 0)
+    if int(limit) > MAX_FETCH_BYTES:
+        yield f"{_LIMIT}: a fetch has {MAX_FETCH_BYTES} bytes at most"
+
+
+def _of_groups(names: set[str]) -> Iterator[str]:
+    """Yield properties of group members, and the prefix beside the group itself, as with the JVM source."""
+    for name in WITHOUT_EFFECT:
+        if f"kafka.{name}" in names:
+            yield f"kafka.{name}: the source reads without a group and without the poll() of Java, and does not use it"
+    if {"groupidprefix", "kafka.group.id"} <= names:
+        yield "groupIdPrefix: kafka.group.id is set as well, and has precedence"
+
+
+def _of_offsets(names: set[str]) -> Iterator[str]:
+    """Yield options for the start or the end beside another one, which comes first as with the JVM source."""
+    for side in ("starting", "ending"):
+        order = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+        used, *others = [name for name in order if name.lower() in names] or [""]
+        yield from (f"{name}: {used} is set as well, and has precedence" for name in others)
+    if "startingoffsetsbytimestampstrategy" in names and not names & {
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+    }:
+        yield "startingOffsetsByTimestampStrategy: there is no timestamp to start at"
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+
+
+def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> dict[str, str]:
+    """Return options for `format("kafka")` with which every executor reads from its own rack.
+
+    Use them as `spark.readStream.format("kafka").options(**kafka_options())`. The client of each executor reads the
+    rack from its own environment (Kafka's EnvVarConfigProvider, KIP-887), so set the variable where executors start,
+    with the rack of each. If it is not set, the client takes the text of the reference as the name of the rack. No
+    broker has that rack, so the executor reads from leaders.
+
+    The class of the provider is that of Kafka's own client. Where a platform has moved the packages of its client, as
+    Databricks has to `kafkashaded.org.apache.kafka`, replace the option `kafka.config.providers.<provider>.class`.
+
+    Args:
+        rack_env: The environment variable that contains the rack.
+        provider: The name of the config provider; another one if `env` is in use.
+
+    Raises:
+        ConfigError: The name of the variable or of the provider is invalid.
+    """
+    if not _VARIABLE.fullmatch(rack_env):
+        raise ConfigError(f"rack_env: expected the name of an environment variable, got {short_repr(rack_env)}")
+    if not _PROVIDER_NAME.fullmatch(provider):
+        raise ConfigError(f"provider: expected letters, digits, - and _, got {short_repr(provider)}")
+    return {
+        "kafka.config.providers": provider,
+        f"kafka.config.providers.{provider}.class": _PROVIDER,
+        "kafka.client.rack": f"${{{provider}:{rack_env}}}",
+    }

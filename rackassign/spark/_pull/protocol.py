@@ -1,0 +1,404 @@
+"""The messages between tasks, submitting processes and the coordinator, each a line of JSON.
+
+A request begins with the token of the query. The response to an invalid request is an `ErrorResponse`.
+
+===================== ========================================================= ======================
+Request               Sender                                                    Response
+===================== ========================================================= ======================
+`SplitRequest`        A task that needs its next split                          `SplitResponse`
+`SubmitSplitsRequest` A process that plans a batch query, once for some splits  `SubmitSplitsResponse`
+`StartBatchRequest`   The same process, after all splits                        `StartBatchResponse`
+===================== ========================================================= ======================
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
+
+from rackassign.errors import ConfigError, InputError, RackassignError
+from rackassign.model import TopicPartition
+from rackassign.spark._splits import OffsetRange, Split
+from rackassign.text import short_repr
+
+MAX_LINE_BYTES = 65_536
+"""The highest number of bytes in a line."""
+
+Wait = Literal["wait"]
+"""Sent in place of a split to a task that has to repeat its request later."""
+
+MALFORMED = "malformed request"
+WRONG_TOKEN = "wrong token"  # noqa: S105 - the text of an error
+
+
+class InvalidRequestError(RackassignError):
+    """A request is malformed, or does not have the token of the query."""
+
+
+def check_reachable(host: str) -> None:
+    """Reject the unspecified address (0.0.0.0 or ::), which executors cannot connect to.
+
+    Raises:
+        ConfigError: The host is the unspecified address.
+    """
+    try:
+        unspecified = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        # The host is a name.
+        return
+    if unspecified:
+        raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorEndpoint:
+    """The endpoint at which tasks request the splits of a batch.
+
+    Args:
+        host: The address of the coordinator.
+        port: The port of the coordinator.
+        token: The token of the query.
+        batch: The number of the batch.
+
+    Raises:
+        ConfigError: The host is an address that other machines cannot reach.
+    """
+
+    host: str
+    port: int
+    token: str
+    batch: int
+
+    def __post_init__(self) -> None:
+        check_reachable(self.host)
+
+    @property
+    def address(self) -> str:
+        """The address as HOST:PORT, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"CoordinatorEndpoint({self.address}, batch {self.batch})"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRequest:
+    """The request of a task for its n-th split.
+
+    Args:
+        token: The token of the query.
+        batch: The number of the batch.
+        task: The index of the task.
+        number: The number of the request, from 0.
+        rack: The rack of the task; None if unknown.
+
+    Raises:
+        ConfigError: The batch is not a number, so no such batch exists.
+        InvalidRequestError: Another argument has the wrong type.
+    """
+
+    token: str = field(repr=False)
+    batch: int
+    task: int
+    number: int
+    rack: str | None
+
+    def __post_init__(self) -> None:
+        if type(self.batch) is not int:
+            raise unknown_batch(self.batch)
+        if type(self.task) is not int or type(self.number) is not int:
+            raise InvalidRequestError(MALFORMED)
+        if not (self.rack is None or isinstance(self.rack, str)):
+            raise InvalidRequestError(MALFORMED)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as values that JSON can represent."""
+        return {
+            "token": self.token,
+            "batch": self.batch,
+            "task": self.task,
+            "number": self.number,
+            "rack": self.rack,
+        }
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> SplitRequest:
+        """Return the request in a message; errors are those of the constructor, and KeyError for a missing field."""
+        return cls(message["token"], message["batch"], message["task"], message["number"], message["rack"])
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitSplitsRequest:
+    """The request to add splits to a batch that is being submitted. The same request may be sent again, at any time.
+
+    Args:
+        token: The token of the query.
+        submission: The name of the batch while it is being submitted.
+        first: The number of the first of these splits within the batch.
+        splits: The splits.
+    """
+
+    token: str = field(repr=False)
+    submission: str
+    first: int
+    splits: tuple[Split, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as values that JSON can represent."""
+        return {
+            "token": self.token,
+            "offer": self.submission,
+            "at": self.first,
+            "splits": [encode_split(split) for split in self.splits],
+        }
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> SubmitSplitsRequest:
+        """Return the request in a message.
+
+        Raises:
+            InputError: A split is invalid.
+            KeyError: A field is missing.
+            TypeError: A field has the wrong type.
+            ValueError: The number of the first split is not a number.
+        """
+        first = int(message["at"])
+        return cls(message["token"], str(message["offer"]), first, tuple(map(decode_split, message["splits"])))
+
+
+@dataclass(frozen=True, slots=True)
+class StartBatchRequest:
+    """The request to start a batch whose splits have been submitted. The same request may be sent again.
+
+    Args:
+        token: The token of the query.
+        submission: The name of the batch while it is being submitted.
+        splits: The number of splits that have been submitted.
+        tasks: The number of tasks that will request splits.
+        max_splits_per_task: The highest number of splits per task; 0 for no limit.
+        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
+    """
+
+    token: str = field(repr=False)
+    submission: str
+    splits: int
+    tasks: int
+    max_splits_per_task: int
+    steal_after_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as values that JSON can represent."""
+        return {
+            "token": self.token,
+            "offer": self.submission,
+            "count": self.splits,
+            "tasks": self.tasks,
+            "each": self.max_splits_per_task,
+            "steal_after_s": self.steal_after_s,
+        }
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> StartBatchRequest:
+        """Return the request in a message.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field has the wrong type.
+            ValueError: A field is not a number.
+        """
+        count, tasks, limit = (int(message[name]) for name in ("count", "tasks", "each"))
+        return cls(message["token"], str(message["offer"]), count, tasks, limit, float(message["steal_after_s"]))
+
+
+Request = SplitRequest | SubmitSplitsRequest | StartBatchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResponse:
+    """The response to a `SplitRequest`.
+
+    Args:
+        split: The split to read next, `wait` if the task has to repeat its request later, or None if there are no more
+            splits for the task.
+    """
+
+    KEY: ClassVar = "split"
+    split: Split | Wait | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the response as values that JSON can represent."""
+        return {"split": encode_split(self.split) if isinstance(self.split, Split) else self.split}
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> SplitResponse:
+        """Return the response in a message.
+
+        Raises:
+            InputError: The split is invalid.
+        """
+        value = message["split"]
+        return cls(value if value is None or value == "wait" else decode_split(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitSplitsResponse:
+    """The response to a `SubmitSplitsRequest`.
+
+    Args:
+        received: The number of splits of the batch up to the last one of the request.
+    """
+
+    KEY: ClassVar = "have"
+    received: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the response as values that JSON can represent."""
+        return {"have": self.received}
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> SubmitSplitsResponse:
+        """Return the response in a message.
+
+        Raises:
+            InputError: The number is none.
+        """
+        return cls(_number("have", message["have"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StartBatchResponse:
+    """The response to a `StartBatchRequest`.
+
+    Args:
+        batch: The number of the batch.
+    """
+
+    KEY: ClassVar = "batch"
+    batch: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the response as values that JSON can represent."""
+        return {"batch": self.batch}
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> StartBatchResponse:
+        """Return the response in a message.
+
+        Raises:
+            InputError: The number is none.
+        """
+        return cls(_number("batch", message["batch"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """The response to a request that is invalid or cannot be fulfilled.
+
+    Args:
+        error: The reason.
+    """
+
+    error: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the response as values that JSON can represent."""
+        return {"error": self.error}
+
+
+Response = SplitResponse | SubmitSplitsResponse | StartBatchResponse | ErrorResponse
+
+ExpectedResponse = TypeVar("ExpectedResponse", SplitResponse, SubmitSplitsResponse, StartBatchResponse)
+
+
+def encode(message: Request | Response) -> bytes:
+    """Return a message as a line."""
+    return json.dumps(message.to_json()).encode() + b"\n"
+
+
+def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
+    """Return the request in a line, after checking its token.
+
+    Args:
+        line: The line, which any program may have sent.
+        token: The token of the query.
+        accept_batches: Whether batches may be submitted.
+
+    Raises:
+        RackassignError: The request is invalid. The message is for the sender.
+    """
+    try:
+        message = json.loads(line)
+        sent = message["token"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidRequestError(MALFORMED) from None
+    if not hmac.compare_digest(sent, token.encode()):
+        raise InvalidRequestError(WRONG_TOKEN)
+    try:
+        if not (accept_batches and "offer" in message):
+            return SplitRequest.from_json(message)
+        return (SubmitSplitsRequest if "splits" in message else StartBatchRequest).from_json(message)
+    except RackassignError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InvalidRequestError(MALFORMED) from None
+
+
+def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedResponse | ErrorResponse:
+    """Return the response in a line.
+
+    Args:
+        line: The line.
+        expected: The type of the response to the request.
+
+    Raises:
+        InputError: The response has an invalid value.
+        RecursionError: The JSON is nested too deeply.
+        ValueError: The line has no such response, so the sender is probably no coordinator.
+    """
+    message = json.loads(line)
+    if not isinstance(message, dict) or not message.keys() & {expected.KEY, "error"}:
+        raise ValueError(f"expected the response of a coordinator, got {short_repr(message)}")
+    return ErrorResponse(str(message["error"])) if "error" in message else expected.from_json(message)
+
+
+def unknown_batch(batch: object) -> ConfigError:
+    """Return the error for a batch that does not exist or was removed."""
+    return ConfigError(f"batch {short_repr(batch)} has ended or does not exist")
+
+
+def encode_split(split: Split) -> dict[str, Any]:
+    """Return a split as values that JSON can represent."""
+    return {
+        "topic": split.range.tp.topic,
+        "partition": split.range.tp.partition,
+        "start": split.range.start,
+        "end": split.range.end,
+        "racks": list(split.racks),
+        "size": split.size,
+        "fetch": split.fetch_bytes,
+    }
+
+
+def decode_split(value: Mapping[str, Any]) -> Split:
+    """Return the split that `encode_split` has encoded.
+
+    Raises:
+        InputError: A value is missing or invalid.
+    """
+    try:
+        tp = TopicPartition(str(value["topic"]), int(value["partition"]))
+        offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
+        return Split(offsets, tuple(value["racks"]), int(value["size"]), int(value["fetch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("split", f"malformed: {error}") from None
+
+
+def _number(name: str, value: object) -> int:
+    if type(value) is not int:
+        raise InputError(name, f"expected a number, got {short_repr(value)}")
+    return value

@@ -1,0 +1,179 @@
+"""Splits, the division of offset ranges into splits, and the distribution of splits over tasks.
+
+This module uses neither Spark nor a Kafka client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import TopicPartition
+from rackassign.spark._fetch_size import ONE_BATCH, SMALL_RANGE_BYTES
+
+TASK_RECORDS = 50_000
+TASK_BYTES = 16 * 2**20
+"""What a task reads at least, on average, unless options determine the number of tasks.
+
+Spark 4.0 itself needs 0.16 s of CPU for a Python task that reads nothing, if `worker_process` does not avoid most of
+it. A task needs about as long for this many records of 100 bytes, or for this many bytes in large records.
+"""
+
+MOST_SPLITS = 1_000_000
+"""The highest number of splits of a batch. Planning so many takes 5 seconds and 250 MB on the driver."""
+
+
+_MOST_TOGETHER = 512
+_MOST_TOGETHER_BY_BATCH = 16
+"""Splits that are read at the same time; with fetches of one record batch, a response has records of one split only.
+
+With more, a fetch takes longer: a request and its response name each split.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """A range of offsets of one partition.
+
+    Args:
+        tp: The partition.
+        start: The first offset.
+        end: The offset behind the last one. Not every offset in the range need have a record.
+    """
+
+    tp: TopicPartition
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise InputError("range", f"expected 0 <= start <= end, got {self.start} and {self.end}")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A range that a task reads as one unit, or that a coordinator assigns in one response.
+
+    Args:
+        range: The offsets.
+        racks: Racks with a replica of the partition, sorted. Replicas on brokers without a rack are ignored.
+        size: The estimated bytes on the wire.
+        fetch_bytes: The size of fetches.
+    """
+
+    range: OffsetRange
+    racks: tuple[str, ...]
+    size: int
+    fetch_bytes: int
+
+
+def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_records: int = 0) -> list[OffsetRange]:
+    """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted.
+
+    Args:
+        ranges: The ranges, one for each partition.
+        min_splits: The lowest number of pieces, if there are as many records. Each range gets a number in proportion to
+            its records.
+        max_records: The highest number of offsets in a piece; 0 for no limit.
+
+    Returns:
+        The pieces. Those of a range are in order, and their sizes differ by at most one.
+
+    Raises:
+        ConfigError: There would be more than `MOST_SPLITS`, which is found before any of them is made.
+    """
+    by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
+    pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
+    _check_number(by_start, pieces, f"maxRecordsPerPartition={max_records}")
+    if sum(pieces) < min_splits:
+        pieces = _proportional_counts(by_start, pieces, min_splits)
+    _check_number(by_start, pieces, f"minPartitions={min_splits}")
+    return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+
+
+def worthwhile_tasks(splits: Sequence[Split], minimum: int = 1) -> int:
+    """Return the number of tasks of which each reads enough to be worth its own cost.
+
+    Args:
+        splits: The splits.
+        minimum: The lowest number, if there are as many splits.
+    """
+    records, size = sum(len(split.range) for split in splits), sum(split.size for split in splits)
+    return min(len(splits), max(minimum, records // TASK_RECORDS, size // TASK_BYTES))
+
+
+def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
+    """Distribute splits over tasks, evenly by size: each split, the largest first, to the task with the least.
+
+    Args:
+        splits: The splits.
+        tasks: The highest number of tasks; 0 for one per split.
+
+    Returns:
+        The splits of each task, in order of partition and offset. No task is empty.
+    """
+    if tasks <= 0 or tasks >= len(splits):
+        return [(split,) for split in splits]
+    given: list[list[Split]] = [[] for _ in range(tasks)]
+    # With the number of splits, so that splits without bytes are distributed too.
+    least = [(0, 0, task) for task in range(tasks)]
+    for split in sorted(splits, key=lambda each: (-each.size, each.range.tp, each.range.start)):
+        size, count, task = heappop(least)
+        given[task].append(split)
+        heappush(least, (size + split.size, count + 1, task))
+    return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in given]
+
+
+def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, ...]]:
+    """Return the groups of splits that a task reads at the same time, with one consumer each.
+
+    One fetch for each split of a group is no larger than the largest fetch for one split, so that a group takes no more
+    memory than a split. Small fetches are the exception: 512 of them are 32 MiB if each partition is written to
+    meanwhile. The splits of a group have the same size of fetches, and different partitions.
+
+    Args:
+        splits: The splits of a task.
+        max_bytes: The largest size of fetches.
+    """
+    groups: list[dict[TopicPartition, Split]] = []
+    open_groups: dict[int, dict[TopicPartition, Split]] = {}
+    for split in splits:
+        group = open_groups.get(split.fetch_bytes)
+        if group is None or len(group) >= _most_together(split.fetch_bytes, max_bytes) or split.range.tp in group:
+            open_groups[split.fetch_bytes] = group = {}
+            groups.append(group)
+        group[split.range.tp] = split
+    return [tuple(group.values()) for group in groups]
+
+
+def _most_together(fetch_bytes: int, max_bytes: int) -> int:
+    if fetch_bytes == ONE_BATCH:
+        return _MOST_TOGETHER_BY_BATCH
+    return _MOST_TOGETHER if fetch_bytes <= SMALL_RANGE_BYTES else max_bytes // fetch_bytes
+
+
+def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:
+    """Reject more splits than the driver can plan, before any of them is made; `option` is what divides the ranges."""
+    number = sum(min(count, len(each)) for each, count in zip(by_start, pieces, strict=True))
+    if number > MOST_SPLITS:
+        raise ConfigError(
+            f"{option}: the {sum(map(len, by_start))} offsets of this batch would be {number} splits, of which the"
+            f" driver can plan {MOST_SPLITS}"
+        )
+
+
+def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:
+    """Return the number of pieces of each range: in proportion to its records, and not below its number so far."""
+    total = sum(map(len, by_start))
+    return [max(count, -(-min_splits * len(each) // total)) for each, count in zip(by_start, pieces, strict=True)]
+
+
+def _parts(offsets: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [offsets.start + len(offsets) * i // count for i in range(count + 1)]
+    return [OffsetRange(offsets.tp, *pair) for pair in pairwise(bounds)]

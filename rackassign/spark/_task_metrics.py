@@ -1,0 +1,374 @@
+"""The bytes that tasks received from each broker: lines of JSON if `metricsPath` is set, and their sums by batch.
+
+librdkafka counts the bytes on the wire, which are the bytes that are billed. It reports them 20 times a second, and
+each range waits for the final report. So this is for measurements and not for permanent use.
+
+The traffic of each batch of a stream is joined with Spark's query progress. Spark passes no metrics of a Python source
+to its query progress. A progress has the offsets at which a batch starts and ends, and a line has the range that a task
+has read, so each line belongs to one batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import TopicPartition
+from rackassign.spark._offsets import from_json, recorded_start
+from rackassign.spark._options import Options
+from rackassign.spark._splits import OffsetRange, Split
+from rackassign.text import short_repr
+from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+    from typing_extensions import Self
+
+
+REPORTS = "*.jsonl"
+"""The names of the files with reports, one for each worker process."""
+
+_INTERVAL_MS = 50
+_MAX_WAIT_S = 5.0
+
+
+class Meter:
+    """A callback that sums up the statistics of all consumers of a process."""
+
+    def __init__(self) -> None:
+        self._received: dict[str, dict[int, int]] = {}
+        self._count = 0
+        self._in_flight = 0
+
+    def __call__(self, statistics: str) -> None:
+        """Store the statistics of one consumer."""
+        reported = ClientStatistics.of_connections(statistics)
+        # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
+        brokers = [broker for broker in reported.brokers if broker.broker >= 0]
+        received: Counter[int] = Counter()
+        for broker in brokers:
+            # The connection to the group coordinator has the ID of that broker, which may have a second connection.
+            received[broker.broker] += broker.received_bytes
+        self._received[reported.client] = received
+        self._in_flight = sum(broker.in_flight for broker in brokers)
+        self._count += 1
+
+    def received(self) -> Counter[int]:
+        """Return the bytes received so far, by broker."""
+        total: Counter[int] = Counter()
+        for each in self._received.values():
+            total.update(each)
+        return total
+
+    def start(self, consumer: Consumer, topic: str) -> Counter[int]:
+        """Return the bytes received before a range is read, with those of the client's first requests.
+
+        A new client requests metadata and its group's coordinator from any broker. Those bytes are not of the range.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+        # If no broker answers, the read of the range fails next, with a better message.
+        with suppress(KafkaException):
+            consumer.list_topics(topic, timeout=_MAX_WAIT_S)
+        self.settle(consumer)
+        return self.received()
+
+    def settle(self, consumer: Consumer) -> None:
+        """Wait until all received bytes of a consumer are reported; it must not have an assignment.
+
+        A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
+        counted for the next range that this process reads.
+        """
+        await_reports(consumer.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
+
+
+@functools.cache
+def process_meter() -> Meter:
+    """Return the meter to which all consumers of this worker process report."""
+    return Meter()
+
+
+def metered_properties() -> dict[str, Any]:
+    """Return the properties of a consumer that reports to the meter."""
+    return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": process_meter()}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What a task has read of one split.
+
+    Args:
+        range: The range of the split.
+        rack: The rack of the executor; None if it has none.
+        replica_racks: The racks with a replica of the partition.
+        useful: Bytes of the values in the range.
+        received: Received bytes by broker.
+    """
+
+    range: OffsetRange
+    rack: str | None
+    replica_racks: tuple[str, ...]
+    useful: int
+    received: Mapping[int, int]
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Parse a line that `to_json` has written.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError, AttributeError: A field has another type.
+            ValueError: The line is not JSON, or a value is invalid.
+            RecursionError: The JSON is nested too deeply.
+        """
+        found = json.loads(line)
+        return cls(
+            OffsetRange(
+                TopicPartition(found["topic"], _number(found["partition"])),
+                _number(found["start"]),
+                _number(found["end"]),
+            ),
+            found["rack"],
+            tuple(found["replica_racks"]),
+            _number(found["useful"]),
+            {int(broker): _number(size) for broker, size in found["received"].items()},
+        )
+
+    def to_json(self) -> str:
+        """Return the report as a line of JSON."""
+        line = {
+            "topic": self.range.tp.topic,
+            "partition": self.range.tp.partition,
+            "start": self.range.start,
+            "end": self.range.end,
+            "rack": self.rack,
+            "replica_racks": self.replica_racks,
+            "useful": self.useful,
+            "received": dict(sorted(self.received.items())),
+        }
+        return json.dumps(line)
+
+
+def _number(value: object) -> int:
+    """Return a number of a report. Another value would fail later, where its line is not known."""
+    if type(value) is not int:
+        raise TypeError(f"expected a number, got {short_repr(value)}")
+    return value
+
+
+def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
+    """Append a line to the file of this process.
+
+    Args:
+        directory: A directory on this machine, which is created if missing.
+        split: The split that was read.
+        rack: The rack of the reader.
+        useful: Bytes of the values in the range.
+        received: Received bytes by broker.
+
+    Raises:
+        ConfigError: The directory cannot be written to.
+    """
+    report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
+    folder = Path(directory)
+    name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("a", encoding="utf-8") as file:
+            file.write(report.to_json() + "\n")
+    except OSError as error:
+        raise ConfigError(f"metricsPath: cannot write to {short_repr(directory)}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTraffic:
+    """What the tasks of a batch have read, in bytes. A range that was read again, by a retried task, counts again.
+
+    Args:
+        batch: The number of the batch, `batchId` in its progress.
+        useful: Bytes of the values in the ranges that were read, decompressed.
+        local: Received from brokers in the rack of the executor; as on the wire, with headers and compressed.
+        crossed: Received from brokers in other racks.
+        unknown: Received by an executor without a rack, or from a broker whose rack is not known.
+        stolen: The part of `crossed` of splits without a replica in the rack of the executor. The rest of `crossed` was
+            read from a leader although the rack has a replica.
+        unreported: Offsets of the batch that are in no report. Above 0 the other figures are too small: a task has
+            ended before its report, or reports of some executors are missing.
+    """
+
+    batch: int
+    useful: int = 0
+    local: int = 0
+    crossed: int = 0
+    unknown: int = 0
+    stolen: int = 0
+    unreported: int = 0
+
+    @property
+    def received(self) -> int:
+        """All bytes received, as on the wire."""
+        return self.local + self.crossed + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """The offsets of a batch, from its progress.
+
+    Args:
+        batch: The number of the batch.
+        start: The offset at which each partition starts; none for a partition that is new.
+        end: The offset at which each partition ends.
+    """
+
+    batch: int
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+    @classmethod
+    def of(cls, progress: Any, source: int) -> Self:  # noqa: ANN401 - a dictionary or a class of Spark
+        """Return the offsets in a query progress.
+
+        Args:
+            progress: One of `recentProgress`, `lastProgress`, or the progress of a listener's event.
+            source: The index of the source in its `sources`.
+
+        Raises:
+            ConfigError: The progress has no such source.
+            InputError: The source is not a source of Kafka.
+        """
+        sources = progress["sources"]
+        if not 0 <= source < len(sources):
+            raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
+        start, _ = _offsets(sources[source]["startOffset"])
+        end, recorded = _offsets(sources[source]["endOffset"])
+        # The first batch of a query has no start in its progress.
+        return cls(progress["batchId"], start or recorded or {}, end)
+
+    def contains(self, read: OffsetRange) -> bool:
+        """Return whether a range is part of this batch."""
+        return self.start.get(read.tp, 0) <= read.start and read.end <= self.end.get(read.tp, -1)
+
+    def unreported(self, ranges: Iterable[OffsetRange]) -> int:
+        """Return how many offsets of the batch are in none of these ranges.
+
+        Args:
+            ranges: Ranges of this batch. A new partition starts at its first range, because its progress has no start.
+        """
+        by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+        for each in ranges:
+            by_partition.setdefault(each.tp, []).append(each)
+        missing = 0
+        for tp, end in self.end.items():
+            read = sorted(by_partition.get(tp, ()), key=lambda each: each.start)
+            reached = self.start.get(tp, read[0].start if read else end)
+            for each in read:
+                missing += max(0, each.start - reached)
+                reached = max(reached, each.end)
+            missing += max(0, end - reached)
+        return missing
+
+
+def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source: int = 0) -> list[BatchTraffic]:
+    """Return the traffic of each batch of a stream, from the reports in its `metricsPath`.
+
+    The folder must be the same for all executors and this process, and for this query only.
+
+    Args:
+        options: The options of the stream, with `metricsPath`.
+        progress: Progress of batches, as in `query.recentProgress`.
+        source: The index of the source in the progress, for a query with several.
+
+    Raises:
+        ConfigError: An option is invalid, or `metricsPath` is missing.
+        InputError: A progress is of another source, or a file in the folder has something else than reports.
+        KafkaUnavailableError: The racks of brokers cannot be requested.
+    """
+    from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
+
+    parsed = Options.of(options, "stream")
+    if not parsed.metrics_path:
+        raise ConfigError("metricsPath is missing: expected the folder with the reports of the stream")
+    batches = [BatchOffsets.of(each, source) for each in progress]
+    racks = {broker.id: broker.rack for broker in KafkaMetadata(parsed.client).brokers()}
+    return traffic_of(batches, list(read_reports(Path(parsed.metrics_path))), racks)
+
+
+def read_reports(folder: Path) -> Iterator[SplitReport]:
+    """Yield the reports in a folder, which may not exist yet.
+
+    Raises:
+        InputError: A line is not a report, or a file is not readable text.
+    """
+    for file in sorted(folder.glob(REPORTS)):
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(file), f"expected a file with reports of metricsPath: {error}") from None
+        # The last line may be incomplete, while a task writes it.
+        lines = text.split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            yield _parsed(f"{file}:{number}", line)
+
+
+def traffic_of(
+    batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
+) -> list[BatchTraffic]:
+    """Return the traffic of each batch, in the order of the batches.
+
+    Args:
+        batches: The offsets of the batches.
+        reports: Reports, also of other batches.
+        racks: The rack of each broker; None for a broker without one.
+    """
+    found = []
+    for batch in batches:
+        own = [report for report in reports if batch.contains(report.range)]
+        total: Counter[str] = Counter()
+        for report in own:
+            total["useful"] += report.useful
+            for broker, size in report.received.items():
+                kind = _kind(report.rack, racks.get(broker))
+                total[kind] += size
+                if kind == "crossed" and report.replica_racks and report.rack not in report.replica_racks:
+                    total["stolen"] += size
+        unreported = batch.unreported(report.range for report in own)
+        found.append(BatchTraffic(batch.batch, **total, unreported=unreported))
+    return found
+
+
+def _parsed(place: str, line: str) -> SplitReport:
+    try:
+        return SplitReport.from_json(line)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(place, f"expected a report of metricsPath: {error}") from None
+
+
+def _kind(reader: str | None, broker: str | None) -> str:
+    if reader is None or broker is None:
+        return "unknown"
+    return "local" if reader == broker else "crossed"
+
+
+def _offsets(written: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """Return offsets of a progress, none at the start of a new query, and the start that they contain.
+
+    The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed JSON,
+    which is a Python literal, and so is this JSON.
+    """
+    if str(written) in {"None", "null"}:
+        return {}, None
+    try:
+        parsed: Any = ast.literal_eval(written) if isinstance(written, str) else written
+        return from_json(parsed), recorded_start(parsed)
+    except (ValueError, SyntaxError):
+        raise InputError("progress", "expected the offsets of a Kafka source; set source") from None

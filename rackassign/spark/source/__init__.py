@@ -1,1 +1,0 @@
-"""The Python data source `format("rackassign")`, for batch queries and for streams."""

@@ -1,0 +1,654 @@
+"""The active tasks of a member: taken when they are assigned, restored, processed, committed, and released.
+
+A task is what is processed by one member at a time, and moves as a whole. Here is also what the tasks of a member
+share: the check that the member is still in its group, one call at a time, the parts of a member, and the check that
+local files are of the changelogs that exist.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.errors import KafkaError
+
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.clients.kafka_python import StandbyAwareAssignor
+from rackassign.clients.kafka_python.internals import membership_of
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.model import TopicPartition
+from rackassign.stateful._active_task import ActiveTask, FencedError
+from rackassign.stateful._changelog import Claim, continued, member_hash
+from rackassign.stateful._changelog_client import ChangelogClient
+from rackassign.stateful._inputs import Inputs, Tasks, in_order
+from rackassign.stateful._local_state import ElapsedTime, StateFile
+from rackassign.stateful._output import Output
+from rackassign.stateful._processing import Processed, TaskRun, Work
+from rackassign.stateful._sqlite_file import StoreError
+from rackassign.stateful._state_directory import StateDirectory
+from rackassign.stateful._statistics import Role, StateCounts, TaskStatistics
+from rackassign.stateful._transactions import TransactionCommits
+from rackassign.text import WarnOnce
+
+log = logging.getLogger(__name__)
+
+_SESSION_S = 45.0
+"""Kafka's session.timeout.ms."""
+
+_ANSWER_MS = 5000
+
+
+class MembershipCheck:
+    """The membership of a consumer, which may have been lost while this process was stopped.
+
+    A member that resumes after more than its session timeout has probably lost its partitions, and its client needs a
+    request to find out. Until the coordinator confirms its generation, or it has another one, it processes nothing.
+
+    Args:
+        consumer: The group's consumer.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, consumer: Any, once: WarnOnce) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._consumer = consumer
+        self._membership = membership_of(consumer)
+        self._once = once
+        session_s = None if self._membership is None else self._membership.session_timeout_s()
+        self._session_s = _SESSION_S if session_s is None else session_s
+        # A machine may have been suspended: Linux' monotonic clock stops then, and the session ends all the same.
+        self._asked = ElapsedTime()
+        self._doubted: int | None = None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the last call of `present` returned False."""
+        return self._doubted is not None
+
+    def claim(self, generation: int) -> Claim:
+        """Return this member's claim to the partitions of a generation."""
+        return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))
+
+    def present(self, generation: int) -> bool:
+        """Return whether this member may process the partitions of its last assignment.
+
+        Args:
+            generation: Generation of the last assignment.
+        """
+        if self._asked.lap() > self._session_s:
+            self._doubted = generation
+        if self._doubted == generation and not self.confirmed(generation):
+            return False
+        self._doubted = None
+        return True
+
+    def confirmed(self, generation: int) -> bool:
+        """Return whether the coordinator confirms that this is the current generation, and that of this member."""
+        if self._membership is None:
+            self._once.warn("unconfirmed", "kafka-python differs: after a long pause the membership is not checked")
+            return True
+        return self._membership.confirm(_ANSWER_MS) and self._membership.generation() == generation
+
+
+class UserFunctionError(Exception):
+    """Carries what a function of the user has raised out of a call in which everything else is done."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
+_REGULAR = (UserFunctionError, RackassignError, KafkaError)
+"""What a call raises by itself, with states and positions that agree."""
+
+
+class OneCall:
+    """Refusal of a second call while one is running.
+
+    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
+    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
+    would be in a commit that has no other effects of its record, and be written again with them.
+
+    The handler of a signal may raise between any two lines, also what is no `KeyboardInterrupt`. Then it is not known
+    which records the state has, or which of those that the client has returned were processed.
+
+    Args:
+        release: Called if a call ends in the middle: releases all tasks, so that records are read again with the state
+            of the files.
+    """
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._running = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Run a block as a call.
+
+        Args:
+            name: Name of the method.
+
+        Raises:
+            RackassignError: Another call is running.
+        """
+        if self._running:
+            raise RackassignError(
+                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
+                " it calls, or another thread"
+            )
+        try:
+            try:
+                self._running = name
+                yield
+            finally:
+                self._running = ""
+        except _REGULAR:
+            raise
+        except BaseException:
+            self._release()
+            raise
+        finally:
+            # Once more: the first one may have been interrupted.
+            self._running = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberParts:
+    """What a member has, for whatever task.
+
+    Args:
+        tasks: The tasks of the group.
+        shelf: The local files.
+        logs: The changelogs.
+        inputs: The input partitions.
+        check: Its membership.
+        assignor: Its assignor.
+        once: Logs a warning once.
+        counts: Its counters.
+        transactions: Its transactions; None without them.
+        new_output: Returns what a task writes to; None without transactions.
+    """
+
+    tasks: Tasks
+    shelf: StateDirectory
+    logs: ChangelogClient
+    inputs: Inputs
+    check: MembershipCheck
+    assignor: StandbyAwareAssignor
+    once: WarnOnce
+    counts: StateCounts
+    transactions: TransactionCommits | None = None
+    new_output: Callable[[], Output | None] = lambda: None
+
+
+OnRestore = Callable[[TopicPartition, int, int], None]
+"""Called during a restore with the partition, the number of records read and the number of all records."""
+
+
+_WRITING_MS = 5
+"""How long to wait for records while a commit is being written, whose offsets are committed after that."""
+
+_NO_ID = member_hash("")
+
+_HAND_OVER_S = 2.0
+_LOOK_S = 0.002
+
+_COMMIT_BYTES = 4 << 20
+"""Changes of a task that are committed before the interval is over."""
+
+
+class ActiveTasks:
+    """The active tasks of a member, whatever happens to each.
+
+    Args:
+        parts: What the member has.
+        work: What is done with records.
+        commit_s: Seconds between commits.
+        on_restore: Called with the progress of a restore.
+    """
+
+    def __init__(self, parts: MemberParts, work: Work, *, commit_s: float, on_restore: OnRestore | None) -> None:
+        self._tasks = parts.tasks
+        self._shelf = parts.shelf
+        self._logs = parts.logs
+        self._inputs = parts.inputs
+        self._check = parts.check
+        self._assignor = parts.assignor
+        self._once = parts.once
+        self._counts = parts.counts
+        self._transactions = parts.transactions
+        self._new_output = parts.new_output
+        self._work = work
+        self._commit_s = commit_s
+        self._on_restore = on_restore
+        self._active: dict[TopicPartition, ActiveTask] = {}
+        self._generation, self._member = -1, Claim().member
+        self.was_absent = False
+        """Whether this member was out of the group, and nothing has made sure of its changelogs since."""
+        self._fenced: set[TopicPartition] = set()
+        self._committed_at = float("-inf")
+        self._offsets: dict[TopicPartition, int] = {}
+        # Tasks whose errors of `process` were raised, in this order: the last one comes after the others.
+        self._raised: dict[TopicPartition, int] = {}
+        self._wall_ms = min((each.interval_ms for each in work.punctuate if each.time == "wall"), default=None)
+
+    def tasks(self) -> set[TopicPartition]:
+        """Return the active tasks, whether their state is restored or not."""
+        return set(self._active)
+
+    def ready(self) -> set[TopicPartition]:
+        """Return the active tasks whose state is restored."""
+        return {task for task, active in self._active.items() if active.ready}
+
+    def reading(self) -> set[TopicPartition]:
+        """Return the active tasks whose input is being read."""
+        return {task for task, active in self._active.items() if active.reads}
+
+    @property
+    def restoring(self) -> bool:
+        """Whether the state of an active task is not restored yet."""
+        return any(not active.ready for active in self._active.values())
+
+    def run(self, task: TopicPartition) -> TaskRun | None:
+        """Return the processing of a task; None if it is not active, or not restored yet."""
+        active = self._active.get(task)
+        return None if active is None else active.run
+
+    def statistics(self, ends: Mapping[TopicPartition, int]) -> list[TaskStatistics]:
+        """Return how far the tasks are; may be called in any thread.
+
+        Args:
+            ends: End offsets of changelogs, as they were known last.
+        """
+        found = []
+        for task, active in sorted(dict(self._active).items()):
+            restored, to_restore = active.progress()
+            lag = max(0, ends.get(task, 0) - active.store.position)
+            role: Role = "active" if active.ready else "restoring"
+            found.append(TaskStatistics(task, role, lag, restored, to_restore))
+        return found
+
+    def wait_ms(self, timeout_ms: int) -> int:
+        """Return how long to wait for records, so that nothing else is late."""
+        if self.restoring:
+            return 0
+        if self._wall_ms is not None:
+            timeout_ms = min(timeout_ms, self._wall_ms)
+        if any(active.writes for active in self._active.values()):
+            return min(timeout_ms, _WRITING_MS)
+        if any(active.run is not None and active.run.changed for active in self._active.values()):
+            left_s = max(0.0, self._committed_at + self._commit_s - time.monotonic())
+            return min(timeout_ms, math.ceil(left_s * 1000))
+        return timeout_ms
+
+    def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
+        """Take the tasks that are assigned to this member, and release those that are not any more."""
+        generation = self._assignor.generation
+        member = self._check.claim(generation).member
+        # A group that was deleted meanwhile may be in the generation of before. While a member joins it has no ID.
+        joined = generation != self._generation or member not in {self._member, _NO_ID}
+        # Otherwise this member was out of the group, and others may own its tasks. If it was removed and has rejoined
+        # in the same rebalance, it has another ID.
+        consecutive = generation == self._generation + 1 and member == self._member
+        if consecutive:
+            self._hand_over(set(self._active) - assigned)
+        for task in set(self._active) - assigned:
+            self.release(task)
+        for task, active in list(self._active.items()):
+            if active.store.failure is not None:
+                self.store_failed(task, active.store.failure)
+        if joined:
+            self.was_absent |= not consecutive and self._generation >= 0
+            self._generation, self._member = generation, member
+            self._fenced.clear()
+            for task in list(self._active):
+                if consecutive:
+                    # If it was lost and reassigned within one poll, the client has another offset.
+                    self._stop_reading(task)
+                else:
+                    # Another member may have owned it in a generation that this one has not seen.
+                    self.release(task)
+        for task in sorted(assigned - set(self._active) - self._fenced):
+            self._inputs.forget(task)
+            store = self._shelf.available(task) if self._logs.has(task) else None
+            if store is not None:
+                self._active[task] = self._taken(task, store)
+
+    def _hand_over(self, tasks: AbstractSet[TopicPartition]) -> None:
+        """Commit what was processed of revoked tasks, if that is possible soon.
+
+        If their next owners were faster, these commits do not count, and the records are processed again.
+        """
+        if self._transactions is not None:
+            if tasks:
+                self._commit_together()
+            return
+        until = time.monotonic() + _HAND_OVER_S
+        while left := [task for task in sorted(tasks) if self._writes_more(task)]:
+            if time.monotonic() >= until:
+                log.info("%d revoked tasks are released without their last commit", len(left))
+                break
+            time.sleep(_LOOK_S)
+
+    def _writes_more(self, task: TopicPartition) -> bool:
+        """Settle, or begin, the last commit of a task; return whether one is being written."""
+        active = self._active.get(task)
+        if active is None or active.run is None:
+            return False
+        run = active.run
+        if active.writes:
+            self._guarded(task, lambda: self._settle_one(task, active, wait=False), owned=False)
+        if task in self._active and not active.writes and run.changed:
+            self._commit(task, active, run, owned=False)
+        return task in self._active and active.writes
+
+    def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
+        generation = self._generation
+        claim = self._check.claim(generation)
+        # Nothing is in it that a commit of before may have left there.
+        store.discard_uncommitted()
+        return ActiveTask(task, store, self._logs, claim, lambda: self._check.confirmed(generation))
+
+    def present(self) -> bool:
+        """Return whether this member may process the tasks of its last assignment."""
+        if self._transactions is not None and not self._transactions.is_ready():
+            # What was open before is not aborted yet, and would be in the way of restores.
+            return False
+        return self._check.present(self._generation)
+
+    def advance(self) -> None:
+        """Continue restores, and begin to read the input of tasks that are ready."""
+        late = False
+        for task, active in list(self._active.items()):
+            if active.reads or not (active.ready or self._guarded(task, active.continue_restore)):
+                continue
+            restored = active.restored
+            if active.ready and not late:
+                late = not self._begin(task, active)
+            if self._on_restore is not None and not restored:
+                try:
+                    self._on_restore(task, *active.progress())
+                except Exception as error:
+                    raise UserFunctionError(error) from error
+
+    def _begin(self, task: TopicPartition, active: ActiveTask) -> bool:
+        """Read the input of a task; return whether Kafka responded in time."""
+        run = active.run or self._started(task, active)
+        if run is None:
+            return True
+        begun = self._inputs.begin(task, run)
+        if begun:
+            active.reads = active.restored = True
+        return begun is not None
+
+    def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
+        """Return the processing of a task that is ready; None if its local file has failed."""
+        try:
+            active.run = TaskRun(active.store, self._work, self._once, self._new_output())
+        except StoreError as error:
+            self.store_failed(task, error)
+            return None
+        return active.run
+
+    def process(self, todo: dict[TopicPartition, Sequence[Any]], reading: AbstractSet[TopicPartition]) -> int:
+        """Process records, and remove the partitions that are done; return the number of processed records.
+
+        Args:
+            todo: Records by input partition.
+            reading: Tasks that were being read when these records were received.
+
+        Raises:
+            UserFunctionError: The error of `process` in one of the tasks; others are logged.
+        """
+        self._settle(wait=False)
+        done = 0
+        failures: list[tuple[TopicPartition, Exception]] = []
+        by_task = self._inputs.by_task(todo)
+        for task in sorted(self._active, key=lambda task: (self._raised.get(task, 0), task)):
+            if self._transactions is not None and self._transaction_bytes() >= _COMMIT_BYTES:
+                self._commit_together()
+            # A new task gets its state first, which determines the offset where to begin.
+            run = self.run(task)
+            if task not in reading or run is None:
+                continue
+            batches = by_task.get(task, {})
+            found = self._processed(run, batches)
+            if isinstance(found, StoreError):
+                self.store_failed(task, found)
+                continue
+            done += found.records
+            self._counts.records += found.records
+            for tp, batch in batches.items():
+                if batch[-1].offset < run.next_offset(tp.topic):
+                    del todo[tp]
+            if found.failure is not None:
+                failures.append((task, found.failure))
+            if self._check.doubted:
+                # Each of the other tasks would wait for another request.
+                break
+        self._commit_due()
+        for task, other in failures[1:]:
+            log.warning("%s-%d: process raised here as well; the record is processed again", *task, exc_info=other)
+        if failures:
+            task, first = failures[0]
+            self._raised[task] = max(self._raised.values(), default=0) + 1
+            raise UserFunctionError(first)
+        return done
+
+    def _processed(self, run: TaskRun, batches: Mapping[TopicPartition, Sequence[Any]]) -> Processed | StoreError:
+        """Process the records of a task, and call the functions that are due."""
+
+        def goes_on() -> bool:
+            # What is left of the records is read again after the transaction, which has to end within its timeout.
+            return self.present() and (self._transactions is None or run.transaction_bytes < _COMMIT_BYTES)
+
+        found = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
+        if isinstance(found, StoreError) or found.failure is not None or self._check.doubted:
+            return found
+        called = run.call_due()
+        return called if isinstance(called, StoreError) else Processed(found.records, called.failure)
+
+    def _commit_due(self) -> None:
+        """Write the changes of all tasks if the interval is over, or those of a task that has many."""
+        now = time.monotonic()
+        due = now - self._committed_at >= self._commit_s
+        if self._transactions is not None:
+            changed = any(active.run is not None and active.run.changed for active in self._active.values())
+            if changed and (due or self._transaction_bytes() >= _COMMIT_BYTES):
+                self._committed_at = now
+                self._commit_together()
+            return
+        for task, active in list(self._active.items()):
+            run = active.run
+            if run is not None and run.changed and (due or active.store.uncommitted_bytes >= _COMMIT_BYTES):
+                self._committed_at = now if due else self._committed_at
+                self._commit(task, active, run)
+
+    def _commit(self, task: TopicPartition, active: ActiveTask, run: TaskRun, *, owned: bool = True) -> bool:
+        """Write the changes of a task, behind the commit that is being written; return whether that succeeded."""
+
+        def write() -> None:
+            self._settle_one(task, active, wait=True)
+            active.commit(run.take_commit(), run.offsets())
+            self._counts.commits += 1
+
+        return self._guarded(task, write, owned=owned)
+
+    def _transaction_bytes(self) -> int:
+        return sum(active.run.transaction_bytes for active in self._active.values() if active.run is not None)
+
+    def _commit_together(self) -> None:
+        """Commit what all tasks have processed in one transaction; if that fails, their states are restored again."""
+        runs = {task: active for task, active in sorted(self._active.items()) if active.run and active.run.changed}
+        if self._transactions is None or not runs:
+            return
+        restore = set(runs)
+        try:
+            restore = self._transactions.commit(runs, self._assignor.generation)
+        finally:
+            self._counts.commits += len(runs) - len(restore)
+            for task, active in runs.items():
+                if active.store.failure is not None:
+                    self.store_failed(task, active.store.failure)
+                elif task in restore:
+                    self.release(task)
+
+    def _settle(self, *, wait: bool) -> None:
+        """Apply the commits that have been written."""
+        for task, active in list(self._active.items()):
+            # The last records of all are sent before one of them is awaited.
+            if wait and active.writes:
+                self._guarded(task, lambda active=active: active.send_last(wait=True))  # type: ignore[misc]
+        for task, active in list(self._active.items()):
+            if active.writes:
+                self._guarded(
+                    task,
+                    lambda task=task, active=active: self._settle_one(task, active, wait=wait),  # type: ignore[misc]
+                )
+
+    def _settle_one(self, task: TopicPartition, active: ActiveTask, *, wait: bool) -> None:
+        offsets = active.settle(wait=wait)
+        for tp in self._tasks.inputs(task) if offsets else ():
+            if offsets is not None and tp.topic in offsets:
+                self._offsets[tp] = offsets[tp.topic]
+
+    def take_offsets(self) -> dict[TopicPartition, int]:
+        """Return the input offsets that commits contain which were written since the last call."""
+        found, self._offsets = self._offsets, {}
+        return found
+
+    def finish(self) -> None:
+        """Write all changes and wait for that, before this member leaves the group.
+
+        Behind the first task that fails none is tried: each might wait for Kafka.
+        """
+        if self._transactions is not None:
+            self._commit_together()
+            return
+        for task, active in list(self._active.items()):
+            run = active.run
+            if run is not None and run.changed and not self._commit(task, active, run):
+                return
+        self._settle(wait=True)
+
+    def reconcile(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Rewrite keys that other members have written in changelogs of active tasks.
+
+        Args:
+            bounds: The offsets at which changelogs begin and end.
+        """
+        for task, active in list(self._active.items()):
+            if active.ready and not active.writes and active.is_behind(bounds[task][1]):
+                self._guarded(task, active.reconcile)
+
+    def _guarded(self, task: TopicPartition, act: Callable[[], None], *, owned: bool = True) -> bool:
+        """Act as the owner of a task; return whether that succeeded. If not, the state is restored again.
+
+        Args:
+            task: The task.
+            act: What is done.
+            owned: Whether the group has assigned the task to this member now.
+        """
+        try:
+            act()
+        except FencedError:
+            log.info("%s-%d: another member owns it, or has owned it", *task)
+            # Either another member owned it between two generations of this member, or this member is out of the group
+            # and has not noticed yet: then its next generation may have the task.
+            if owned and continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
+                self._fenced.add(task)
+                self._assignor.request_rejoin()
+        except AuthorizationError:
+            # That does not pass by itself.
+            self.release(task)
+            raise
+        except KafkaUnavailableError as error:
+            self._once.warn(
+                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *task, error, about=task
+            )
+        except StoreError as error:
+            self._shelf.failed(task, error)
+        except BaseException:
+            # It is unknown what the changelog has of it: the state is restored again.
+            self.release(task)
+            raise
+        else:
+            return True
+        self.release(task)
+        return False
+
+    def _stop_reading(self, task: TopicPartition) -> None:
+        """Pause the input of a task, which continues later behind the records in its state."""
+        self._active[task].reads = False
+        self._inputs.stop(task)
+
+    def interrupt(self, task: TopicPartition) -> None:
+        """Pause a task whose records were not all processed."""
+        if task in self._active:
+            self._stop_reading(task)
+
+    def release(self, task: TopicPartition) -> None:
+        """Discard what is not in the file; the next owner, maybe this member, restores the state."""
+        self._active.pop(task).store.discard_uncommitted()
+        self._inputs.forget(task)
+
+    def release_all(self) -> None:
+        """Release all tasks."""
+        for task in list(self._active):
+            self.release(task)
+
+    def store_failed(self, task: TopicPartition, error: StoreError) -> None:
+        """Restore a task once its local file can be used again."""
+        if task in self._active:
+            self.release(task)
+        self._shelf.failed(task, error)
+
+
+_AGAIN_S = 1.0
+"""Seconds until the next look after one that has failed: each needs connections of its own."""
+
+_PAUSE_S = 0.1
+
+
+class ChangelogCheck:
+    """A look at the changelogs after this member was out of the group.
+
+    A group can be reset only while it has no members. A member that was cut off is none, and returns with the state and
+    the epoch of before: it would take the records of the new changelog for those of a former owner.
+
+    Args:
+        logs: The changelogs.
+        shelf: The local files.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, logs: ChangelogClient, shelf: StateDirectory, once: WarnOnce) -> None:
+        self._logs = logs
+        self._shelf = shelf
+        self._once = once
+        self._again_at = float("-inf")
+
+    def are_known(self, active: ActiveTasks) -> bool:
+        """Return whether local files may be used; discard those of changelogs that are other topics by now."""
+        if not active.was_absent:
+            return True
+        if time.monotonic() < self._again_at:
+            # Tasks are assigned and not restored, so that polls do not wait for records.
+            time.sleep(_PAUSE_S)
+            return False
+        try:
+            self._logs.look_again()
+        except (ConfigError, KafkaUnavailableError) as error:
+            self._again_at = time.monotonic() + _AGAIN_S
+            self._once.warn("absent", "nothing is processed yet after an absence: %s", error, about=str(error))
+            return False
+        if self._logs.ids != self._shelf.ids:
+            active.release_all()
+            self._shelf.discard_others(self._logs.ids)
+        active.was_absent = False
+        return True

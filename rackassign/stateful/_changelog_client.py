@@ -1,0 +1,508 @@
+"""The client of changelogs: it writes and reads them with kafka-python.
+
+The settings of a member's four clients are derived here from those that the user gives for the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
+
+from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
+from rackassign.clients.kafka_python.internals.producers import discard, has_failed
+from rackassign.clients.kafka_python.patches import FETCH_PATCHES
+from rackassign.clients.kafka_python.patches.base import install
+from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
+from rackassign.model import TopicPartition
+from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
+from rackassign.stateful._changelog_topics import (
+    Changelog,
+    changelog_ids,
+    check_changelog_names,
+    ensure_changelog_topics,
+)
+from rackassign.stateful._output import ProducerRecord
+from rackassign.stateful._statistics import StateCounts
+from rackassign.text import WarnOnce, short_repr
+
+log = logging.getLogger(__name__)
+
+_CONSUMER_SETTINGS = frozenset(KafkaConsumer.DEFAULT_CONFIG)
+_PRODUCER_DEFAULTS: Mapping[str, Any] = KafkaProducer.DEFAULT_CONFIG
+_ADMIN_SETTINGS = frozenset(KafkaAdminClient.DEFAULT_CONFIG)
+
+_OWN = frozenset(
+    {"metric_reporters", "metrics_num_samples", "metrics_sample_window_ms", "max_in_flight_requests_per_connection"}
+)
+"""Settings of the group's consumer alone, although other clients have them: reporters would see all metrics four times,
+and an idempotent producer has a limit of its own."""
+
+
+_LINGER_MS = 1000
+"""More than `linger_ms` of the producers."""
+
+
+class ClientSettings(NamedTuple):
+    """The settings of each client.
+
+    Args:
+        consumer: Of the consumer in the group.
+        reader: Of the consumers of changelogs.
+        producer: Of the producer of changelogs.
+        admin: Of the admin client.
+    """
+
+    consumer: dict[str, Any]
+    reader: dict[str, Any]
+    producer: dict[str, Any]
+    admin: dict[str, Any]
+
+
+def client_settings(config: Mapping[str, Any]) -> ClientSettings:
+    """Return the settings of all clients.
+
+    Whatever belongs to a connection (addresses, security, proxy, versions, timeouts) goes to each client that has the
+    setting. The rest configures the consumer alone.
+
+    Args:
+        config: Settings of a `KafkaConsumer`.
+
+    Raises:
+        ConfigError: A setting is unknown.
+    """
+    known = _CONSUMER_SETTINGS
+    for name in config:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"{short_repr(name)} is no setting of KafkaConsumer{hint}")
+    shared = {name for name in known if name in _ADMIN_SETTINGS and name in _PRODUCER_DEFAULTS}
+    shared |= {name for name in known if name.startswith(("ssl_", "sasl_"))}
+    connection = {name: value for name, value in config.items() if name in shared - _OWN}
+    producing = {name: value for name, value in connection.items() if name in _PRODUCER_DEFAULTS}
+    if isinstance(request_ms := producing.get("request_timeout_ms"), (int, float)):
+        # kafka-python demands that a record has the time for one request, and the user cannot set this for a consumer.
+        least_ms = request_ms + _LINGER_MS
+        producing["delivery_timeout_ms"] = max(_PRODUCER_DEFAULTS["delivery_timeout_ms"], least_ms)
+    return ClientSettings(
+        dict(config),
+        dict(connection),
+        producing,
+        {name: value for name, value in connection.items() if name in _ADMIN_SETTINGS},
+    )
+
+
+_ANSWER_S = 60.0
+_GROW_S = 10.0
+_KNOWN_S = 20.0
+_READ_MS = 200
+_POSITIONS_S = 0.1
+"""How long to wait for positions, of all partitions: the client waits with each for any that it has put back."""
+
+_OFFSETS_MS = 5000
+"""How long to wait for offsets: meanwhile no task of the member goes on."""
+
+_AT_ONCE = 5000
+
+
+class ChangelogBatch(NamedTuple):
+    """Records that were read from a changelog.
+
+    Args:
+        changes: Records in order, without foreign ones.
+        start: Offset of the first record; without one, the position before or, if that is less, the new one.
+        end: Offset behind the last record.
+    """
+
+    changes: list[ChangelogRecord]
+    start: int
+    end: int
+
+
+class SentRecords:
+    """Records that were given to the producer.
+
+    Args:
+        answers: Futures of kafka-python, in order.
+        mapped: Raises errors as those of this module.
+    """
+
+    __slots__ = ("_answers", "_mapped", "_until")
+
+    def __init__(self, answers: Sequence[Any], mapped: Callable[[], AbstractContextManager[None]]) -> None:
+        self._answers = answers
+        self._mapped = mapped
+        self._until = time.monotonic() + _ANSWER_S
+
+    def done(self) -> bool:
+        """Return whether all were answered."""
+        # Mostly the last one is answered last, but a batch that is sent again may be behind others.
+        return bool(self._answers[-1].is_done) and all(each.is_done for each in self._answers)
+
+    def result(self) -> tuple[int, int]:
+        """Wait until all replicas have the records; return the first offset and the one behind the last.
+
+        Raises:
+            KafkaUnavailableError: Some may not have been written.
+        """
+        with self._mapped():
+            # Behind the first failure there may be others, and none of the offsets would count.
+            offsets = [each.get(max(0.0, self._until - time.monotonic())).offset for each in self._answers]
+        return offsets[0], offsets[-1] + 1
+
+
+class ChangelogClient:
+    """The changelogs of a group's topics.
+
+    Args:
+        name: Return the name of the changelog of a topic.
+        topics: Input topics of each kind of task, of which the first one names it (`tasks`).
+        config: Settings of the group's consumer, from which those of the other clients are derived.
+        rack: Rack of this member, for follower fetching.
+        counts: Counters of the member.
+
+    Raises:
+        ConfigError: A topic does not exist, or its changelog does not match.
+        KafkaUnavailableError: Kafka refuses, or does not respond.
+    """
+
+    def __init__(
+        self,
+        name: Callable[[str], str],
+        topics: Iterable[tuple[str, ...]],
+        config: Mapping[str, Any],
+        rack: str | None,
+        counts: StateCounts,
+    ) -> None:
+        self._counts = counts
+        copartitioned = list(topics)
+        wanted = {each[0]: name(each[0]) for each in copartitioned}
+        self._wanted = {each: wanted[each[0]] for each in copartitioned}
+        check_changelog_names(self._wanted)
+        self._name = wanted.__getitem__
+        self._topics = {changelog: topic for topic, changelog in wanted.items()}
+        self._settings = client_settings(config)
+        self._reading = {
+            **self._settings.reader,
+            "client_rack": rack or "",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "max_poll_records": _AT_ONCE,
+            # Another member may write transactions, or may have done so once.
+            "isolation_level": "read_committed",
+        }
+        self._once = WarnOnce(log)
+        self.ids: Mapping[str, str] = {}
+        """Topic ID of the changelog of each kind of task."""
+        self.sizes: Mapping[str, int] = {}
+        """Partitions of the changelog of each kind of task."""
+        self.deletes_ms = 0
+        """How long changelogs keep the records of deletions at least, in milliseconds."""
+        self.largest_bytes = 0
+        """Size of a key and a value that all changelogs take."""
+        self._describe(self._ensured())
+        self._grown_at = float("-inf")
+        self._finder: KafkaConsumer | None = None
+        self._positions: dict[Any, int] = {}
+        with ExitStack() as begun:
+            self._reader = self._new_reader()
+            begun.callback(self._reader.close)
+            self._await(wanted.values())
+            self._producer = self._new_producer()
+            begun.pop_all()
+
+    def _describe(self, found: Mapping[str, Changelog]) -> None:
+        self.ids = {topic: found[changelog].id for changelog, topic in self._topics.items()}
+        self.sizes = {topic: found[changelog].partitions for changelog, topic in self._topics.items()}
+        self.deletes_ms = min(each.deletes_ms for each in found.values())
+        self.largest_bytes = min(each.largest_bytes for each in found.values())
+
+    def _ensured(self) -> dict[str, Changelog]:
+        """Create and extend changelogs; log a warning for each that is too small."""
+        found = ensure_changelog_topics(self._settings.admin, self._wanted)
+        for changelog in found.values():
+            if changelog.problem:
+                self._once.warn("small", "%s", changelog.problem, about=changelog.problem)
+        return found
+
+    def grow(self) -> None:
+        """Extend the changelogs of topics with new partitions, if this member may; tried every few seconds.
+
+        Raises:
+            ConfigError: A topic does not exist, or its changelog does not match.
+            KafkaUnavailableError: Kafka refuses, or does not respond.
+        """
+        if time.monotonic() - self._grown_at < _GROW_S:
+            return
+        self._grown_at = time.monotonic()
+        found = self._ensured()
+        sizes = {topics[0]: found[changelog].partitions for topics, changelog in self._wanted.items()}
+        if sizes == self.sizes:
+            return
+        # kafka-python (3.0.12) knows new partitions of a known topic only after `metadata_max_age_ms`.
+        reader, producer = self._new_reader(), self._new_producer()
+        former: list[Any] = [reader, producer]
+        try:
+            if all(
+                len(client(self._name(topic))) >= size
+                for topic, size in sizes.items()
+                for client in (reader.partitions_for_topic, producer.partitions_for)
+            ):
+                former = self._use(reader, producer)
+                self.sizes = sizes
+            else:
+                self._grown_at -= _GROW_S - 1
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"extended changelogs have no metadata yet: {error}") from None
+        finally:
+            for client in former:
+                client.close()
+
+    def look_again(self) -> None:
+        """Find out whether changelogs are other topics than before, and use those, which are created if missing.
+
+        Raises:
+            ConfigError: A topic does not exist, or its changelog does not match.
+            KafkaUnavailableError: Kafka refuses, or does not respond.
+        """
+        ids = changelog_ids(self._settings.admin, sorted(self._topics))
+        if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:
+            return
+        found = self._ensured()
+        try:
+            reader, producer = self._new_reader(), self._new_producer()
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"changelogs that were made again cannot be used yet: {error}") from None
+        former_reader, former_producer, *finder = self._use(reader, producer)
+        # What it has not sent is of the former topics, too.
+        discard(former_producer)
+        for client in (former_reader, *finder):
+            client.close()
+        self._describe(found)
+        self._await(self._topics)
+
+    def _use(self, reader: KafkaConsumer, producer: KafkaProducer) -> list[Any]:
+        """Use other clients, which know nothing of what topics were before; return the former ones, to be closed."""
+        former = [self._reader, self._producer, *([] if self._finder is None else [self._finder])]
+        self._reader, self._producer, self._finder, self._positions = reader, producer, None, {}
+        return former
+
+    def _new_producer(self) -> KafkaProducer:
+        return KafkaProducer(**self._settings.producer, acks="all", enable_idempotence=True, linger_ms=2)
+
+    def _new_reader(self) -> KafkaConsumer:
+        """Return a consumer with follower fetching that survives broker failures."""
+        reader = KafkaConsumer(**self._reading)
+        install(reader, FETCH_PATCHES, self._once)
+        return reader
+
+    def _await(self, changelogs: Iterable[str]) -> None:
+        """Wait until the reader has metadata of all changelogs: its broker may get that of a new one later.
+
+        Raises:
+            KafkaUnavailableError: A changelog is missing from the metadata for too long.
+        """
+        deadline = time.monotonic() + _KNOWN_S
+        for changelog in changelogs:
+            while not self._is_known(changelog):
+                if time.monotonic() >= deadline:
+                    raise KafkaUnavailableError(f"brokers have no metadata of {changelog}, which was created")
+                time.sleep(_READ_MS / 1000)
+
+    def _is_known(self, changelog: str) -> bool:
+        try:
+            return bool(self._reader.partitions_for_topic(changelog))
+        except KafkaConnectionError:
+            # kafka-python sends the request to one broker, and to another the next time.
+            return False
+
+    def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:
+        """Begin to write records, behind those that were sent before.
+
+        Raises:
+            KafkaUnavailableError: Some may not have been written.
+        """
+        log = self._name(tp.topic)
+        with self._mapped(log, tp.partition):
+            if has_failed(self._producer):
+                former, self._producer = self._producer, self._new_producer()
+                discard(former)
+            answers = [
+                self._producer.send(
+                    log, value=record.value, key=record.key, headers=list(record.headers), partition=tp.partition
+                )
+                for record in self.encode(tp, changes)
+            ]
+        return SentRecords(answers, lambda: self._mapped(log, tp.partition))
+
+    def encode(self, tp: TopicPartition, changes: Iterable[ChangelogRecord]) -> list[ProducerRecord]:
+        """Return records as they are written to the changelog, and count them."""
+        found = [
+            ProducerRecord(
+                *(self._name(tp.topic), change.log_value(), change.log_key(), tp.partition),
+                headers=((HEADER, change.header()),),
+            )
+            for change in changes
+        ]
+        counts = self._counts
+        counts.changelog_records += len(found)
+        for record in found:
+            header = len(HEADER) + len(record.headers[0][1])
+            counts.changelog_bytes += len(record.key or b"") + len(record.value or b"") + header
+        return found
+
+    @contextmanager
+    def _mapped(self, log: str, partition: int) -> Iterator[None]:
+        """Raise errors of the producer as those of this module."""
+        try:
+            yield
+        except MessageSizeTooLargeError:
+            # It would be too large the next time as well.
+            raise MessageSizeTooLargeError(
+                f"{log}-{partition} takes no record as large as one of this commit: raise its max.message.bytes; when"
+                f" this member started, {self.largest_bytes:,} bytes of a key and a value were allowed"
+            ) from None
+        except KafkaError as error:
+            # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
+            if is_authorization_error(error) or "AuthorizationFailed" in str(error):
+                raise AuthorizationError("WRITE", topic_resource([log])) from None
+            raise KafkaUnavailableError(f"{log}-{partition} cannot be written to: {self._why(log, error)}") from None
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from now on, each from the position of its state, however that was reached."""
+        wanted = {
+            KafkaPythonPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()
+        }
+        # If this is interrupted, the next call sets everything.
+        before, self._positions = self._positions, {}
+        if set(wanted) != set(before):
+            # It keeps the positions of those that it has.
+            self._reader.assign(list(wanted))
+        for log_tp, at in wanted.items():
+            # Not compared with the client's position: if it has put that back, `read` has to find it there.
+            if before.get(log_tp) != at:
+                self._reader.seek(log_tp, at)
+        self._positions = wanted
+
+    def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
+        """Return the new records of the assigned partitions.
+
+        A batch that starts before the position of its partition is of a log that has lost records since: it was cut, or
+        it is another one. The client notices that while it fetches, and has its new position some calls later.
+
+        Args:
+            timeout_ms: How long to wait for records.
+        """
+        if not self._positions:
+            return {}
+        before, self._positions = self._positions, {}
+        # If this fails, records may be lost that the client has returned: `assign` sets all positions then.
+        found, self._positions = self._batches(before, self._reader.poll(timeout_ms=timeout_ms))
+        return found
+
+    def _batches(
+        self, positions: Mapping[Any, int], polled: Mapping[Any, Sequence[Any]]
+    ) -> tuple[dict[TopicPartition, ChangelogBatch], dict[Any, int]]:
+        """Return what was read since these positions, and the new positions."""
+        found: dict[TopicPartition, ChangelogBatch] = {}
+        then, until = dict(positions), time.monotonic() + _POSITIONS_S
+        for log_tp, start in positions.items():
+            left_ms = max(0.0, until - time.monotonic()) * 1000
+            records, end = polled.get(log_tp, ()), self._reader.position(log_tp, timeout_ms=left_ms)
+            if end is None:
+                # The client puts it back, and its leader has not responded yet.
+                end = records[-1].offset + 1 if records else start
+            # The end is also behind what is not returned: records that compaction has removed, the end of a
+            # transaction, and all of one that was aborted.
+            if records or end != start:
+                tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
+                first = records[0].offset if records else min(start, end)
+                found[tp] = ChangelogBatch(_changes(records), first, end)
+                then[log_tp] = end
+        return found, then
+
+    def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
+        """Return the existing records from one offset to another.
+
+        Raises:
+            KafkaUnavailableError: They are not received.
+        """
+        where = KafkaPythonPartition(self._name(tp.topic), tp.partition)
+        if self._finder is None:
+            self._finder = self._new_reader()
+        self._finder.assign([where])
+        self._finder.seek(where, start)
+        found: list[ChangelogRecord] = []
+        deadline = time.monotonic() + _ANSWER_S
+        while (at := self._finder.position(where, timeout_ms=_READ_MS)) is None or at < end:
+            if time.monotonic() >= deadline:
+                raise KafkaUnavailableError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
+            for records in self._finder.poll(timeout_ms=_READ_MS).values():
+                found += _changes(record for record in records if record.offset < end)
+        return found
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the changelog topics."""
+        return frozenset(self._topics)
+
+    def has(self, task: TopicPartition) -> bool:
+        """Return whether a task has a changelog yet."""
+        return task.partition < self.sizes.get(task.topic, 0)
+
+    def tps(self) -> Iterator[TopicPartition]:
+        """Yield all partitions that have a changelog."""
+        return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
+
+    def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offsets at which changelogs begin and end; a log ends where an open transaction begins.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not report them.
+        """
+        log_tps = {KafkaPythonPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
+        if not log_tps:
+            return {}
+        try:
+            begins = self._reader.beginning_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
+            ends = self._reader.end_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
+        except (KafkaError, KeyError) as error:
+            # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
+            why = self._why(next(iter(log_tps)).topic, error)
+            raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {why}") from None
+        return {tp: (begins[log_tp], ends[log_tp]) for log_tp, tp in log_tps.items()}
+
+    def _why(self, log: str, error: Exception) -> str:
+        """Return the cause of an error: kafka-python waits for a deleted topic until the timeout."""
+        with suppress(KafkaError):
+            if log not in self._reader.topics():
+                return f"topic {log} no longer exists"
+        return str(error)
+
+    def close(self) -> None:
+        """Close the clients."""
+        try:
+            self._producer.close(_ANSWER_S)
+        finally:
+            self._reader.close()
+            if self._finder is not None:
+                self._finder.close()
+
+
+def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:
+    """Return decoded records, without foreign ones."""
+    found = []
+    for record in records:
+        header = next((value for name, value in record.headers or () if name == HEADER), None)
+        with suppress(WireError):
+            found.append(replace(read_change(record.key, record.value, header), offset=record.offset))
+    return found

@@ -1,0 +1,298 @@
+"""Tasks and their input partitions: which of them are read, from where, and the commits of their offsets.
+
+A task has one state, is processed by one member, and moves as a whole. Commits of input offsets inform other tools:
+nothing waits for them but the end of the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from types import MappingProxyType
+from typing import Any
+
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
+
+from rackassign.assignor.standby import default_changelog
+from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.model import TopicPartition
+from rackassign.stateful._processing import TaskRun
+from rackassign.text import WarnOnce, short_repr
+
+log = logging.getLogger(__name__)
+
+_AT_END_MS = 2000
+
+
+class OffsetCommits:
+    """The commits of a consumer, one at a time; those made meanwhile are merged.
+
+    A commit during a rebalance is answered once the slowest member has joined. The next owner of a partition does not
+    need it, since the changelog has the same offset.
+
+    Args:
+        consumer: The group's consumer.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._consumer = consumer
+        self._wanted: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
+        self._answer: Any = None
+
+    def send(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Commit these offsets, now or after the commit that is under way."""
+        self._wanted.update(ends)
+        if self._answer is not None and not self._answer.is_done:
+            return
+        self._settle()
+        self._sent, self._wanted = self._owned(self._wanted), {}
+        if self._sent:
+            try:
+                self._answer = self._consumer.commit_async(_offsets(self._sent), callback=_ignore)
+            except KafkaError as error:
+                self._failed(error)
+
+    def finish(self, ends: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
+        """Commit these offsets and the remaining ones, and wait for the answer, 2 s at most; if it fails, keep them."""
+        self._wanted.update(ends)
+        if self._answer is not None and self._answer.is_done:
+            self._settle()
+        self._sent, self._wanted = self._owned({**self._sent, **self._wanted}), {}
+        self._answer = None
+        if not self._sent:
+            return
+        try:
+            self._consumer.commit(_offsets(self._sent), timeout_ms=_AT_END_MS)
+            self._sent = {}
+        except KafkaError as error:
+            self._failed(error)
+
+    def _settle(self) -> None:
+        if self._answer is not None and self._answer.failed():
+            self._failed(self._answer.exception)
+        self._answer, self._sent = None, {}
+
+    def _failed(self, error: Exception) -> None:
+        """Keep the offsets for the next commit."""
+        log.info("offsets of %d partitions cannot be committed: %s", len(self._sent), error)
+        self._wanted = {**self._sent, **self._wanted}
+        self._sent = {}
+
+    def _owned(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offsets of assigned partitions: other members have committed further in the others."""
+        assigned = self._consumer.assignment()
+        return {tp: end for tp, end in ends.items() if KafkaPythonPartition(*tp) in assigned}
+
+
+def _offsets(ends: Mapping[TopicPartition, int]) -> dict[KafkaPythonPartition, OffsetAndMetadata]:
+    return {KafkaPythonPartition(*tp): OffsetAndMetadata(end, "", -1) for tp, end in ends.items()}
+
+
+def _ignore(*_: object) -> None:
+    """Replace kafka-python's callback, which logs an error for each commit that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of a group.
+
+    Each input partition is a task of its own, or, if the topics are co-partitioned, all partitions of one number are.
+    Like the changelog of its state a task is named by a topic and a partition: of co-partitioned topics by the first
+    one in alphabetical order.
+
+    Args:
+        topics: The input topics.
+        copartitioned: Whether their partitions of one number are one task.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    topics: tuple[str, ...]
+    copartitioned: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the option: any text would count as True."""
+        copartitioned: object = self.copartitioned
+        if not isinstance(copartitioned, bool):
+            raise ConfigError(f"copartitioned must be True or False, got {short_repr(copartitioned)}")
+
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The topics of each kind of task, of which the first one names it."""
+        return (tuple(sorted(self.topics)),) if self.copartitioned else tuple((topic,) for topic in self.topics)
+
+    def of(self, tp: TopicPartition) -> TopicPartition:
+        """Return the task of an input partition."""
+        # Another topic has no task; it keeps its own name, under which nothing is found.
+        named = self.copartitioned and tp.topic in self.topics
+        return TopicPartition(min(self.topics), tp.partition) if named else tp
+
+    def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        if not self.copartitioned:
+            return (task,)
+        return tuple(TopicPartition(topic, task.partition) for topic in sorted(self.topics))
+
+    def whole(self, tps: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the tasks of which all input partitions are among these."""
+        given = set(tps)
+        return {task for task in map(self.of, given) if given.issuperset(self.inputs(task))}
+
+
+def changelog_names(group: str, tasks: Tasks) -> Callable[[str], str]:
+    """Return the function that names the changelog of a task by the topic in its name, unless the user has one."""
+    names = {topics[0]: default_changelog(group, *topics) for topics in tasks.sets}
+    return names.__getitem__
+
+
+_ANSWER_MS = 1000
+
+
+class Inputs:
+    """The input partitions of a member. Those of tasks that are not ready are paused.
+
+    Args:
+        consumer: The group's consumer.
+        tasks: The tasks of the group.
+        repeated: Whether the input is read from the beginning without state.
+        once: Logs a warning once.
+    """
+
+    def __init__(self, consumer: Any, tasks: Tasks, *, repeated: bool, once: WarnOnce) -> None:  # noqa: ANN401 - untyped
+        self._consumer = consumer
+        self._tasks = tasks
+        self._repeated = repeated
+        self._once = once
+        # Where each partition begins that was asked for since it was assigned.
+        self._first: dict[TopicPartition, int] = {}
+        # The first record of each partition that was received since it was assigned.
+        self._received: dict[TopicPartition, int] = {}
+
+    def assigned(self) -> set[TopicPartition]:
+        """Return the input partitions that are assigned to this member."""
+        assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
+        self._received = {tp: offset for tp, offset in self._received.items() if tp in assigned}
+        return assigned
+
+    def received(self, records: Mapping[TopicPartition, Sequence[Any]]) -> None:
+        """Note where records begin: if they are not committed, and there is no state, nothing else has that offset."""
+        for tp, batch in records.items():
+            self._received.setdefault(tp, batch[0].offset)
+
+    def forget(self, task: TopicPartition) -> None:
+        """Stop reading a task that this member does not own any more, or not yet."""
+        self.stop(task)
+        for tp in self._tasks.inputs(task):
+            self._first.pop(tp, None)
+
+    def stop(self, task: TopicPartition) -> None:
+        """Pause the input of a task."""
+        assigned = self._consumer.assignment()
+        self._consumer.pause(*(tp for tp in map(_client_tp, self._tasks.inputs(task)) if tp in assigned))
+
+    def rewind(self, tp: TopicPartition, offset: int) -> None:
+        """Read records again."""
+        if _client_tp(tp) in self._consumer.assignment():
+            self._consumer.seek(_client_tp(tp), offset)
+
+    def begin(self, task: TopicPartition, run: TaskRun) -> bool | None:
+        """Read the input of a task from where its state ends, now or, if Kafka does not respond, with the next poll.
+
+        Returns:
+            Whether it is read now; None if Kafka did not respond in time.
+        """
+        starts: dict[TopicPartition, int] = {}
+        for tp in self._tasks.inputs(task):
+            start = run.next_offset(tp.topic)
+            if tp not in self._first:
+                try:
+                    self._first[tp] = self._where_to_begin(tp, start)
+                except KafkaTimeoutError:
+                    # During a rebalance the coordinator responds once all members have joined.
+                    return None
+                except KafkaError as error:
+                    self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
+                    return False
+            starts[tp] = max(start, self._first[tp])
+        for tp, start in starts.items():
+            if start:
+                self._consumer.seek(_client_tp(tp), start)
+            elif self._repeated:
+                self._consumer.seek_to_beginning(_client_tp(tp))
+            elif tp in self._received:
+                self._consumer.seek(_client_tp(tp), self._received[tp])
+        self._consumer.resume(*map(_client_tp, starts))
+        return True
+
+    def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
+        """Return the offset where the input continues, and log a warning if records are missing or repeated.
+
+        Args:
+            tp: The partition.
+            start: Offset where its state ends; 0 without state.
+
+        Raises:
+            KafkaTimeoutError: Kafka does not respond soon.
+            KafkaError: Kafka does not report the beginning of the input or the committed offset.
+        """
+        client_tp = _client_tp(tp)
+        committed: int = self._consumer.committed(client_tp, timeout_ms=_ANSWER_MS) or 0
+        begins: int = self._consumer.beginning_offsets([client_tp], timeout_ms=_ANSWER_MS)[client_tp]
+        if committed > start:
+            log.warning(
+                "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
+                *(*tp, committed, start),
+                "they are processed again" if start or self._repeated else "its state is empty (auto_offset_reset)",
+            )
+        if 0 < start < begins:
+            log.warning("%s-%d: records %d to %d no longer exist", *tp, start, begins - 1)
+            return begins
+        return start
+
+    def next_offset(self, tp: TopicPartition, run: TaskRun) -> int:
+        """Return the offset of the next record to be processed, whether one was processed or not.
+
+        Raises:
+            KafkaUnavailableError: It is not known, since Kafka does not respond.
+        """
+        processed = run.next_offset(tp.topic)
+        if processed:
+            return processed
+        if tp in self._received:
+            return self._received[tp]
+        try:
+            found: int | None = self._consumer.position(_client_tp(tp), timeout_ms=_ANSWER_MS)
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"{tp.topic}-{tp.partition}: its position is not known: {error}") from None
+        if found is None:
+            # kafka-python (3.0.12) returns None after its timeout, where its other requests raise.
+            raise KafkaUnavailableError(f"{tp.topic}-{tp.partition}: its position is not known: no response")
+        return found
+
+    def by_task(
+        self, records: Mapping[TopicPartition, Sequence[Any]]
+    ) -> dict[TopicPartition, dict[TopicPartition, Sequence[Any]]]:
+        """Return records by task and input partition."""
+        found: dict[TopicPartition, dict[TopicPartition, Sequence[Any]]] = {}
+        for tp, batch in sorted(records.items()):
+            found.setdefault(self._tasks.of(tp), {})[tp] = batch
+        return found
+
+
+def in_order(batches: Iterable[Sequence[Any]]) -> Iterable[Any]:
+    """Return the records of co-partitioned topics in the order of their timestamps, those of each topic in its order.
+
+    Only what was fetched together can be ordered, as in Kafka Streams with `max.task.idle.ms=-1`.
+    """
+    found = list(batches)
+    return found[0] if len(found) == 1 else merge(*found, key=lambda record: record.timestamp)
+
+
+def _client_tp(tp: TopicPartition) -> KafkaPythonPartition:
+    return KafkaPythonPartition(*tp)

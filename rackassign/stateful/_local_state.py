@@ -1,0 +1,605 @@
+"""The state of a partition in a local SQLite file, together with its changelog position, in one transaction.
+
+Age
+---
+The age of local state grows while a machine is suspended as well. State that was not read on for too long may miss
+deletions: compaction removes their records after the time of `delete.retention.ms`, a day by default, whether this
+machine was awake or not. Linux' monotonic clock stops with the machine, so `CLOCK_BOOTTIME` is used where it exists;
+elsewhere (macOS) `CLOCK_MONOTONIC` itself continues. Both stop with a virtual machine that is paused from outside. The
+time of day is corrected after that, so the longer of both times counts. A time of day that jumps forwards costs a
+restore at most, and one that jumps backwards has no effect.
+
+`Overlay` has the changes that the file does not have yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+from rackassign.stateful._changelog import (
+    DELETES_MS,
+    LARGEST_BYTES,
+    NO_COMMIT,
+    NO_EPOCH,
+    ChangelogRecord,
+    ChangelogReplay,
+    Claim,
+)
+from rackassign.stateful._sqlite_file import (
+    DIFFERENT,
+    EXPIRED,
+    FIRST_EXPIRY,
+    FORMAT,
+    SCHEMA,
+    DamagedError,
+    SqliteFile,
+    StoreError,
+    checksum_of,
+    checksum_of_rest,
+    read_checksums,
+    read_rows,
+    read_value,
+    sealed,
+    unsealed,
+)
+from rackassign.stateful._statistics import StateCounts
+from rackassign.stateful._stores import expires, expiry_of
+
+log = logging.getLogger(__name__)
+
+
+def longest_left_s(deletes_ms: int) -> float:
+    """Return the greatest age of a state in seconds, half of the time that the records of deletions are kept."""
+    return deletes_ms / 2000
+
+
+_FUTURE_S = 3600.0
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class ElapsedTime:
+    """The time since it was started."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Start from now."""
+        self._since = _now()
+
+    def seconds(self) -> float:
+        """Return the seconds since then, including those in which the machine was suspended."""
+        return _between(self._since, _now())
+
+    def lap(self) -> float:
+        """Return the seconds as `seconds` does, and start from now; no time is between the two."""
+        since, self._since = self._since, _now()
+        return _between(since, self._since)
+
+
+def _now() -> tuple[float, float]:
+    return time.clock_gettime(_CLOCK), time.time()
+
+
+def _between(since: tuple[float, float], now: tuple[float, float]) -> float:
+    return max(end - begin for begin, end in zip(since, now, strict=True))
+
+
+def time_of_day_ms() -> int:
+    """Return the time to be stored with a state, in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def is_too_old(stored_ms: int, deletes_ms: int) -> bool:
+    """Return whether a state may miss deletions.
+
+    Args:
+        stored_ms: Time when it was known to be current. A time in the future shows that one of two clocks was wrong.
+        deletes_ms: How long its changelog keeps the records of deletions.
+    """
+    return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= longest_left_s(deletes_ms)
+
+
+class Overlay:
+    """Changes by key, None for a deletion.
+
+    Keys are sorted when they are first read in order, and kept sorted from then on: most tasks never read them so.
+    """
+
+    __slots__ = ("_sorted", "changes")
+
+    def __init__(self) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+        self._sorted: list[bytes] | None = None
+
+    def update(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Add changes, in place of earlier ones of their keys."""
+        if self._sorted is not None:
+            for key in changes:
+                if key not in self.changes:
+                    insort(self._sorted, key)
+        self.changes.update(changes)
+
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the changes of keys from one up to another, in order.
+
+        Args:
+            start: The first key.
+            end: The key behind the last one; None for all.
+        """
+        if not self.changes:
+            return
+        if self._sorted is None:
+            self._sorted = sorted(self.changes)
+        first = bisect_left(self._sorted, start)
+        last = None if end is None else bisect_left(self._sorted, end)
+        for key in self._sorted[first:last]:
+            yield key, self.changes[key]
+
+
+_CLAIM = ("claim_term", "claim_generation", "claim_member")
+
+_NO_RECORD = (-1, 0)
+
+_LONG_S, _CONFIRM_MS = 5.0, 3_600_000
+
+
+class StateFile:
+    """The state of a partition in a local file.
+
+    After a failure that leaves it open what is in memory and in the file, it refuses everything until `recover`
+    succeeds.
+
+    Args:
+        file: File, created if missing.
+        counts: Counters of the member, for reads and changes.
+        deletes_ms: How long its changelog keeps the records of deletions, in milliseconds.
+        largest_bytes: Size of a key and a value that its changelog takes.
+
+    Raises:
+        DamagedError: It is not a file of rackassign, or it is damaged.
+        StoreError: It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        counts: StateCounts | None = None,
+        deletes_ms: int = DELETES_MS,
+        largest_bytes: int = LARGEST_BYTES,
+    ) -> None:
+        self.file = file
+        self._deletes_ms = deletes_ms
+        self._largest_bytes = largest_bytes
+        self._counts = StateCounts() if counts is None else counts
+        self.position = 0
+        """Offset in the changelog up to which it was read."""
+        # Offset and digest of the last record that was applied: brokers may elect a leader without it, whose log soon
+        # is as long again.
+        self._last = _NO_RECORD
+        self._verified = False
+        self.replay = ChangelogReplay()
+        self._takes = False
+        # Of the current input record, of the records since the last commit, and of the commit that is being written.
+        self._changed: dict[bytes, bytes | None] = {}
+        self._uncommitted = Overlay()
+        self._sent = Overlay()
+        self._bytes = 0
+        self.changes = 0  # Calls of `change` so far.
+        self._failure: StoreError | None = None
+        self._expired = False
+        self._version = 0
+        self._written_ms = 0
+        # Number of keys in the file, and sum of their checksums.
+        self._key_count = 0
+        self._key_sum = 0
+        self._db = SqliteFile(file, SCHEMA, FORMAT)
+        try:
+            self._load()
+            self._verified = self._last == _NO_RECORD
+            self._verify()
+        except BaseException:
+            with suppress(StoreError):
+                # The first error is raised.
+                self._db.close()
+            raise
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it is not to be used until `recover` succeeds; None if it can be."""
+        return self._db.damage or self._failure
+
+    @property
+    def expired(self) -> bool:
+        """Whether the whole state is to be discarded before anything else is done with it."""
+        return self._expired
+
+    def fail(self, failure: StoreError) -> None:
+        """Refuse everything from now on, until `recover` succeeds."""
+        # Not the error itself: its traceback may refer to a cursor, which keeps the file locked.
+        self._failure = self._failure or _copied(failure)
+        self.discard_uncommitted()
+
+    def expire(self) -> None:
+        """Refuse everything from now on, until `recover` has discarded the whole state."""
+        self._expired = True
+        self.fail(StoreError(f"{self.file}: its state is too old, or of another changelog"))
+
+    def recover(self) -> None:
+        """Open the file again after a failure, and discard a state that has expired or is too old by now.
+
+        Raises:
+            DamagedError: It is damaged.
+            StoreError: It still cannot be used; the call can be repeated.
+        """
+        if self._db.damage is not None:
+            raise _copied(self._db.damage)
+        if self._failure is None:
+            return
+        self.discard_uncommitted()
+        self._db.close()
+        self._db = SqliteFile(self.file, SCHEMA, FORMAT)
+        self._load()
+        if self._expired or self.is_old():
+            self._clear()
+        self._failure = None
+
+    def is_old(self) -> bool:
+        """Return whether deletions may have been removed from the changelog since it was read."""
+        return self.position > 0 and is_too_old(self._written_ms, self._deletes_ms)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise _copied(self.failure)
+
+    def _load(self) -> None:
+        about = dict(self._db.execute("SELECT name, value FROM about"))
+        pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
+        stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
+        try:
+            right = not about or about.pop("checksum", None) == checksum_of_rest(about, pending, stale)
+        except TypeError:
+            # Damaged rows may have values of any type.
+            right = False
+        if not right:
+            raise self._db.damaged(DIFFERENT)
+        self.replay = ChangelogReplay(
+            about.get("epoch", NO_EPOCH),
+            about.get("fences", 0),
+            about.get("commit", NO_COMMIT),
+            pending,
+            (about.get("pending_epoch", NO_EPOCH), about.get("pending_commit", NO_COMMIT)),
+            stale,
+            bool(about.get("unfenced")),
+            bool(about.get("lost")),
+            Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
+        )
+        self.position = about.get("position", 0)
+        self._last = about.get("last_offset", _NO_RECORD[0]), about.get("last_digest", _NO_RECORD[1])
+        self._written_ms = about.get("written_ms", 0)
+        self._key_count, self._key_sum = about.get("rows", 0), about.get("sum", 0)
+        self._version += 1
+
+    def _verify(self) -> None:
+        """Read the whole state once, which no error of SQLite can replace.
+
+        A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log was
+        taken into the file, and the log is damaged after that, then pages of two times are one tree, which may fit
+        together without some of its keys.
+
+        Raises:
+            DamagedError: A row is damaged or missing, or the structure of the file is.
+        """
+        begun = time.monotonic()
+        self._db.verify()
+        rows = total = 0
+        for key, stored in read_rows(self._db.execute, b"", None):
+            self._unsealed(key, stored)
+            rows += 1
+            total += checksum_of(stored)
+        if (rows, total) != (self._key_count, self._key_sum):
+            raise self._db.damaged(DIFFERENT)
+        took_s = time.monotonic() - begun
+        if took_s > _LONG_S:
+            log.info("%s was checked in %.1f s", self.file, took_s)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, with the changes that are not in the file; None without one."""
+        self._check()
+        self._counts.gets += 1
+        # Called for each record, mostly for a key that another record of the interval has changed.
+        for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
+            if key in changed:
+                return changed[key]
+        return self.stored_value(key)
+
+    def stored_value(self, key: bytes) -> bytes | None:
+        """Return the value of a key in the file."""
+        self._check()
+        stored = read_value(self._read, key)
+        return None if stored is None else self._unsealed(key, stored)
+
+    def _read(self, statement: str, values: tuple[bytes | int, ...]) -> list[Any]:
+        """Return rows; after an error refuse everything, since `process` may ignore it."""
+        try:
+            return self._db.execute(statement, values)
+        except StoreError as error:
+            self.fail(error)
+            raise
+
+    def _unsealed(self, key: object, stored: object) -> bytes:
+        value = unsealed(key, stored)
+        if value is None:
+            raise self._db.damaged(DIFFERENT)
+        return value
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of a key, or delete it; only while an input record is processed.
+
+        Raises:
+            StoreError: No record is being processed.
+            ValueError: They do not fit in a record of a changelog.
+        """
+        self._check()
+        if not self._takes:
+            raise StoreError(f"{self.file.name} is changed by input records alone, in process")
+        size = len(key) if value is None else len(key) + len(value)
+        if size > self._largest_bytes:
+            # Kafka would refuse the whole commit, and each time again.
+            raise ValueError(
+                f"{self.file.name}: a key of {len(key):,} bytes and its value have {size:,} bytes, of which the"
+                f" changelog takes {self._largest_bytes:,} (its max.message.bytes, and {LARGEST_BYTES:,} at most)"
+            )
+        self._counts.puts += 1
+        self._changed[key] = value
+        self.changes += 1
+        self._bytes += size
+
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys from one up to another, with their values, in order; later changes do not show.
+
+        Args:
+            start: The first key.
+            end: The key behind the last one; None for all.
+
+        Raises:
+            StoreError: The file cannot be read, or was changed since this call.
+        """
+        self._check()
+        changed = dict(self._sent.between(start, end))
+        changed.update(self._uncommitted.between(start, end))
+        changed.update(
+            (key, value) for key, value in self._changed.items() if key >= start and (end is None or key < end)
+        )
+        kept = (row for row in self._rows(start, end, self._version) if row[0] not in changed)
+        return merge(kept, sorted((key, value) for key, value in changed.items() if value is not None))
+
+    def _rows(self, start: bytes, end: bytes | None, version: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows of the file; a cursor that stays open would see, and delay, later transactions."""
+
+        def read(statement: str, values: tuple[bytes, ...]) -> list[Any]:
+            self._check()
+            if self._version != version:
+                raise StoreError(f"{self.file.name} was changed since this iteration began")
+            return self._read(statement, values)
+
+        for key, stored in read_rows(read, start, end):
+            yield key, self._unsealed(key, stored)
+
+    def begin(self) -> None:
+        """Begin an input record: accept its changes until it is committed or rolled back."""
+        self._check()
+        self._takes = True
+
+    def commit_record(self) -> None:
+        """Keep the changes of an input record for the next commit; the next record sees them.
+
+        Raises:
+            StoreError: The file could not be read meanwhile, whatever `process` has made of that.
+        """
+        self._check()
+        if self._changed:
+            self._uncommitted.update(self._changed)
+            self._changed = {}
+        self._takes = False
+
+    def rollback_record(self) -> None:
+        """Discard the changes of the current input record."""
+        self._changed, self._takes = {}, False
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Bytes of the changes since the last commit, those that were replaced included."""
+        return self._bytes
+
+    @property
+    def uncommitted_keys(self) -> int:
+        """Number of keys that were changed since the last commit."""
+        return len(self._uncommitted.changes)
+
+    def take_commit(self) -> Mapping[bytes, bytes | None]:
+        """Return the changes since the last commit, to be written; until `commit_applied` reads include them."""
+        self._sent, self._uncommitted, self._bytes = self._uncommitted, Overlay(), 0
+        return self._sent.changes
+
+    def commit_applied(self) -> None:
+        """Note that the file has the changes of the last commit."""
+        self._sent = Overlay()
+
+    def discard_uncommitted(self) -> None:
+        """Discard what is not in the file."""
+        self._changed, self._uncommitted, self._sent, self._takes = {}, Overlay(), Overlay(), False
+        self._bytes = 0
+
+    def expired_keys(self, time_ms: int, most: int, after: tuple[int, bytes] = FIRST_EXPIRY) -> list[tuple[int, bytes]]:
+        """Return keys in the file whose time was over at a time, each behind that time, the earliest first.
+
+        Changes that are not in the file may have deleted or renewed them.
+
+        Args:
+            time_ms: Stream time, in milliseconds.
+            most: How many at most; from the first one, beside those that such changes may have deleted.
+            after: The last one that is not to be returned again.
+        """
+        self._check()
+        changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
+        return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]
+
+    def clear(self) -> None:
+        """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        self._check()
+        self.expire()
+        self._clear()
+        self._failure = None
+
+    def _clear(self) -> None:
+        self._version += 1
+        with self._db.transaction():
+            self._db.execute("DELETE FROM state")
+            self._db.execute("DELETE FROM expiry")
+            self._key_count = self._key_sum = 0
+            self._keep(ChangelogReplay(), 0, _NO_RECORD)
+        self.replay, self.position, self._expired = ChangelogReplay(), 0, False
+        self._last, self._verified = _NO_RECORD, True
+
+    @property
+    def verified(self) -> bool:
+        """Whether the changelog is known to have the last record that was applied."""
+        return self._verified
+
+    @property
+    def reads_from(self) -> int:
+        """Offset in the changelog from which it is to be read: that of the last record until this was verified."""
+        return self.position if self._verified else self._last[0]
+
+    def verify(self, changes: Sequence[ChangelogRecord], end: int) -> Sequence[ChangelogRecord] | None:
+        """Return the records of a read that were not applied yet; None if the changelog has not the last one that was.
+
+        Args:
+            changes: Records from `reads_from` on.
+            end: The offset behind them.
+        """
+        if self._verified or end <= self._last[0]:
+            return changes
+        if not changes or (changes[0].offset, changes[0].digest()) != self._last:
+            return None
+        self._verified = True
+        return changes[1:]
+
+    def apply(self, changes: Sequence[ChangelogRecord], position: int) -> None:
+        """Apply the next records of the changelog, all or none.
+
+        Args:
+            changes: Records in order.
+            position: The offset behind them.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        self._check()
+        self._version += 1
+        last = (changes[-1].offset, changes[-1].digest()) if changes else self._last
+        # Until memory and file are known to agree again.
+        self._failure = StoreError(f"{self.file}: records were being applied")
+        try:
+            with self._db.transaction():
+                # Of several changes of a key only the last one has an effect.
+                self._write({key: value for change in changes for key, value in self.replay.take(change)})
+                self._keep(self.replay, position, last)
+            self.position, self._last = position, last
+            self._failure = None
+        except BaseException:
+            # Records applied before the failure are not in the file.
+            self.discard_uncommitted()
+            with suppress(StoreError):
+                # The first error is raised. After a second one the failure stays, and `recover` loads.
+                self._load()
+                self._failure = None
+            raise
+        try:
+            self._db.checkpoint()
+        except DamagedError:
+            raise
+        except StoreError:
+            # The log has everything, and the next transaction finds out whether the file can be written.
+            log.debug("%s: its log is not taken into it now", self.file, exc_info=True)
+
+    def confirm(self) -> None:
+        """Note that the changelog has no further records; the file contains this at intervals of an hour.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        self._check()
+        if self.position and self._verified and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
+            self.apply([], self.position)
+
+    def close(self) -> None:
+        """Close the file; may be called again.
+
+        Raises:
+            StoreError: It is damaged.
+        """
+        self._db.close()
+
+    def _write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        before = read_checksums(self._db.execute, list(changes))
+        self._key_count -= len(before)
+        self._key_sum -= sum(before.values())
+        gone = [(key,) for key, value in changes.items() if value is None]
+        puts = [(key, sealed(key, value)) for key, value in changes.items() if value is not None]
+        self._key_count += len(puts)
+        self._key_sum += sum(checksum_of(stored) for _, stored in puts)
+        self._db.execute_many("DELETE FROM state WHERE key = ?", gone)
+        self._db.execute_many("INSERT OR REPLACE INTO state VALUES (?, ?)", puts)
+        self._db.execute_many("DELETE FROM expiry WHERE key = ?", (row for row in gone if expires(row[0])))
+        self._db.execute_many(
+            "INSERT OR REPLACE INTO expiry VALUES (?, ?)",
+            ((key, expiry_of(value)) for key, value in changes.items() if value is not None and expires(key)),
+        )
+
+    def _keep(self, replay: ChangelogReplay, position: int, last: tuple[int, int]) -> None:
+        """Write the position, the last record and the time."""
+        self._db.execute("DELETE FROM pending")
+        self._db.execute_many("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
+        self._db.execute("DELETE FROM spoiled")
+        self._db.execute_many("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.stale_keys))
+        epoch, commit = replay.pending_of
+        written_ms = time_of_day_ms()
+        about = {
+            "position": position,
+            "last_offset": last[0],
+            "last_digest": last[1],
+            "written_ms": written_ms,
+            "rows": self._key_count,
+            "sum": self._key_sum,
+            "epoch": replay.epoch,
+            "fences": replay.fences,
+            "commit": replay.commit,
+            "pending_epoch": epoch,
+            "pending_commit": commit,
+            "unfenced": int(replay.fence_overwritten),
+            "lost": int(replay.lost),
+            # All of them always: the checksum is over all names in the file.
+            "claimed": int(replay.claim is not None),
+            **dict(zip(_CLAIM, replay.claim or Claim(), strict=True)),
+        }
+        about["checksum"] = checksum_of_rest(about, replay.uncommitted, replay.stale_keys)
+        self._db.execute_many("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+        self._written_ms = written_ms
+
+
+def _copied(failure: StoreError) -> StoreError:
+    """Return a failure to be raised again, without the traceback of the first time."""
+    return type(failure)(str(failure))

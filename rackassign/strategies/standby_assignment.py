@@ -1,0 +1,483 @@
+"""Active members and standbys of partitions (KIP-708, KIP-441): from a group and the copies that it has.
+
+* Active members are the sticky optimum, in which a member with a warm copy replaces an owner that is gone.
+* A partition moves from a live owner only to a member with a warm copy; until then the new member *warms up*. No move
+  may leave a member with more than its share because the moves away from it wait, so halves of exchanges wait too.
+* A warm copy is dropped when another one is warm in its place.
+* Copies are placed optimally (`solver.standby`) or as Kafka Streams places them (`client_tag_aware`). The numbers for
+  both are assigned here, members in order of their IDs, partitions in order of topic and ID.
+
+The members to which the moves that wait are sent (`warming`) wait for them, and request the next rebalance.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple
+
+from rackassign.model import Group, Member, Partitions, TopicPartition
+from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
+from rackassign.solver.standby.exchange import place_standbys
+from rackassign.strategies import Options, client_tag_aware
+from rackassign.strategies.copartition import MergedGroup
+from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
+from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan
+from rackassign.strategies.sticky import plan_units
+
+
+class CaughtUpCopies:
+    """The members with a warm copy of each partition.
+
+    Args:
+        group: Members; copies of others do not count, nor copies of topics that a member does not read.
+        copies: Copies of members.
+        acceptable: Acceptable lag in records.
+    """
+
+    def __init__(self, group: Group, copies: Copies, acceptable: int) -> None:
+        self._acceptable = acceptable
+        self._lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
+        for member in group.members:
+            for tp, lag in copies.get(member.id, {}).items():
+                if tp.topic in member.topics:
+                    self._lags[tp][member.id] = lag
+
+    def has(self, member: str, tp: TopicPartition) -> bool:
+        """Return whether a member could become active for a partition at once."""
+        lag = self.lag(member, tp)
+        return lag is not None and lag <= self._acceptable
+
+    def lag(self, member: str, tp: TopicPartition) -> int | None:
+        """Return the lag of a member's copy in records; None if it has none."""
+        return self._lags.get(tp, {}).get(member)
+
+    def all(self, tp: TopicPartition) -> list[str]:
+        """Return the members that could become active for a partition at once, the one with the smallest lag first."""
+        lags = self._lags.get(tp, {})
+        return sorted((member for member in lags if self.has(member, tp)), key=lambda member: (lags[member], member))
+
+
+class PendingMoves(NamedTuple):
+    """Active members of partitions.
+
+    Args:
+        now: Active member of each partition after this rebalance.
+        last: Active member of each partition when all moves are done.
+        cold: New member of each partition that has no warm copy on that member.
+    """
+
+    now: Mapping[TopicPartition, str]
+    last: Mapping[TopicPartition, str]
+    cold: Mapping[TopicPartition, str]
+
+
+def deferred_moves(
+    last: Mapping[TopicPartition, str], owners: Mapping[TopicPartition, str], cold: Mapping[TopicPartition, str]
+) -> set[TopicPartition]:
+    """Return the partitions that stay with their owners for now.
+
+    These are the partitions whose new members have no warm copy, and those whose new members would have more than their
+    share because the moves away from them wait: half of an exchange improves nothing.
+    """
+    share = Counter(last.values())
+    stay = set(cold)
+    load = Counter(owners[p] if p in stay else who for p, who in last.items())
+    coming: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(last):
+        if owners.get(tp, last[tp]) != last[tp] and tp not in stay:
+            coming[last[tp]].append(tp)
+    full = sorted((who for who in coming if load[who] > share[who]), reverse=True)
+    while full:
+        who = full.pop()
+        while coming[who] and load[who] > share[who]:
+            tp = coming[who].pop()
+            stay.add(tp)
+            load[who] -= 1
+            load[owners[tp]] += 1
+            full.append(owners[tp])
+    return stay
+
+
+def assign_warmups(
+    holders: Mapping[TopicPartition, set[str]], moves: PendingMoves, warm: CaughtUpCopies, most: int
+) -> dict[TopicPartition, str]:
+    """Assign a copy to members that are to take partitions over; return the members that are to warm up.
+
+    If the owner is among those that keep a copy in the end, its successor has that copy until then. Other warm-ups are
+    copies in addition to the configured number, so their number is limited; members that are nearly warm come first.
+    """
+    warming: dict[TopicPartition, str] = {}
+    extra: list[tuple[bool, int, TopicPartition]] = []
+    for tp, owner in moves.now.items():
+        taker = moves.last[tp]
+        if owner == taker:
+            continue
+        lag = warm.lag(taker, tp)
+        if owner in holders[tp] or tp not in moves.cold:
+            holders[tp].discard(owner)
+            holders[tp].add(taker)
+            if tp in moves.cold:
+                warming[tp] = taker
+        else:
+            extra.append((lag is None, lag or 0, tp))
+    for *_, tp in sorted(extra)[:most]:
+        warming[tp] = moves.last[tp]
+        holders[tp].add(moves.last[tp])
+    return warming
+
+
+def retained_copies(
+    holders: Mapping[TopicPartition, set[str]], now: Mapping[TopicPartition, str], warm: CaughtUpCopies, standbys: int
+) -> dict[TopicPartition, set[str]]:
+    """Keep warm copies where they are until others are warm; return the awaited copies."""
+    awaited: dict[TopicPartition, set[str]] = {}
+    for tp, theirs in holders.items():
+        cold = {member for member in theirs if not warm.has(member, tp)}
+        lacking = min(len(cold), standbys - len(theirs - cold))
+        others = [member for member in warm.all(tp) if member not in theirs and member != now[tp]]
+        if lacking > 0 and others:
+            theirs.update(others[:lacking])
+            awaited[tp] = cold
+    return awaited
+
+
+_HADOOP_MOST, _HADOOP_FEWER = 2, 1
+
+_MOST_FOR_ANOTHER_START = 10_000_000
+"""Partitions times members up to which Kafka's placement is a start too. Some of its copies take a look at all."""
+
+
+def assign_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign active members and standbys.
+
+    Args:
+        group: Members, with their tags, and topology; every partition has state. Partitions of one number of
+            co-partitioned topics have one state, named by the first topic of the set in alphabetical order: so are
+            their copies.
+        copies: Copies that members have.
+        options: How copies are placed.
+        active: How partitions are assigned.
+    """
+    merged = MergedGroup.of(group)
+    found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
+    return replace(found, plan=merged.expand(found.plan))
+
+
+def assign_eager_standbys(
+    group: Group,
+    copies: Copies,
+    options: StandbyOptions | None = None,
+    active: Options | None = None,
+) -> StandbyPlan:
+    """Assign active members and standbys of members that revoke everything and restore before they read.
+
+    No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
+    member with a copy still counts as the owner of a partition that no member claims.
+
+    Args:
+        group: As for `assign_standbys`.
+        copies: As for `assign_standbys`.
+        options: How copies are placed.
+        active: How partitions are assigned.
+    """
+    options, active = options or StandbyOptions(), active or Options()
+    until = time.monotonic() + (math.inf if active.time_limit_s is None else active.time_limit_s)
+    merged = MergedGroup.of(group)
+    units = merged.group
+    stand_ins = _failover_candidates(units, copies, options)
+    stood_in = _with_failover_claims(units, stand_ins)
+    wanted = plan_units(replace(merged, group=stood_in), active, "sticky")
+    owners = _owners(stood_in)
+    moved = sum(owners.get(p, who) != who and p not in stand_ins for p, who in _each(wanted.target))
+    placed = _place_copies(units, wanted.target, copies, options, until)
+    plan = merged.expand(replace(wanted, moved=moved))
+    nothing: dict[str, Partitions] = {member.id: {} for member in group.members}
+    holders = _by_member(units, placed.holders)
+    return StandbyPlan(plan, holders, nothing, placed.missing, placed.collisions, placed.proven)
+
+
+def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, active: Options) -> StandbyPlan:
+    group = merged.group
+    limit = math.inf if active.time_limit_s is None else active.time_limit_s
+    until = time.monotonic() + limit
+    stand_ins = _failover_candidates(group, copies, options)
+    stood_in = _with_failover_claims(group, stand_ins)
+    wanted = plan_units(replace(merged, group=stood_in), active, "cooperative-sticky")
+    owners, last = _owners(stood_in), dict(_each(wanted.target))
+    warm = CaughtUpCopies(group, copies, options.acceptable_recovery_lag)
+    cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
+    stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
+    now = {**last, **stay}
+    # A replacement owns nothing yet: no member has to revoke a partition before another can have it.
+    free = {tp: now[tp] for tp in stand_ins if tp in now}
+    plan = replace(
+        wanted,
+        assignment=_with(wanted.assignment, {**stay, **free}),
+        target=_with(wanted.target, stay),
+        withheld=_without(wanted.withheld, {**stay, **free}),
+        moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
+        optimal=wanted.optimal and not stay,
+        proven=() if stay else wanted.proven,
+    )
+    placed = _place_copies(group, wanted.target, copies, options, until)
+    holders = {tp: set(placed.holders.get(tp, ())) for tp in now}
+    warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
+    awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
+    for tp, _ in _each({"": plan.withheld}):
+        # A member that waits for another one's revocation keeps its copy, or it would be cold by then.
+        holders[tp].add(now[tp])
+    for tp, who in warming.items():
+        awaited.setdefault(tp, set()).add(who)
+    return StandbyPlan(
+        plan,
+        _by_member(group, holders),
+        _by_member(group, awaited),
+        placed.missing,
+        placed.collisions,
+        placed.proven,
+    )
+
+
+def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
+    """Return the member that takes over each unclaimed partition with its copy; it counts as the owner.
+
+    Among warm copies whose members have at most one partition more than the least loaded of them, the one that lacks
+    least is chosen.
+    """
+    claimed = {
+        TopicPartition(topic, partition)
+        for member in group.members
+        for topic, ids in member.owned.items()
+        for partition in ids
+    }
+    found: dict[TopicPartition, str] = {}
+    load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
+    holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for member in group.members:
+        for tp, lag in copies.get(member.id, {}).items():
+            there = tp.topic in member.topics and 0 <= tp.partition < len(group.topology.topics.get(tp.topic, ()))
+            if there and tp not in claimed:
+                holders[tp].append((lag, member.id))
+    for tp in sorted(holders):
+        least = max(0, min(holders[tp])[0] - options.acceptable_recovery_lag)
+        # All warm copies are usable at once, so that load counts. But a file that was left over lacks thousands of
+        # records, and balancing is easier than reading those.
+        usable = [
+            (lag, load[member], member)
+            for lag, member in holders[tp]
+            if max(0, lag - options.acceptable_recovery_lag) == least
+        ]
+        most = min(each[1] for each in usable) + 1
+        *_, chosen = min(each for each in usable if each[1] <= most)
+        found[tp] = chosen
+        load[chosen] += 1
+    return found
+
+
+def _with_failover_claims(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
+    """Return the group with replacements claiming the partitions they would take over."""
+    claims: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp, member in stand_ins.items():
+        claims[member].append(tp)
+    return replace(group, members=tuple(_claiming(member, claims.get(member.id, ())) for member in group.members))
+
+
+def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
+    owned = {topic: set(ids) for topic, ids in member.owned.items()}
+    for topic, partition in more:
+        owned.setdefault(topic, set()).add(partition)
+    return replace(member, owned={topic: tuple(sorted(ids)) for topic, ids in sorted(owned.items())})
+
+
+def _owners(group: Group) -> dict[TopicPartition, str]:
+    """Return the valid owner of each partition that has one."""
+    indexed = IndexedGroup.of(group, "any-replica")
+    return indexed.members_by_partition(indexed.claims.owner.tolist())
+
+
+def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
+    return [
+        (TopicPartition(topic, partition), member)
+        for member, theirs in target.items()
+        for topic, ids in theirs.items()
+        for partition in ids
+    ]
+
+
+def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) -> dict[str, Partitions]:
+    """Return an assignment in which some partitions have other members."""
+    made: dict[str, list[TopicPartition]] = {member: [] for member in target}
+    for tp, member in _each(target):
+        if tp not in held:
+            made[member].append(tp)
+    for tp, member in held.items():
+        made[member].append(tp)
+    return {member: partitions_by_topic(tps) for member, tps in made.items()}
+
+
+def _without(withheld: Partitions, held: Mapping[TopicPartition, str]) -> Partitions:
+    return partitions_by_topic(
+        tp for topic, ids in withheld.items() for p in ids if (tp := TopicPartition(topic, p)) not in held
+    )
+
+
+def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dict[str, Partitions]:
+    found: dict[str, list[TopicPartition]] = {member.id: [] for member in group.members}
+    for tp, theirs in who.items():
+        for member in theirs:
+            found[member].append(tp)
+    return {member: partitions_by_topic(tps) for member, tps in found.items()}
+
+
+@dataclass(slots=True)
+class _PlacedCopies:
+    """The copies placed so far, subscriber set after subscriber set."""
+
+    holders: dict[TopicPartition, list[str]] = field(default_factory=dict)
+    missing: dict[TopicPartition, int] = field(default_factory=dict)
+    collisions: int = 0
+    proven: bool = True
+
+
+def _place_copies(
+    group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
+) -> _PlacedCopies:
+    """Place the copies of all partitions; topics with different subscribers are placed one set after the other.
+
+    Sets of few subscribers are first, since they have the least choice. If two sets have a subscriber in common, the
+    loads are not proven: those of the first are fixed when the second is placed.
+    """
+    found = _PlacedCopies()
+    owner = dict(_each(target))
+    readers = _subscribers(group)
+    # By topic first: hashing thousands of IDs for each partition would take longer than placing its copies.
+    of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(owner):
+        of_topic[tp.topic].append(tp)
+    subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
+    for topic, tps in of_topic.items():
+        subscriber_sets[readers[topic]] += tps
+    lags = _lags_by_partition(copies)
+    load = Counter(owner.values())
+    tags = {member.id: member.tags for member in group.members}
+    found.proven = sum(map(len, subscriber_sets)) == len(set(chain.from_iterable(subscriber_sets)))
+    for ids, tps in sorted(subscriber_sets.items(), key=lambda each: (len(each[0]), each)):
+        number = {member: i for i, member in enumerate(ids)}
+        subscribers = _SubscriberSet(
+            [tags[member] for member in ids],
+            [load[member] for member in ids],
+            [number[owner[tp]] for tp in tps],
+            [_previous_holders(lags.get(tp, ()), number) for tp in tps],
+            until,
+        )
+        for tp, holders, missing in zip(tps, *subscribers.solved(options, found), strict=True):
+            found.holders[tp] = [ids[holder] for holder in holders]
+            load.update(found.holders[tp])
+            if missing:
+                found.missing[tp] = missing
+    return found
+
+
+def _subscribers(group: Group) -> dict[str, tuple[str, ...]]:
+    """Return the IDs of the members that subscribe to each topic, in order: one object for all topics of a set."""
+    subscriptions: dict[frozenset[str], list[str]] = defaultdict(list)
+    for member in sorted(group.members, key=lambda member: member.id):
+        subscriptions[member.topics].append(member.id)
+    classes = list(subscriptions.values())
+    of_topic: dict[str, list[int]] = defaultdict(list)
+    for number, topics in enumerate(subscriptions):
+        for topic in topics:
+            of_topic[topic].append(number)
+    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for topic, numbers in of_topic.items():
+        key = tuple(numbers)
+        if key not in known:
+            known[key] = tuple(sorted(chain.from_iterable(classes[number] for number in key)))
+        found[topic] = known[key]
+    return found
+
+
+def _lags_by_partition(copies: Copies) -> dict[TopicPartition, list[tuple[int, str]]]:
+    """Return the copies of each partition: their lags and members."""
+    found: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for member, theirs in copies.items():
+        for tp, lag in theirs.items():
+            found[tp].append((lag, member))
+    return found
+
+
+def _previous_holders(lags: Iterable[tuple[int, str]], number: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the members with a copy, the one with the smallest lag first."""
+    return tuple(member for _, member in sorted((lag, number[member]) for lag, member in lags if member in number))
+
+
+@dataclass(frozen=True, slots=True)
+class _SubscriberSet:
+    """Members that subscribe to the same topics, and the partitions of those, as numbers.
+
+    Args:
+        tags: Tags of each member.
+        load: Number of partitions and copies of each member.
+        owner: Active member of each partition.
+        held: Members that have had a copy of each partition.
+        until: Deadline, on the clock of `time.monotonic`.
+    """
+
+    tags: Sequence[Mapping[str, str]]
+    load: Sequence[int]
+    owner: Sequence[int]
+    held: Sequence[tuple[int, ...]]
+    until: float
+
+    def solved(self, options: StandbyOptions, found: _PlacedCopies) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Return the members that get a copy of each partition, and the number of its copies that cannot be placed."""
+        wanted = options.num_standby_replicas
+        if options.mode == "kafka":
+            theirs = self._as_kafka(options)
+            found.proven = False
+            return [tuple(own) for own in theirs], [wanted - len(own) for own in theirs]
+        items = [
+            ItemDemand(owner, wanted, tuple(member for member in held if member != owner))
+            for owner, held in zip(self.owner, self.held, strict=True)
+        ]
+        where = Topology((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
+        starts: list[list[tuple[int, ...]]] = []
+        if not where.strict and options.rule == "even" and len(items) * len(self.tags) <= _MOST_FOR_ANOTHER_START:
+            starts = [[tuple(own) for own in self._as_kafka(options)]]
+        placed = place_standbys(items, where, starts, self.until)
+        found.collisions += sum(placed.collisions)
+        found.proven &= placed.proven
+        return list(placed.nodes), list(placed.missing)
+
+    def _as_kafka(self, options: StandbyOptions) -> client_tag_aware.Holders:
+        active: list[set[int]] = [set() for _ in self.tags]
+        for number, owner in enumerate(self.owner):
+            active[owner].add(number)
+        clients = client_tag_aware.Clients((1,) * len(self.tags), tuple(self.tags), tuple(map(frozenset, active)))
+        placed = client_tag_aware.place(
+            clients, range(len(self.owner)), options.num_standby_replicas, options.rack_aware_assignment_tags
+        )
+        return client_tag_aware.balance(clients, placed)
+
+    def _dimensions(self, options: StandbyOptions) -> Iterable[Dimension]:
+        # HDFS has two replicas in two racks; from three on, two of them share one.
+        shared = options.num_standby_replicas > 1
+        most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST if shared else 1}[options.rule]
+        fewer = _HADOOP_FEWER if options.rule == "hadoop" and shared else 0
+        for key in options.rack_aware_assignment_tags:
+            seen = {tags[key] for tags in self.tags if key in tags}
+            number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
+            value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in self.tags)
+            strict = options.rule == "strict" or key in options.forced_tag_values
+            yield Dimension(value, len(number), most, fewer, strict, distinct=options.rule == "even")

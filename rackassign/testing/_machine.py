@@ -1,0 +1,268 @@
+"""What test clusters use of this machine: a cache directory, loopback ports, and the list of its processes.
+
+Ports are reserved without conflicts between clusters and processes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
+from rackassign.text import describe_error, short_repr
+from rackassign.util import file_lock
+
+
+def cache_dir() -> Path:
+    """Return the directory below which all files are written.
+
+    It is the value of the environment variable `RACKASSIGN_CACHE`, or else the user's cache directory for "rackassign".
+    You can remove it while no cluster runs; the next start downloads Kafka again.
+
+    Returns:
+        An absolute path; the directory may not exist yet.
+
+    Raises:
+        ConfigError: `RACKASSIGN_CACHE` begins with the home directory of an unknown user; or it is not set, and this
+            user has no home directory.
+        MissingExtraError: The extra `testing` is not installed and `RACKASSIGN_CACHE` is not set.
+    """
+    chosen = os.environ.get("RACKASSIGN_CACHE")
+    if chosen:
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError:
+            raise ConfigError(f"RACKASSIGN_CACHE: the home directory in {short_repr(chosen)} is unknown") from None
+    try:
+        import platformdirs  # noqa: PLC0415 - needed only if the variable is not set
+    except ImportError as error:
+        raise MissingExtraError("platformdirs", "testing") from error
+    try:
+        return Path(platformdirs.user_cache_dir("rackassign", appauthor=False)).absolute()
+    except RuntimeError:
+        # A container may run with a user ID that is in no list of users.
+        raise ConfigError(
+            "this user has no home directory: set RACKASSIGN_CACHE to a directory for the cache"
+        ) from None
+
+
+def check_cache_path() -> None:
+    """Check that processes of Java and Kafka can be given paths below `cache_dir()`.
+
+    A colon separates the jars of a class path, and a comma the directories of a broker. Neither can be escaped.
+
+    Raises:
+        ConfigError: The path contains one of them, or a line break.
+    """
+    path = str(cache_dir())
+    if set(path) & set(":,\n\r"):
+        raise ConfigError(
+            f"the path of the cache, {short_repr(path)}, contains a comma, a colon or a line break: set"
+            " RACKASSIGN_CACHE to another one"
+        )
+
+
+@contextmanager
+def cache_errors() -> Iterator[None]:
+    """Convert errors of files below `cache_dir()` into a ClusterError that names the directory.
+
+    Raises:
+        ClusterError: A file cannot be created or written: the disk is full, or the directory cannot be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(f"no cluster can be created in {cache_dir()}: {error}") from None
+
+
+_LOWEST = 20_000
+_HIGHEST = 32_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_TOP = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedPorts:
+    """Ports that no other cluster takes while one of the descriptors is open in any process.
+
+    Args:
+        numbers: The ports.
+        descriptors: Open files that hold the reservations. A child process may inherit them; `close()` closes them.
+        refused: Preferred ports that could not be reserved, each with the reason.
+    """
+
+    numbers: tuple[int, ...]
+    descriptors: tuple[int, ...]
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Close the descriptors of this process; a child process that inherited them keeps the reservations."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+def reserve_ports(count: int, preferred: Sequence[int] = ()) -> ReservedPorts:
+    """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports.
+
+    Any outgoing connection could take a port of that range while its broker is down.
+
+    Args:
+        count: Number of ports.
+        preferred: Ports to reserve first, in this order. A free port takes the place of one that is not free.
+
+    Raises:
+        ClusterError: Fewer than `count` ports are free, or a reservation cannot be written.
+    """
+    with cache_errors():
+        return _reserve_all(count, preferred)
+
+
+def _reserve_all(count: int, preferred: Sequence[int]) -> ReservedPorts:
+    directory = cache_dir() / "ports"
+    directory.mkdir(parents=True, exist_ok=True)
+    tried = {port: _reserve(directory / str(port), port) for port in preferred}
+    reserved = {port: result for port, result in tried.items() if isinstance(result, int)}
+    refused = {port: result for port, result in tried.items() if isinstance(result, str)}
+    others: list[int] = []
+    # Not a secret: a random order avoids collisions between processes that start at the same time.
+    for port in random.sample(_candidates(), k=len(_candidates())):
+        if len(reserved) == count:
+            break
+        result = _reserve(directory / str(port), port)
+        if isinstance(result, int):
+            reserved[port] = result
+            others.append(port)
+    if len(reserved) < count:
+        ReservedPorts((), tuple(reserved.values())).close()
+        raise ClusterError(f"only {len(reserved)} of {count} ports are free on 127.0.0.1")
+    substitutes = iter(others)
+    first = [next(substitutes) if port in refused else port for port in preferred]
+    return ReservedPorts((*first, *substitutes), tuple(reserved.values()), refused)
+
+
+def _candidates() -> range:
+    """Return the widest part of the candidate range that has no ephemeral ports."""
+    try:
+        low, high = (int(word) for word in _EPHEMERAL.read_text("ascii").split())
+    except FileNotFoundError:
+        return range(_LOWEST, _HIGHEST)
+    around = (range(_LOWEST, min(_HIGHEST, low)), range(max(_LOWEST, high + 1), _HIGHEST))
+    widest = max(around, key=len)
+    if len(widest) >= 1_000:  # noqa: PLR2004 - enough for many clusters
+        return widest
+    # A wider ephemeral range than the default covers the candidates: use the larger side of it, or any port at all.
+    return max((range(1_024, low), range(high + 1, _TOP), range(_LOWEST, _HIGHEST)), key=len)
+
+
+def _reserve(path: Path, port: int) -> int | str:
+    """Reserve a port; return the descriptor that holds it, or why the port is not free."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        why = "" if file_lock.try_lock(descriptor) else "another test cluster has it"
+        with socket.socket() as probe:
+            # With the option that the broker uses: connections of an earlier owner in TIME_WAIT do not prevent binding.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except OSError as error:
+        why = why or ("another program uses it" if error.errno == errno.EADDRINUSE else describe_error(error))
+    if not why:
+        return descriptor
+    os.close(descriptor)
+    return why
+
+
+_LISTEN = "0A"
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_LONGEST = 120
+
+
+def port_users(port: int, proc: Path = Path("/proc")) -> str:
+    """Return the processes with a socket that has this local port, for messages.
+
+    Args:
+        port: The port.
+        proc: Where the system has its processes.
+
+    Returns:
+        "process 4711 (python -m http.server) listens on it", for example, or why there is nothing to name.
+    """
+    sockets = {inode: listens for inode, listens in _sockets(port, proc) if inode != "0"}
+    if not sockets:
+        return "no socket has it any more"
+    users = {_describe(process, listens=listens) for process, listens in _open_sockets(proc, sockets)}
+    return "; ".join(sorted(users)) or "a process of another user has it"
+
+
+def _sockets(port: int, proc: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the inode of each socket with this local port, and whether it listens."""
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "net" / table).read_text("ascii").splitlines()[1:]
+        except OSError:
+            # No Linux, or a kernel without IPv6.
+            continue
+        for line in lines:
+            # Number, local address, remote address, state, and further down the inode: see proc(5).
+            fields = line.split()
+            if int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9], fields[3] == _LISTEN
+
+
+def _open_sockets(proc: Path, sockets: dict[str, bool]) -> Iterator[tuple[Path, bool]]:
+    """Yield the directory of each process that has one of these sockets open, and whether that socket listens."""
+    for process in proc.glob("[0-9]*"):
+        # It may have ended, or belong to another user.
+        with suppress(OSError):
+            for link in list((process / "fd").iterdir()):
+                # One of its descriptors may be closed by now.
+                with suppress(OSError):
+                    found = _SOCKET.fullmatch(str(link.readlink()))
+                    if found and found[1] in sockets:
+                        yield process, sockets[found[1]]
+
+
+def _describe(process: Path, *, listens: bool) -> str:
+    try:
+        words = (process / "cmdline").read_text("utf-8", "replace").split("\0")
+    except OSError:
+        words = []
+    command = " ".join(words).strip()[:_LONGEST] or "unknown command"
+    return f"process {process.name} ({command}) {'listens on it' if listens else 'has a connection from it'}"
+
+
+class Process(NamedTuple):
+    """A process.
+
+    Args:
+        id: Process ID.
+        parent: Process ID of the parent.
+        name: Name of the program, truncated to 15 characters.
+        cpu_s: CPU time in seconds of the process and of its children that have ended.
+    """
+
+    id: int
+    parent: int
+    name: str
+    cpu_s: float
+
+
+def processes() -> Iterator[Process]:
+    """Yield all processes, except those that end meanwhile."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name is in parentheses and may contain parentheses itself.
+            before, _, after = entry.read_text("utf-8", "replace").rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = after.split()
+        name = before.partition("(")[2]
+        yield Process(int(entry.parent.name), int(fields[1]), name, sum(map(int, fields[11:15])) / ticks)

@@ -1,1 +1,0 @@
-"""Brokers as processes of this machine, without Docker or an installed Java."""
