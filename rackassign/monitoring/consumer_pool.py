@@ -1,4 +1,7 @@
-"""The consumers of a process whose figures are exported, summed up by group; which library exports them is open.
+"""The consumers of a process whose figures are exported, summed up by group, for any metrics library.
+
+A report (`report_metrics`) has the same labels. It measures what is written, a consumer what it fetches. In the long
+run a group that keeps up reads what is written, so the sum of its consumers equals what reports of it measure.
 
 Theory of operation
 -------------------
@@ -17,17 +20,50 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from rackassign.clients.fetch_metrics import FetchLocality, view_of
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality
-from rackassign.monitoring.metric_labels import RackPair
+from rackassign.locality import Locality, read_locality
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
+
+RackPair = tuple[str | None, str | None]
+"""The rack of the replica, and the rack of the reader."""
+
+UNKNOWN = "unknown"
+"""Label of an unknown rack."""
+
+# PromQL cannot compare two labels, so the comparison of the racks is a label of its own.
+READ_BYTES_LABELS = ("group", "rack", "from_rack", "locality")
+READ_BYTES = (
+    "Bytes of record batches, by the reader's rack, the rack they come from, and whether these are equal:"
+    " local, cross or unknown."
+)
+PARTITIONS_LABELS = ("group", "locality")
+PARTITIONS = "Partitions by whether they are read from their reader's own rack: local, cross or unknown."
+
+
+def rack_label(rack: str | None) -> str:
+    """Return the label of a rack."""
+    return UNKNOWN if rack is None else rack
+
+
+def by_labels(read: Mapping[tuple[str, RackPair], float]) -> dict[tuple[str, str, str, str], float]:
+    """Return bytes of groups by the values of `READ_BYTES_LABELS`.
+
+    Args:
+        read: Bytes by group and pair of racks.
+    """
+    # A rack may have the name that is the label of unknown ones.
+    sums: dict[tuple[str, str, str, str], float] = {}
+    for (group, (source, home)), total in read.items():
+        labels: tuple[str, str, str, str] = (group, rack_label(home), rack_label(source), read_locality(source, home))
+        sums[labels] = sums.get(labels, 0.0) + total
+    return sums
 
 
 class Metered(Protocol):
@@ -57,63 +93,50 @@ class ConsumerPool:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self._open: list[OpenConsumer] = []
         self._finished: dict[str, dict[RackPair, int]] = {}
         """What closed consumers have read, by group; only of groups with an open consumer."""
 
-    def add(self, consumer: Metered, group: str | None, owner: object) -> None:
+    def add(self, consumer: Metered, group: str | None = None) -> None:
         """Add a consumer until it is closed or garbage-collected; a second time has no effect.
 
         Args:
             consumer: The consumer.
             group: Its group; None for that of its configuration.
-            owner: What exports it, to which the pool keeps a weak reference.
 
         Raises:
             ConfigError: It meters nothing, or its group is not known.
         """
-        self._add(OpenConsumer(consumer, _group_of(consumer, group), owner))
-
-    def take_over(self, other: ConsumerPool) -> None:
-        """Add the consumers of another pool."""
-        with self.lock:
-            for each in other._open:
-                if each.consumer() is not None:
-                    self._add(each)
-
-    def _add(self, added: OpenConsumer) -> None:
-        with self.lock:
-            self.remove_closed()
-            if all(known.consumer() is not added.consumer() for known in self._open):
+        added = OpenConsumer(consumer, _group_of(consumer, group))
+        with self._lock:
+            self._remove_closed()
+            if all(known.consumer() is not consumer for known in self._open):
                 self._open.append(added)
 
-    def totals(self, owners: Collection[object]) -> ConsumerTotals:
-        """Return the current figures of the consumers of some owners."""
+    def totals(self) -> ConsumerTotals:
+        """Return the current figures."""
         read: dict[tuple[str, RackPair], float] = {}
         owned: dict[str, Locality] = {}
-        with self.lock:
-            self.remove_closed()
-            exported = [each for each in self._open if each.owner() in owners]
-            readable = {each.group for each in exported if each.read()}
-            for each in exported:
+        with self._lock:
+            self._remove_closed()
+            readable = {each.group for each in self._open if each.read()}
+            for each in self._open:
                 # A consumer that cannot be read now keeps its last share: without it the sum of the others would sink.
                 if each.group in readable:
                     _add(read, each.group, each.last)
             for group in readable:
                 _add(read, group, self._finished.get(group, {}))
-            for each in exported:
+            for each in self._open:
                 counted = each.assigned_locality()
                 if counted is not None:
                     owned[each.group] = owned.get(each.group, Locality(0, 0, 0)) + counted
         return ConsumerTotals(read, owned)
 
-    def remove_closed(self) -> None:
+    def _remove_closed(self) -> None:
         """Move what closed consumers have read to the finished sums, and forget groups without open consumers."""
         still: list[OpenConsumer] = []
         for each in self._open:
-            if each.owner() is None:
-                continue
             if not each.is_closed():
                 still.append(each)
                 continue
@@ -149,15 +172,13 @@ class OpenConsumer:
     Args:
         consumer: The consumer, to which it keeps a weak reference.
         group: Its group.
-        owner: What exports it, likewise.
 
     Attributes:
         last: The bytes it had read when it could be read last.
     """
 
-    def __init__(self, consumer: Metered, group: str, owner: object) -> None:
+    def __init__(self, consumer: Metered, group: str) -> None:
         self.group = group
-        self.owner = weakref.ref(owner)
         self.consumer: Callable[[], Metered | None] = weakref.ref(consumer)
         self.last: dict[RackPair, int] = {}
         self._view = view_of(consumer)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rackassign.errors import MissingExtraError
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.metric_labels import rack_label
+from rackassign.monitoring.consumer_pool import rack_label
 from rackassign.monitoring.report import Price, hidden_topics
-from rackassign.monitoring.shared_metrics import add_partitions, partitions_metric
+from rackassign.monitoring.prometheus import add_partitions, partitions_metric
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -1,8 +1,8 @@
-"""OpenTelemetry metrics of the consumers of a process: the instruments of `consumer_metrics`, by OpenTelemetry's API.
+"""OpenTelemetry metrics of the consumers of a process: the instruments of `prometheus`, by OpenTelemetry's API.
 
 Only the API is used (`opentelemetry-api`, seen with 1.45). What the figures become is decided by the SDK that the
 application configures. OpenTelemetry's exporters to Prometheus turn the names of the instruments into those of
-`consumer_metrics`: `rackassign.read` in bytes becomes `rackassign_read_bytes_total`.
+`prometheus`: `rackassign.read` in bytes becomes `rackassign_read_bytes_total`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from rackassign.errors import MissingExtraError
-from rackassign.monitoring.consumer_pool import ConsumerPool, Metered
-from rackassign.monitoring.metric_labels import (
+from rackassign.monitoring.consumer_pool import (
     PARTITIONS,
     PARTITIONS_LABELS,
     READ_BYTES,
     READ_BYTES_LABELS,
+    ConsumerPool,
+    Metered,
     by_labels,
 )
 
@@ -43,7 +44,7 @@ class OpenTelemetryMetrics:
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
-        self._pool: ConsumerPool = ConsumerPool()
+        self._pool = ConsumerPool()
         meter = get_meter(METER) if meter is None else meter
         counter = meter.create_observable_counter("rackassign.read", [self._read], unit="By", description=READ_BYTES)
         meter.create_observable_gauge(
@@ -62,19 +63,19 @@ class OpenTelemetryMetrics:
         Raises:
             ConfigError: It meters nothing, or its group is not known.
         """
-        self._pool.add(consumer, group, self._pool)
+        self._pool.add(consumer, group)
 
     def _read(self, _: CallbackOptions) -> Iterable[Observation]:
         """Return the bytes read; called by the SDK, on a thread of its own."""
         return [
             Observation(int(total), dict(zip(READ_BYTES_LABELS, labels, strict=True)))
-            for labels, total in by_labels(self._pool.totals([self._pool]).read).items()
+            for labels, total in by_labels(self._pool.totals().read).items()
         ]
 
     def _partitions(self, _: CallbackOptions) -> Iterable[Observation]:
         """Return the partitions owned, as above."""
         return [
             Observation(count, dict(zip(PARTITIONS_LABELS, (group, locality), strict=True)))
-            for group, counted in self._pool.totals([self._pool]).owned.items()
+            for group, counted in self._pool.totals().owned.items()
             for locality, count in asdict(counted).items()
         ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import CollectorRegistry
 
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
@@ -216,56 +216,7 @@ def test_a_consumer_that_raises_because_it_was_closed_is_not_reported(caplog: py
     assert not caplog.records
 
 
-def test_the_short_form_registers_in_any_registry_one_after_the_other() -> None:
-    for _ in range(2):
-        first, second = Consumer().read(1), Consumer("h").read(2)
-        own = CollectorRegistry()
-        mine, others = ConsumerMetrics(first), ConsumerMetrics(second)
-        REGISTRY.register(mine)
-        try:
-            own.register(others)
-            assert crossed({key: value for key, value in exposed(REGISTRY).items() if key[0] == BYTES}) == 1
-            assert groups(exposed(own)) == {"h"}
-        finally:
-            REGISTRY.unregister(mine)
-
-
-@pytest.mark.parametrize("auto_describe", [True, False])
-def test_collectors_of_one_registry_export_together(*, auto_describe: bool) -> None:
-    registry = CollectorRegistry(auto_describe=auto_describe)
-    consumers = Consumer().read(1), Consumer().read(2), Consumer("h").read(4)
-    collectors = [ConsumerMetrics(each) for each in consumers]
-    for collector in collectors:
-        registry.register(collector)
-    found = exposed(registry)
-    assert groups(found) == {"g", "h"}
-    assert (crossed(found), crossed(found, "h")) == (3, 4)
-    consumers[0].closed = True
-    assert crossed(exposed(registry)) == 3
-    consumers[1].closed = True
-    assert groups(exposed(registry)) == {"h"}
-    # One that is added later counts, whichever collector it is added to, and once though it is added twice.
-    late = Consumer("h").read(8)
-    collectors[1].add(late)
-    collectors[2].add(late)
-    assert crossed(exposed(registry), "h") == 12
-
-
-def test_with_a_collector_that_is_unregistered_its_consumers_go_and_another_one_exports_the_rest() -> None:
-    registry = CollectorRegistry()
-    first, second = Consumer().read(1), Consumer("h").read(2)
-    collectors = ConsumerMetrics(first), ConsumerMetrics(second)
-    for collector in collectors:
-        registry.register(collector)
-    registry.unregister(collectors[0])
-    assert groups(exposed(registry)) == {"h"}
-    registry.register(collectors[0])
-    found = exposed(registry)
-    assert (crossed(found), crossed(found, "h")) == (1, 2)
-
-
-def test_a_registry_that_cannot_be_found_rejects_a_second_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.monitoring.consumer_metrics.registering_registry", lambda: None)
+def test_a_registry_refuses_a_second_object() -> None:
     registry = CollectorRegistry()
     registry.register(ConsumerMetrics(Consumer()))
     with pytest.raises(ValueError, match="rackassign_read_bytes"):
