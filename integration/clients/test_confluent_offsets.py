@@ -350,7 +350,7 @@ def test_a_seek_right_after_the_assignment_holds(rack_cluster: Cluster, topic: s
 def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
     rack_cluster: Cluster, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackassign.clients.confluent.delivery.QUIET_S", 0.5)
+    monkeypatch.setattr("rackassign.clients.confluent._delivery.QUIET_S", 0.5)
     fill(rack_cluster, topic, 10)
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
@@ -368,7 +368,7 @@ def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
 def test_what_librdkafka_goes_on_fetching_after_it_was_dropped_ends_with_another_client(
     rack_cluster: Cluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackassign.clients.confluent.delivery.QUIET_S", 0.5)
+    monkeypatch.setattr("rackassign.clients.confluent._delivery.QUIET_S", 0.5)
     read, dropped = make_topic(replicas=[[1]]), TopicPartition(make_topic(replicas=[[3]]), 0)
     with services(lambda: RecordingConsumer(rack_cluster, group, [read])) as [one]:
         fill(rack_cluster, read, 10, partitions=1)

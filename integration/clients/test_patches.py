@@ -18,7 +18,7 @@ from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor, attach
-from rackassign.clients.kafka_python.assignors import RackAwareAssignor
+from rackassign.clients.kafka_python._assignors import RackAwareAssignor
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
@@ -539,7 +539,7 @@ def test_a_process_whose_responses_cannot_be_decoded_recovers(
 def test_responses_that_cannot_be_prepared_are_warned_of_once(
     rack_cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackassign.clients.kafka_python.consumer.create_response_classes", lambda: "it is gone")
+    monkeypatch.setattr("rackassign.clients.kafka_python._consumer.create_response_classes", lambda: "it is gone")
     with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
         attach(attach(consumer))
     messages = [each.getMessage() for each in caplog.records if "responses are created late" in each.getMessage()]

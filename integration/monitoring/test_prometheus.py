@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from rackassign import RackAwareConsumer
 from rackassign.monitoring import GroupCollector, Price, RackMap
-from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics
+from rackassign.monitoring.prometheus import ConsumerMetrics
+from rackassign.monitoring.report_metrics import ReportMetrics
 from rackassign.testing import create_topic
 from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import KafkaPythonMember, wait_until

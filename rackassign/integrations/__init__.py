@@ -4,7 +4,7 @@ Rules of this package:
 
 * A framework that accepts a consumer's options, or a consumer, needs nothing here: `docs/how-to/frameworks.md`.
 * Nothing global is patched: classes of a framework are subclassed, and methods are shadowed on one instance. Its
-  private names are used in the `internals` of its package only, each with the versions in which it was seen.
+  private names are used in the functions that its module names, each with the versions in which it was seen.
 * If the installed framework differs, or its version is not among the supported ones, a warning describes it. What is
   missing stays off, and the rest runs as it does without rackassign.
 """

@@ -17,8 +17,7 @@ Invariants of this package:
 from __future__ import annotations
 
 from rackassign.placement.constraints import PlacementConstraints
-from rackassign.placement.layout import Layout
-from rackassign.placement.metrics import LayoutMetrics
+from rackassign.placement.layout import Layout, LayoutMetrics
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,

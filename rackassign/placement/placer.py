@@ -27,10 +27,10 @@ ENTRY_POINTS = "rackassign.placers"
 BUILT_IN: Mapping[str, str] = {
     "elasticsearch": "rackassign.placement.placers.presets:ElasticsearchPlacer",
     "hadoop": "rackassign.placement.placers.presets:HadoopPlacer",
-    "kafka": "rackassign.placement.placers.admin_utils:KafkaPlacer",
+    "kafka": "rackassign.placement.kafka_placers:KafkaPlacer",
     "optimal": "rackassign.placement.placers.optimal:OptimalPlacer",
     "redis": "rackassign.placement.placers.presets:RedisPlacer",
-    "striped": "rackassign.placement.placers.striped:StripedPlacer",
+    "striped": "rackassign.placement.kafka_placers:StripedPlacer",
 }
 """The built-in placers, with their import paths."""
 

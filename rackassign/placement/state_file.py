@@ -16,9 +16,17 @@ from typing import Any
 from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement import json_fields
-from rackassign.placement.stored_file import create_folder, locked, write_file
 from rackassign.text import parse_digits, short_repr
+from rackassign.util.files import (
+    array_field,
+    create_folder,
+    locked,
+    number_field,
+    object_field,
+    object_fields,
+    text_field,
+    write_file,
+)
 
 FORMAT = "rackassign-registry/1"
 
@@ -83,23 +91,23 @@ def read(file: Path) -> PlacementState:
 
 
 def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
-    found = json_fields.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
+    found = object_fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
-    brokers = json_fields.mapping(found["brokers"], "brokers")
+    brokers = object_field(found["brokers"], "brokers")
     plans: dict[TopicPartition, tuple[int, ...]] = {}
-    for topic, rows in json_fields.mapping(found["plans"], "plans").items():
-        for partition, row in json_fields.mapping(rows, f"plans.{topic}").items():
+    for topic, rows in object_field(found["plans"], "plans").items():
+        for partition, row in object_field(rows, f"plans.{topic}").items():
             path = f"plans.{topic}.{partition}"
-            ids = json_fields.array(row, path)
-            plans[TopicPartition(topic, _id(partition, path))] = tuple(json_fields.number(each, path) for each in ids)
+            ids = array_field(row, path)
+            plans[TopicPartition(topic, _id(partition, path))] = tuple(number_field(each, path) for each in ids)
     return PlacementState(
         {
-            _id(broker, f"brokers.{broker}"): None if rack is None else json_fields.text(rack, f"brokers.{broker}")
+            _id(broker, f"brokers.{broker}"): None if rack is None else text_field(rack, f"brokers.{broker}")
             for broker, rack in brokers.items()
         },
         plans,
-        json_fields.text(found.get("cluster", ""), "cluster"),
+        text_field(found.get("cluster", ""), "cluster"),
     )
 
 

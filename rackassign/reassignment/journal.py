@@ -19,13 +19,12 @@ from typing import Any, Literal, get_args
 from rackassign import scenario
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.placement import json_fields
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.stored_file import locked, write_file
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.reassignment.plan import JSON_KEY, ReassignmentPlan, ReassignmentRequest, plan_from_lists
 from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.text import parse_digits, short_repr
+from rackassign.util.files import array_field, locked, object_field, object_fields, text_field, write_file
 
 FORMAT = "rackassign-repair/1"
 
@@ -211,14 +210,14 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 
 
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
-    found = json_fields.fields(value, "", {"format", "cluster", "phase", JSON_KEY, "moves", "waiting", "throttled"})
+    found = object_fields(value, "", {"format", "cluster", "phase", JSON_KEY, "moves", "waiting", "throttled"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
     phase = next((known for known in PHASES if known == found["phase"]), None)
     if phase is None:
         raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(found['phase'])}")
     return Journal(
-        json_fields.text(found["cluster"], "cluster"),
+        text_field(found["cluster"], "cluster"),
         None if found[JSON_KEY] is None else ReassignmentRequest.read(found[JSON_KEY]),
         {tp: _read_move(row, path) for path, tp, row in _rows_by_partition(found["moves"], "moves")},
         {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _rows_by_partition(found["waiting"], "waiting")},
@@ -228,8 +227,8 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
 
 
 def _read_move(value: Any, path: str) -> ReplicaMove:  # noqa: ANN401 - it comes from JSON
-    row = json_fields.fields(value, path, {"before", "after"}, {"passed"})
-    passed = json_fields.array(row.get("passed", []), f"{path}.passed")
+    row = object_fields(value, path, {"before", "after"}, {"passed"})
+    passed = array_field(row.get("passed", []), f"{path}.passed")
     return ReplicaMove(
         _ids(row["before"], f"{path}.before"),
         _ids(row["after"], f"{path}.after"),
@@ -238,8 +237,8 @@ def _read_move(value: Any, path: str) -> ReplicaMove:  # noqa: ANN401 - it comes
 
 
 def _earlier(value: Any) -> SavedConfigs:  # noqa: ANN401 - it comes from JSON
-    found = json_fields.fields(value, "throttled", {"brokers", "topics"})
-    topics = json_fields.mapping(found["topics"], "throttled.topics")
+    found = object_fields(value, "throttled", {"brokers", "topics"})
+    topics = object_field(found["topics"], "throttled.topics")
     return SavedConfigs(
         _texts(found["brokers"], "throttled.brokers"),
         {topic: _texts(keys, f"throttled.topics.{topic}") for topic, keys in topics.items()},
@@ -247,9 +246,9 @@ def _earlier(value: Any) -> SavedConfigs:  # noqa: ANN401 - it comes from JSON
 
 
 def _rows_by_partition(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
-    for topic, rows in json_fields.mapping(value, path).items():
+    for topic, rows in object_field(value, path).items():
         seen: set[int] = set()
-        for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():
+        for partition, row in object_field(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
             number = parse_digits(partition)
             if number is None or not TOPIC_NAME.fullmatch(topic):
@@ -261,7 +260,7 @@ def _rows_by_partition(value: Any, path: str) -> Iterable[tuple[str, TopicPartit
 
 
 def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - it comes from JSON
-    ids = tuple(json_fields.array(value, path))
+    ids = tuple(array_field(value, path))
     if (
         not ids
         or len(set(map(repr, ids))) < len(ids)
@@ -272,7 +271,7 @@ def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - i
 
 
 def _texts(value: Any, path: str) -> dict[str, str]:  # noqa: ANN401 - it comes from JSON
-    return {key: json_fields.text(kept, f"{path}.{key}") for key, kept in json_fields.mapping(value, path).items()}
+    return {key: text_field(kept, f"{path}.{key}") for key, kept in object_field(value, path).items()}
 
 
 _VERSION = 1

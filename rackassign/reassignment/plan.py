@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition, Topology
-from rackassign.placement import json_fields
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
@@ -23,6 +22,7 @@ from rackassign.placement.placers.optimal import rebalance, rebalance_leaders
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.text import counted, short_repr
+from rackassign.util.files import array_field, bool_field, number_field, object_field, object_fields, text_field
 
 JSON_KEY = "wish"
 """Key of a request in a plan file."""
@@ -117,22 +117,18 @@ class ReassignmentRequest:
             InputError: A field is unknown or invalid; the message names it.
             ConfigError: A value is impossible.
         """
-        found = json_fields.fields(value, JSON_KEY, (), _JSON_FIELDS)
+        found = object_fields(value, JSON_KEY, (), _JSON_FIELDS)
         topics, factor = found.get("topics"), found.get("rf")
         return cls(
-            None
-            if topics is None
-            else tuple(json_fields.text(topic, _path("topics")) for topic in _array(topics, "topics")),
-            None if factor is None else json_fields.number(factor, _path("rf")),
-            frozenset(
-                json_fields.number(broker, _path("replace")) for broker in _array(found.get("replace", []), "replace")
-            ),
-            json_fields.flag(found.get("even", False), _path("even")),
-            json_fields.text(found.get("group", ""), _path("group")),
-            json_fields.mapping(found.get("rules", {}), _path("rules")),
-            json_fields.flag(found.get("force", False), _path("force")),
-            json_fields.flag(found.get("ignore_racks", False), _path("ignore_racks")),
-            json_fields.flag(found.get("allow_placeholders", False), _path("allow_placeholders")),
+            None if topics is None else tuple(text_field(topic, _path("topics")) for topic in _array(topics, "topics")),
+            None if factor is None else number_field(factor, _path("rf")),
+            frozenset(number_field(broker, _path("replace")) for broker in _array(found.get("replace", []), "replace")),
+            bool_field(found.get("even", False), _path("even")),
+            text_field(found.get("group", ""), _path("group")),
+            object_field(found.get("rules", {}), _path("rules")),
+            bool_field(found.get("force", False), _path("force")),
+            bool_field(found.get("ignore_racks", False), _path("ignore_racks")),
+            bool_field(found.get("allow_placeholders", False), _path("allow_placeholders")),
         )
 
 
@@ -141,7 +137,7 @@ def _path(field: str) -> str:
 
 
 def _array(value: Any, field: str) -> list[Any]:  # noqa: ANN401 - it comes from JSON
-    return json_fields.array(value, _path(field))
+    return array_field(value, _path(field))
 
 
 Coverage = Mapping[str, Mapping[str, float]]

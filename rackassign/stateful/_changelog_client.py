@@ -18,9 +18,9 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
-from rackassign.clients.kafka_python.internals.producers import discard, has_failed
+from rackassign.clients.kafka_python.internals.attributes import discard, has_failed
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
-from rackassign.clients.kafka_python.patches.base import install
+from rackassign.clients.kafka_python.patches.patch import install
 from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change

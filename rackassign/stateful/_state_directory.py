@@ -23,7 +23,7 @@ from rackassign.stateful._local_state import StateFile
 from rackassign.stateful._sqlite_file import DamagedError, DiskFullError, StoreError, check_path
 from rackassign.stateful._statistics import StateCounts
 from rackassign.text import join_first
-from rackassign.util.file_lock import try_lock
+from rackassign.util.files import try_lock
 
 log = logging.getLogger(__name__)
 

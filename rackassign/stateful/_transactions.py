@@ -47,7 +47,7 @@ from kafka.errors import (
 )
 
 from rackassign.admin.admin_client import AuthorizationError, is_authorization_error
-from rackassign.clients.kafka_python.internals.producers import discard
+from rackassign.clients.kafka_python.internals.attributes import discard
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful._active_task import ActiveTask, FencedError

@@ -24,7 +24,7 @@ from rackassign.stateful._changelog import DELETES_MS
 from rackassign.stateful._local_state import longest_left_s
 from rackassign.stateful._sqlite_file import StoreError
 from rackassign.stateful._state_directory import LOCK, NAMED, topic_names
-from rackassign.util.file_lock import try_lock
+from rackassign.util.files import try_lock
 
 _BESIDE = ("-wal", "-shm", "-journal")
 

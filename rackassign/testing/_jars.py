@@ -28,7 +28,7 @@ from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing._broker_config import resolve_version
 from rackassign.testing._machine import cache_dir
 from rackassign.util.callbacks import Progress, ProgressCallback, ignore_progress
-from rackassign.util.file_lock import lock, try_lock
+from rackassign.util.files import lock, try_lock
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.text import describe_error, short_repr
-from rackassign.util import file_lock
+from rackassign.util.files import try_lock
 
 
 def cache_dir() -> Path:
@@ -166,7 +166,7 @@ def _reserve(path: Path, port: int) -> int | str:
     """Reserve a port; return the descriptor that holds it, or why the port is not free."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        why = "" if file_lock.try_lock(descriptor) else "another test cluster has it"
+        why = "" if try_lock(descriptor) else "another test cluster has it"
         with socket.socket() as probe:
             # With the option that the broker uses: connections of an earlier owner in TIME_WAIT do not prevent binding.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

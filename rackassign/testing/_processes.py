@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from rackassign.errors import ClusterError
 from rackassign.testing._machine import cache_dir, cache_errors
-from rackassign.util import file_lock
+from rackassign.util.files import lock, try_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def _create(root: Path) -> ClusterDirectory:
     with _alone(root):
         _sweep(root)
         name = secrets.token_hex(6)
-        lock = root / f"{name}.lock"
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        file_lock.lock(descriptor)
+        lock_file = root / f"{name}.lock"
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        lock(descriptor)
         directory = root / name
         try:
             directory.mkdir()
@@ -68,32 +68,32 @@ def _create(root: Path) -> ClusterDirectory:
             # Without the lock, the start of the next cluster removes the file.
             os.close(descriptor)
             raise
-    return ClusterDirectory(directory, lock, descriptor)
+    return ClusterDirectory(directory, lock_file, descriptor)
 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
     """Prevent other processes from removing a directory whose lock is not held yet."""
     with (root / "lock").open("w") as held:
-        file_lock.lock(held)
+        lock(held)
         yield
 
 
 def _sweep(root: Path) -> None:
-    for lock in root.glob("*.lock"):
+    for path in root.glob("*.lock"):
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             # The supervisor of the cluster has just finished.
             continue
         try:
-            if not file_lock.try_lock(descriptor):
+            if not try_lock(descriptor):
                 # The cluster is running.
                 continue
-            abandoned = lock.with_suffix("")
+            abandoned = path.with_suffix("")
             if abandoned.exists():
                 shutil.rmtree(abandoned)
-            lock.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         finally:
             os.close(descriptor)
 

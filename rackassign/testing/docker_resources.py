@@ -26,7 +26,7 @@ from rackassign.testing._cluster import Broker
 from rackassign.testing._machine import reserve_ports
 from rackassign.testing._processes import ClusterDirectory, create_cluster_directory
 from rackassign.util.callbacks import Progress, ProgressCallback, ignore_progress
-from rackassign.util.file_lock import try_lock
+from rackassign.util.files import try_lock
 
 if TYPE_CHECKING:
     from typing_extensions import Self

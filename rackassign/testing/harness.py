@@ -302,7 +302,7 @@ class AiokafkaMember(ThreadedMember):
     @property
     def id(self) -> str:
         """Member ID; empty before it has joined."""
-        from rackassign.clients.aiokafka.internals.membership import membership_of  # noqa: PLC0415 - an extra
+        from rackassign.clients.aiokafka.internals import membership_of  # noqa: PLC0415 - an extra
 
         membership = None if self.consumer is None else membership_of(self.consumer)
         return "" if membership is None else membership.member_id()

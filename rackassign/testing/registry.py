@@ -25,7 +25,7 @@ from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing._cluster import Cluster
 from rackassign.testing._machine import cache_dir
 from rackassign.text import describe_error, truncate
-from rackassign.util.file_lock import lock, try_lock
+from rackassign.util.files import lock, try_lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kafka.errors import (
 )
 
 from rackassign.cli.connection import client_config
-from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent._config import ConsumerConfig
 from rackassign.errors import ConfigError
 from rackassign.spark._kafka_clients import _UnusedConsumer
 from rackassign.spark._metadata import KafkaMetadata

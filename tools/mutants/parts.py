@@ -53,7 +53,7 @@ PARTS = (
         (
             "tests/unit/reassignment",
             "tests/unit/cli/commands/test_reassign.py",
-            "tests/unit/placement/test_validated_placer.py",
+            "tests/unit/placement/test_placer.py",
         ),
     ),
 )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import Metric
 
 from rackassign.monitoring import ClusterReport, Price
-from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics
+from rackassign.monitoring.prometheus import ConsumerMetrics
+from rackassign.monitoring.report_metrics import ReportMetrics
 from rackassign.stateful.prometheus import StateMetrics
 from tests.helpers.builders import cluster, group, inspected, member, rates
 

@@ -47,7 +47,7 @@ _SINGLE = {
     "rackassign.stateful.prometheus": ("StateMetrics",),
 }
 
-_UNINSTALLED = {("rackassign.integrations.quix", "RackAwareApplication"): "rackassign/integrations/quix/application.py"}
+_UNINSTALLED = {("rackassign.integrations.quix", "RackAwareApplication"): "rackassign/integrations/quix.py"}
 """Classes whose framework is not in the environment of the tests, and the files with them."""
 
 _FORMATS = (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rackassign.monitoring import ClusterReport
-    from rackassign.monitoring.prometheus import ReportMetrics
+    from rackassign.monitoring.report_metrics import ReportMetrics
 
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
@@ -55,8 +55,7 @@ def exporter(
     racks = read_rack_map(rack_map)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
     from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.metrics_server import METRICS, serve_metrics  # noqa: PLC0415 - the same
-    from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry  # noqa: PLC0415 - an extra
+    from rackassign.monitoring.report_metrics import METRICS, ReportMetrics, metrics_registry, serve_metrics  # noqa: PLC0415 - an extra  # noqa: PLC0415 - the same
 
     metrics = ReportMetrics(Price.from_options(price, cloud), period_s(interval))
 

@@ -96,7 +96,7 @@ def fleet(
             storage.write_results(folder, audit_groups(_counted(storage.read_snapshots(source), total, progress), how))
         found = aggregate(storage.read_results(folder))
         if html:
-            from rackassign.fleet.html import page  # noqa: PLC0415 - imports a template engine
+            from rackassign.fleet.page import page  # noqa: PLC0415 - imports a template engine
 
             write_text("html", html, page(folder, cost))
     if output == "table":

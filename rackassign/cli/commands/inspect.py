@@ -86,7 +86,7 @@ def inspect(
     for line in warnings(survey, racks):
         warn(line)
     if html:
-        from rackassign.monitoring.html.page import page  # noqa: PLC0415 - imports a template engine
+        from rackassign.monitoring.html_page import page  # noqa: PLC0415 - imports a template engine
 
         write_text("html", html, page(survey, cost))
     if output == "json":

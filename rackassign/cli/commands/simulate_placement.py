@@ -46,8 +46,7 @@ def simulate_placement(
     """Simulate the placement of a layout's replicas and print its metrics."""
     check_output(output, "table", "json")
     # Together with the solver it takes longer to import than other commands.
-    from rackassign.placement.layout import Layout  # noqa: PLC0415
-    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
+    from rackassign.placement.layout import Layout, LayoutMetrics  # noqa: PLC0415
 
     layout = Layout.read(scenario.parse(read_text(file, dash=True)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))

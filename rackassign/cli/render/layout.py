@@ -12,8 +12,7 @@ from rackassign.cli.terminal import plain_line
 from rackassign.text import counted
 
 if TYPE_CHECKING:
-    from rackassign.placement.layout import Layout
-    from rackassign.placement.metrics import LayoutMetrics
+    from rackassign.placement.layout import Layout, LayoutMetrics
 
 _BAR = 10
 """Characters of the longest bar."""

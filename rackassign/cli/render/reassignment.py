@@ -46,7 +46,7 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
 def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
     """Return what would change."""
     # Takes the solver along, which commands that fail early do without.
-    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
+    from rackassign.placement.layout import LayoutMetrics  # noqa: PLC0415
 
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
@@ -114,7 +114,7 @@ def show_planned(planned: ReassignmentPlan, console: Console) -> None:
 
 def show_metrics(planned: ReassignmentPlan, console: Console) -> None:
     """Print the metrics of the layout before and after, and what they count if only some topics are planned."""
-    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415 - as above
+    from rackassign.placement.layout import LayoutMetrics  # noqa: PLC0415 - as above
 
     before = LayoutMetrics.among(planned.before, planned.topics)
     after = LayoutMetrics.among(planned.after, planned.topics, planned.before)

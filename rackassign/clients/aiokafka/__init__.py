@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rackassign.assignor.rack_monitor import RackChangePolicy
-from rackassign.clients.aiokafka.assignors import (
+from rackassign.clients.aiokafka._assignors import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
-from rackassign.clients.aiokafka.consumer import RackAwareConsumer, attach
+from rackassign.clients.aiokafka._consumer import RackAwareConsumer, attach
 
 __all__ = [
     "RackAwareConsumer",

@@ -15,8 +15,8 @@ from __future__ import annotations
 from rackassign.errors import MissingExtraError
 
 try:
-    from rackassign.clients.confluent.consumer import RackAwareConsumer
-    from rackassign.clients.confluent.statistics import StatsMeter, broker_racks
+    from rackassign.clients.confluent._consumer import RackAwareConsumer
+    from rackassign.clients.confluent._stats_meter import StatsMeter, broker_racks
 except ModuleNotFoundError as error:
     if error.name != "confluent_kafka":
         raise

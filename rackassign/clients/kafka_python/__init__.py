@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rackassign.assignor.rack_monitor import RackChangePolicy
     from rackassign.clients.fetch_metrics import FetchMeter
-    from rackassign.clients.kafka_python.assignors import (
+    from rackassign.clients.kafka_python._assignors import (
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
         RackAwareStickyAssignor,
     )
-    from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
-    from rackassign.clients.kafka_python.partitioner import RackAwarePartitioner
+    from rackassign.clients.kafka_python._consumer import RackAwareConsumer, attach
+    from rackassign.clients.kafka_python._partitioner import RackAwarePartitioner
+    from rackassign.clients.kafka_python._standby_assignor import StandbyAwareAssignor
     from rackassign.clients.kafka_python.patches import PATCHES
-    from rackassign.clients.kafka_python.standby_assignor import StandbyAwareAssignor
 
 __all__ = [
     "PATCHES",
@@ -35,14 +35,14 @@ __all__ = [
 _MODULES = {
     "PATCHES": "clients.kafka_python.patches",
     "FetchMeter": "clients.fetch_metrics",
-    "RackAwareConsumer": "clients.kafka_python.consumer",
-    "RackAwareCooperativeStickyAssignor": "clients.kafka_python.assignors",
-    "RackAwarePartitioner": "clients.kafka_python.partitioner",
-    "RackAwareRangeAssignor": "clients.kafka_python.assignors",
-    "RackAwareStickyAssignor": "clients.kafka_python.assignors",
+    "RackAwareConsumer": "clients.kafka_python._consumer",
+    "RackAwareCooperativeStickyAssignor": "clients.kafka_python._assignors",
+    "RackAwarePartitioner": "clients.kafka_python._partitioner",
+    "RackAwareRangeAssignor": "clients.kafka_python._assignors",
+    "RackAwareStickyAssignor": "clients.kafka_python._assignors",
     "RackChangePolicy": "assignor.rack_monitor",
-    "StandbyAwareAssignor": "clients.kafka_python.standby_assignor",
-    "attach": "clients.kafka_python.consumer",
+    "StandbyAwareAssignor": "clients.kafka_python._standby_assignor",
+    "attach": "clients.kafka_python._consumer",
 }
 """Modules of the names: an assignor needs neither the consumer nor its patches."""
 

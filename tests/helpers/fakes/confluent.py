@@ -10,12 +10,12 @@ from unittest.mock import create_autospec
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.config import ConsumerConfig
-from rackassign.clients.confluent.delivery import StallDetector
-from rackassign.clients.confluent.fetcher import PartitionFetcher
-from rackassign.clients.confluent.group_member import GroupMember
-from rackassign.clients.confluent.rebalance import Callbacks, RebalanceHandler
+from rackassign.clients.confluent._commits import Commits
+from rackassign.clients.confluent._config import ConsumerConfig
+from rackassign.clients.confluent._delivery import StallDetector
+from rackassign.clients.confluent._fetcher import PartitionFetcher
+from rackassign.clients.confluent._group_member import GroupMember
+from rackassign.clients.confluent._rebalance import Callbacks, RebalanceHandler
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache

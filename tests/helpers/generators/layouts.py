@@ -7,7 +7,7 @@ from typing import Any
 
 from rackassign.model import Broker
 from rackassign.placement import Layout, LayoutMetrics, load_placer, rebalance
-from rackassign.placement.metrics import moved
+from rackassign.placement.layout import moved
 
 
 def brokers_in(*sizes: int) -> list[Broker]:

@@ -13,9 +13,9 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareRangeAssignor, attach
-from rackassign.clients.kafka_python.assignors import RackAwareAssignor
-from rackassign.clients.kafka_python.patches.base import install
-from rackassign.clients.kafka_python.patches.join import KEEP_COMPLETED_JOIN
+from rackassign.clients.kafka_python._assignors import RackAwareAssignor
+from rackassign.clients.kafka_python.patches.group import KEEP_COMPLETED_JOIN
+from rackassign.clients.kafka_python.patches.patch import install
 from rackassign.testing import Cluster
 from rackassign.text import WarnOnce
 from tests.helpers.machine_speed import scaled_ms

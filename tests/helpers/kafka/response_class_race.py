@@ -1,6 +1,6 @@
 """What two IO threads do that receive the first response of a version at once, step by step.
 
-See `rackassign/clients/kafka_python/patches/response_classes.py` for the defect.
+See `rackassign/clients/kafka_python/patches/patch.py` for the defect.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ FORBIDDEN = (
     "rackassign.solver",
     "rackassign.admin",
     "rackassign.monitoring",
-    "rackassign.clients.kafka_python.consumer",
+    "rackassign.clients.kafka_python._consumer",
     "rackassign.clients.kafka_python.patches",
 )
 

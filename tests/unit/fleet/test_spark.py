@@ -13,7 +13,7 @@ import pytest
 from rackassign.fleet import WHAT_IFS, FleetAudit, audit_groups
 from rackassign.fleet.aggregate import aggregate
 from rackassign.fleet.evaluation import SCHEMA
-from rackassign.fleet.html import page
+from rackassign.fleet.page import page
 from rackassign.fleet.spark import audit_on_spark
 from rackassign.fleet.storage import read_results, read_snapshots, write_snapshot
 from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, RackMap

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.errors import ConfigError
-from rackassign.integrations.faust import RackAwareApp, RackAwarePartitionAssignor, assignor, internals
+from rackassign.integrations import faust as assignor
+from rackassign.integrations import faust as internals
+from rackassign.integrations.faust import RackAwareApp, RackAwarePartitionAssignor
 from rackassign.text import WarnOnce
 from rackassign.wire import decode_subscription
 from tests.helpers.fakes.aiokafka import cluster_of

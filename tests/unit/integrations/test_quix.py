@@ -30,7 +30,7 @@ def quix(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "quixstreams", SimpleNamespace(Application=FakeApplication))
     monkeypatch.setattr(text, "version", lambda _: "3.28.1")
-    import rackassign.integrations.quix.application as module  # noqa: PLC0415 - with the fake
+    import rackassign.integrations.quix as module  # noqa: PLC0415 - with the fake
 
     yield module
     for name in [name for name in sys.modules if name.startswith("rackassign.integrations.quix")]:
@@ -85,12 +85,12 @@ def test_topics_of_connected_streams_and_their_changelogs_are_one_set(
     expected: Sequence[tuple[str, ...]],
 ) -> None:
     topics = [topic(name) for name in subscribed]
-    assert quix.internals.copartitioned(application(streams, changelogs), topics, ONCE) == expected
+    assert quix.copartitioned(application(streams, changelogs), topics, ONCE) == expected
 
 
 def test_if_the_registry_differs_topics_of_one_size_stay_together(quix: Any, caplog: pytest.LogCaptureFixture) -> None:
     topics = [topic("a"), topic("b", 4), topic("c")]
-    assert quix.internals.copartitioned(SimpleNamespace(), topics, ONCE) == [("a", "c")]
+    assert quix.copartitioned(SimpleNamespace(), topics, ONCE) == [("a", "c")]
     assert "topics with equal numbers of partitions stay together" in caplog.text
 
 
@@ -108,7 +108,7 @@ class FakeInternalConsumer:
 
 def test_the_consumer_is_created_with_the_first_subscription(quix: Any) -> None:
     consumer = FakeInternalConsumer()
-    quix.internals.create_when_subscribed(consumer, lambda config, topics: (config, len(topics)), ONCE)
+    quix.create_when_subscribed(consumer, lambda config, topics: (config, len(topics)), ONCE)
     assert consumer._inner_consumer is None
     consumer.subscribe(["t"], on_assign="callback")
     assert consumer.subscribed == [(({"group.id": "g"}, 1), ["t"], "callback")]
@@ -117,7 +117,7 @@ def test_the_consumer_is_created_with_the_first_subscription(quix: Any) -> None:
 def test_a_consumer_that_differs_keeps_its_own(quix: Any, caplog: pytest.LogCaptureFixture) -> None:
     consumer = FakeInternalConsumer()
     consumer._inner_consumer = "used already"
-    quix.internals.create_when_subscribed(consumer, lambda *_: pytest.fail("created"), WarnOnce(logging.getLogger("x")))
+    quix.create_when_subscribed(consumer, lambda *_: pytest.fail("created"), WarnOnce(logging.getLogger("x")))
     consumer.subscribe(["t"])
     assert consumer.subscribed == [("used already", ["t"], None)]
     assert "the group uses range, without racks" in caplog.text

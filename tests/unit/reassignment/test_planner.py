@@ -23,8 +23,8 @@ from rackassign.monitoring.live_groups import snapshot
 from rackassign.placement import Layout, PlacementConstraints, ReplicaPlacementError
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import ClusterState
+from rackassign.placement.layout import LayoutMetrics
 from rackassign.placement.local_reads import GroupLocality, describe_readers
-from rackassign.placement.metrics import LayoutMetrics
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import (
     ReassignmentPlan,

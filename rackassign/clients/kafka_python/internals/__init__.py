@@ -25,8 +25,8 @@ from rackassign.clients.kafka_python.internals.adapter import (
     request_update,
     topology,
 )
-from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
-from rackassign.clients.kafka_python.internals.construction import consumer_under_construction, is_open, options_of
+from rackassign.clients.kafka_python.internals.attributes import consumer_under_construction, is_open, options_of
+from rackassign.clients.kafka_python.internals.joins import encode_member_assignments
 
 __all__ = [
     "Cluster",

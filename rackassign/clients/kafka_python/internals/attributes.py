@@ -1,12 +1,94 @@
-"""Private attributes of a consumer of kafka-python: their types, and a check that they are as expected."""
+"""Private attributes of kafka-python's clients: their types, and a check that they are as expected.
+
+An assignor is not given its consumer. A consumer asks its assignors for their protocols in its constructor, and then
+never again on the user's thread. It is the only moment at which an assignor can see the consumer's options without
+`attach`. If the constructor fails afterwards, the client is left open.
+
+A producer that cannot be waited for, or cannot write any more, is ended here too.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.errors import KafkaError
+
+_FAR_ENOUGH = 12
+"""Number of callers to search. In kafka-python 3.0.12 the consumer is the third; subclasses add some."""
+
+
+class ConsumerOptions(NamedTuple):
+    """Options of a consumer that concern racks.
+
+    Args:
+        client_rack: The rack that it sends with its fetches; "" for none.
+        assignors: Its assignors, instances and classes.
+    """
+
+    client_rack: str
+    assignors: tuple[Any, ...]
+
+
+def consumer_under_construction() -> Any:
+    """Return the consumer whose constructor is running; None if there is none."""
+    frame = inspect.currentframe()
+    for _ in range(_FAR_ENOUGH):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, KafkaConsumer) and frame.f_code.co_name == "__init__":
+            return caller
+    return None
+
+
+def options_of(consumer: Any) -> ConsumerOptions | None:
+    """Return the options of a consumer under construction; None if they cannot be read.
+
+    Reads `config`, which the constructor of `KafkaConsumer` has filled by then.
+    """
+    config = getattr(consumer, "config", None)
+    if not isinstance(config, dict):
+        return None
+    assignors = config.get("partition_assignment_strategy")
+    return ConsumerOptions(
+        str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
+    )
+
+
+def is_open(consumer: Any) -> bool:
+    """Return whether a consumer was constructed and not closed; reads `_closed`. False if missing."""
+    return getattr(consumer, "_closed", None) is False
+
+
+class ClientFactory:
+    """Creates the client of a consumer, and can close it if the constructor of the consumer fails: its thread runs.
+
+    kafka-python 3.0.12 calls its option `kafka_client`, and closes nothing if no broker responds after that.
+
+    Args:
+        make: The client, as the option.
+    """
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __call__(self, **config: Any) -> Any:
+        """Return a client, as kafka-python would."""
+        self._made = self._make(**config)
+        return self._made
+
+    def close(self) -> None:
+        """Close it, if there is one."""
+        if self._made is not None:
+            self._made.close()
+
 
 Consumer = Any
 """kafka-python's `KafkaConsumer`, untyped."""
@@ -48,3 +130,31 @@ def coordinator_paths(*names: str) -> tuple[str, ...]:
 def is_cooperative(coordinator: Coordinator) -> bool:
     """Return whether a member keeps its partitions while it joins."""
     return bool(coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
+
+
+_ENDS_S = 2.0
+
+
+def discard(producer: Any) -> None:
+    """Close a producer soon, whatever it has under way; records that are not written yet are given up.
+
+    `KafkaProducer.close` flushes first. While records are under way it raises an error after its timeout, and leaves
+    its thread and its connections as they are. So `_sender.force_close()` is called before, which makes it give up,
+    as `close` itself does after that. If the method is missing, the producer ends with the process.
+    """
+    force_close = getattr(getattr(producer, "_sender", None), "force_close", None)
+    if callable(force_close):
+        force_close()
+    with suppress(KafkaError):
+        producer.close(_ENDS_S)
+
+
+def has_failed(producer: Any) -> bool:
+    """Return whether a producer can never write again.
+
+    An idempotent producer (kafka-python 3.0.12) fails for good with an error that it does not retry, even if the cause
+    passes: an unknown error of a broker, a missing permission, or the timeout of its request for a producer ID. After
+    that it refuses all records. Without `_transaction_manager.has_fatal_error()` that is not known, and False.
+    """
+    ask = getattr(getattr(producer, "_transaction_manager", None), "has_fatal_error", None)
+    return callable(ask) and ask() is True

@@ -10,33 +10,29 @@ Rules of this package:
 
 from __future__ import annotations
 
-from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.clients.kafka_python.patches.coordinator import (
-    BACKOFF_COORDINATOR_POLL,
-    KEEP_GENERATION_WHEN_REMOVED,
-    LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
-    RAISE_WHEN_FENCED,
-    RETRY_COORDINATOR_LOOKUP,
-)
 from rackassign.clients.kafka_python.patches.fetch import (
+    DISCARD_FORMER_COMMITTED_OFFSETS,
+    KEEP_INTERRUPTED_RECORDS,
     KEEP_PREFERRED_READ_REPLICA,
+    REFRESH_ON_STALE_LEADER,
     REFRESH_ON_UNKNOWN_READ_REPLICA,
     RESET_UNREACHABLE_READ_REPLICA,
     RESUME_PAUSED_FETCHES,
     WAIT_FOR_UNKNOWN_LEADER,
 )
 from rackassign.clients.kafka_python.patches.fetch_during_rebalance import FETCH_DURING_REBALANCE
-from rackassign.clients.kafka_python.patches.interrupts import KEEP_INTERRUPTED_RECORDS
-from rackassign.clients.kafka_python.patches.join import (
+from rackassign.clients.kafka_python.patches.group import (
+    BACKOFF_COORDINATOR_POLL,
     CLAIM_CURRENT_ASSIGNMENT,
     HEARTBEAT_UNTIL_JOIN_READ,
     KEEP_COMPLETED_JOIN,
+    KEEP_GENERATION_WHEN_REMOVED,
+    LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
+    RAISE_WHEN_FENCED,
+    RETRY_COORDINATOR_LOOKUP,
     TOLERATE_MALFORMED_METADATA,
 )
-from rackassign.clients.kafka_python.patches.offsets import (
-    DISCARD_FORMER_COMMITTED_OFFSETS,
-    REFRESH_ON_STALE_LEADER,
-)
+from rackassign.clients.kafka_python.patches.patch import Patch
 
 FETCH_PATCHES: tuple[Patch, ...] = (
     KEEP_PREFERRED_READ_REPLICA,

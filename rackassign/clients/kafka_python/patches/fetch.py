@@ -1,4 +1,4 @@
-"""Patches for fetching from followers (KIP-392), and for fetched records of a partition that is paused and resumed."""
+"""Patches for fetches: followers (KIP-392), pauses, requests for offsets, and signals in the middle of `poll()`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
-from rackassign.clients.kafka_python.patches.base import Patch
+from rackassign.clients.kafka_python.patches.patch import Patch
 from rackassign.text import WarnOnce, with_version
 
 FORSAKEN_S = 5.0
@@ -207,4 +207,189 @@ RESUME_PAUSED_FETCHES = Patch(
     wraps={"_fetcher.fetched_records": ("max_records", "update_offsets")},
     needs=("_fetcher._next_partition_records", "_fetcher._paused_partition_records"),
     install=_resume_paused_fetches,
+)
+
+
+_BACKOFF_S = 0.1
+"""kafka-python's retry_backoff_ms, by default."""
+
+
+def _refresh_on_stale_leader(consumer: Consumer, once: WarnOnce) -> None:
+    """Request metadata, and wait a little, when a former leader of a partition is asked for offsets."""
+    fetcher = consumer._fetcher
+    original = fetcher._send_list_offsets_requests
+
+    async def send_list_offsets_requests(timestamps: Any) -> Any:
+        found = await original(timestamps)
+        try:
+            _, refused = found
+            if refused:
+                # As kafka-python does after such an error of a fetch. The request is repeated by the caller.
+                consumer._cluster.request_update()
+                await fetcher._manager._net.sleep(_BACKOFF_S)
+        except Exception:  # noqa: BLE001 - then the same broker is asked again, as without us
+            once.warn("stale", "%s: patch refresh_on_stale_leader failed", with_version("kafka-python"), exc_info=True)
+        return found
+
+    fetcher._send_list_offsets_requests = send_list_offsets_requests
+
+
+REFRESH_ON_STALE_LEADER = Patch(
+    name="refresh_on_stale_leader",
+    defect=(
+        "After the leader of a partition has changed, end_offsets() and beginning_offsets() ask the former one again"
+        " and again without a pause, and raise KafkaTimeoutError, until the metadata is due, by default for five"
+        " minutes. A consumer that fetches from the partition learns of the new leader by that; others do not."
+    ),
+    proof="integration/clients/test_follower_fetching.py::test_offsets_are_asked_of_a_new_leader",
+    wraps={"_fetcher._send_list_offsets_requests": ("timestamps",)},
+    needs=("_cluster.request_update", "_fetcher._manager._net.sleep"),
+    install=_refresh_on_stale_leader,
+)
+
+
+_WAITED_FOR_S = 5.0
+"""Seconds after which a caller that has asked for committed offsets does not wait for the answer any more."""
+
+
+class _CommittedOffsets:
+    """Answers to requests for committed offsets, which kafka-python keeps if their caller did not wait for them.
+
+    Args:
+        consumer: A `KafkaConsumer` with a group.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._coordinator = coordinator = consumer._coordinator
+        self._assigned = coordinator._subscription.assignment
+        self._fetch = coordinator.fetch_committed_offsets_async
+        self._handle_commit = coordinator._handle_offset_commit_response
+        # The states of the partitions when each request was made. A partition gets another state with each assignment
+        # that it was not in before.
+        self._states: dict[frozenset[Any], list[Any]] = {}
+        # When each of them was asked for last.
+        self._asked: dict[frozenset[Any], float] = {}
+
+    def install(self) -> None:
+        self._coordinator.fetch_committed_offsets_async = self.fetch
+        self._coordinator._handle_offset_commit_response = self.handle_commit
+
+    async def fetch(self, partitions: Any, timeout_ms: float | None = None) -> Any:
+        key, kept = frozenset(partitions), self._coordinator._offset_fetch_futures
+        self._states = {each: states for each, states in self._states.items() if each in kept}
+        states = [self._assigned.get(tp) for tp in sorted(key)]
+        before = self._states.setdefault(key, states)
+        now, self._asked = time.monotonic(), {each: at for each, at in self._asked.items() if each in kept}
+        # What others own they commit, which is not seen here. A caller that still waits asks again soon.
+        former = None in states and now - self._asked.get(key, now) > _WAITED_FOR_S
+        self._asked[key] = now
+        if former or any(after is not then for after, then in zip(states, before, strict=True)):
+            kept.pop(key, None)
+            self._states[key] = states
+        return await self._fetch(partitions, timeout_ms=timeout_ms)
+
+    def handle_commit(self, offsets: Any, send_time: float, response: Any) -> Any:
+        # Answers from before it. Others are kept: with `poll(timeout_ms=0)`, and a commit after each, those for new
+        # partitions would never be taken.
+        kept = self._coordinator._offset_fetch_futures
+        for key in [key for key in kept if not key.isdisjoint(offsets)]:
+            del kept[key]
+        return self._handle_commit(offsets, send_time, response)
+
+
+def _discard_former_committed_offsets(consumer: Consumer, _once: WarnOnce) -> None:
+    """Request committed offsets again after an assignment or a commit, whatever was requested before."""
+    _CommittedOffsets(consumer).install()
+
+
+DISCARD_FORMER_COMMITTED_OFFSETS = Patch(
+    name="discard_former_committed_offsets",
+    defect=(
+        "If poll() or committed() ends before committed offsets have arrived, kafka-python keeps them for the next"
+        " request for the same partitions, whenever that is. So a consumer that has lost its partitions and gets them"
+        " again begins where they were long ago, or at auto.offset.reset: records are processed twice, or never."
+    ),
+    proof="integration/clients/test_patches.py::test_committed_offsets_are_those_of_now",
+    wraps={
+        "_coordinator.fetch_committed_offsets_async": ("partitions", "timeout_ms"),
+        "_coordinator._handle_offset_commit_response": ("offsets", "send_time", "response"),
+    },
+    needs=("_coordinator._offset_fetch_futures", "_coordinator._subscription.assignment"),
+    install=_discard_former_committed_offsets,
+)
+
+
+class _TakenRecords:
+    """The positions before records were taken from the buffer, until they are returned.
+
+    kafka-python 3.0.12 advances the position of a partition as it takes its records, before it takes those of the next
+    partition and sends the next fetches. All of that is in the thread of the caller.
+
+    Args:
+        consumer: A `KafkaConsumer`.
+        once: Reports that the positions could not be restored.
+    """
+
+    def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
+        self._fetcher = consumer._fetcher
+        self._assigned = self._fetcher._subscriptions.assignment
+        self._poll_once = consumer._poll_once
+        self._append = self._fetcher._append
+        self._once = once
+        # By partition: its state, which is another one after another assignment, and its position.
+        self._before: dict[Any, tuple[Any, Any]] = {}
+
+    def append(self, drained: Any, part: Any, max_records: int, update_offsets: bool) -> Any:  # noqa: FBT001 - as in kafka-python
+        if part and update_offsets:
+            state = self._assigned.get(part.topic_partition)
+            if state is not None:
+                self._before.setdefault(part.topic_partition, (state, state.position))
+        return self._append(drained, part, max_records, update_offsets)
+
+    def poll_once(self, timer: Any, max_records: int, update_offsets: bool = True) -> Any:  # noqa: FBT001, FBT002 - the same
+        self._before.clear()
+        try:
+            return self._poll_once(timer, max_records, update_offsets=update_offsets)
+        except BaseException as error:
+            if self._before:
+                self._restore(interrupted=not isinstance(error, Exception))
+            raise
+
+    def _restore(self, *, interrupted: bool) -> None:
+        try:
+            for tp, (state, position) in self._before.items():
+                if self._assigned.get(tp) is state:
+                    state.position = position
+            part = self._fetcher._next_partition_records
+            if interrupted and part:
+                # Its iterator has ended, with the records it was about to return, and kafka-python would take none of
+                # it in an endless loop. They are fetched again.
+                part.drain()
+        except Exception:  # noqa: BLE001 - the exception on its way is the one to report
+            self._once.warn(
+                "interrupt", "%s: patch keep_interrupted_records failed", with_version("kafka-python"), exc_info=True
+            )
+
+
+def _keep_interrupted_records(consumer: Consumer, once: WarnOnce) -> None:
+    """Read records again that an exception has kept from being returned."""
+    taken = _TakenRecords(consumer, once)
+    consumer._fetcher._append = taken.append
+    consumer._poll_once = taken.poll_once
+
+
+KEEP_INTERRUPTED_RECORDS = Patch(
+    name="keep_interrupted_records",
+    defect=(
+        "If the handler of a signal raises while poll() takes fetched records (KeyboardInterrupt, or SystemExit after"
+        " SIGTERM), up to max_poll_records records are lost: their positions are advanced already, and close() commits"
+        " them. If the consumer is polled again instead, poll() can stay in an endless loop."
+    ),
+    proof="integration/clients/test_interrupted_polls.py::test_what_an_interrupted_poll_has_taken_is_read_again",
+    wraps={
+        "_poll_once": ("timer", "max_records", "update_offsets"),
+        "_fetcher._append": ("drained", "part", "max_records", "update_offsets"),
+    },
+    needs=("_fetcher._subscriptions.assignment", "_fetcher._next_partition_records"),
+    install=_keep_interrupted_records,
 )

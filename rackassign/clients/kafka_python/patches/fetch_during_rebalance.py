@@ -1,28 +1,286 @@
 """Fetching continues while a cooperative join is under way, and commits bypass the join.
 
-While the JoinGroup request is pending the broker reads no further requests from this connection. So commits use another
-one (`commit_during_rebalance`), and requests for committed offsets wait until the join is answered: a response that
-takes longer than `request_timeout_ms` costs the connection, and the join with it.
+While a JoinGroup request is pending, the broker reads no further requests from its connection. A commit sent behind it
+is answered after it, as of an old generation, and kafka-python then gives its membership up. But the broker accepts
+commits of the old generation for as long as it waits for other members to join (`PreparingRebalance`). So commits use a
+connection of their own, with the generation this member still has. A commit that comes too late, when the group is
+being assigned, waits until this member's join is answered and is then sent with the new generation. Requests for
+committed offsets wait until the join is answered as well: a response that takes longer than `request_timeout_ms` costs
+the connection, and the join with it.
 
 If a join is finished and not read yet, the group is stable in its new generation. The partitions this member is to
 revoke are assigned to no other member before it has rejoined. So it may commit with the new generation, also for
 revoked partitions.
+
+Commits are sent one at a time, and those made meanwhile are merged: for each partition the last offset counts.
+Otherwise an application that commits at each `poll()` has hundreds under way, of which a connection takes five. If a
+merged commit is refused, each is sent by itself, and gets its own result.
+
+A member that was removed from its group cannot use this: other members own its partitions and have committed further.
+Its commits fail until it is assigned partitions again, as they do without the patch; the broker would accept them as
+commits of the new member that it is by then.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Mapping
 from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
-from kafka.errors import KafkaTimeoutError
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.coordinator.base import UNKNOWN_MEMBER_ID
+from kafka.errors import (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    UnknownMemberIdError,
+)
+from kafka.future import Future
+from kafka.protocol.consumer import OffsetCommitRequest
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
-from rackassign.clients.kafka_python.patches.base import Patch
-from rackassign.clients.kafka_python.patches.commit_during_rebalance import Commits
+from rackassign.clients.kafka_python.patches.patch import Patch
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
+
+_GRACE_MS = 5000
+"""Extra time: a JoinGroup is answered within the rebalance timeout, and the network takes its time too."""
+
+_OVER = frozenset({error.errno for error in (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)})
+"""Errors of the broker once the generation of a commit is over, or being replaced."""
+
+
+_FOR_ALL = (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+)
+"""Errors that do not depend on the offsets: the group and the connection are the same for the next commit."""
+
+
+class _Commit:
+    """A pending commit.
+
+    Args:
+        offsets: Offsets to commit.
+        losses: Number of losses of the membership by then.
+        answer: Future of the result.
+    """
+
+    def __init__(self, offsets: Mapping[Any, Any], losses: int, answer: Any = None) -> None:
+        self.offsets = offsets
+        self.losses = losses
+        self.answer: Any = Future() if answer is None else answer
+
+    def settle(self, error: Exception | None) -> None:
+        if error is None:
+            self.answer.success(None)
+        else:
+            self.answer.failure(error)
+
+
+class Commits:
+    """Commits of one consumer; all of it runs on kafka-python's IO thread.
+
+    Args:
+        consumer: A `KafkaConsumer` with a group.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._coordinator = coordinator = consumer._coordinator
+        self._send_as_host = coordinator._send_offset_commit_request
+        self._reset = coordinator.reset_generation
+        self._complete = coordinator._on_join_complete_async
+        self.lost = False
+        """Whether the member was removed from its group, or has left it, and was assigned nothing since."""
+        self._losses = 0
+        self._waiting: list[_Commit] = []
+        self._sending = False
+
+    def install(self) -> None:
+        """Shadow kafka-python's commit method, and the methods called when a membership ends or begins."""
+        coordinator = self._coordinator
+        coordinator._send_offset_commit_request = self.send
+        coordinator.reset_generation = self.reset_generation
+        coordinator._on_join_complete_async = self.on_join_complete_async
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        """Replace kafka-python's method: the membership is lost, or given up."""
+        self.lost = True
+        self._losses += 1
+        self._reset(member_id=member_id)
+
+    async def on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        """Replace kafka-python's method: an assignment was received."""
+        self.lost = False
+        await self._complete(generation, member_id, protocol, member_assignment_bytes)
+
+    def join_ends_within_ms(self) -> float:
+        """Return the number of milliseconds after which a join that is under way is answered at the latest."""
+        return float(self._coordinator.config["max_poll_interval_ms"]) + _GRACE_MS
+
+    def under_way(self) -> bool:
+        """Return whether a join of a cooperative member is under way, so that its own connection is not read."""
+        coordinator = self._coordinator
+        task = coordinator._join_task
+        return (
+            task is not None
+            and not task.is_done
+            and is_cooperative(coordinator)
+            and bool(coordinator.rebalance_in_progress())
+        )
+
+    async def join_answered(self) -> None:
+        """Wait for a join that is under way, but not when the consumer closes, since the join is never read then."""
+        if self.under_way() and not getattr(self._consumer, "_closed", False):
+            with suppress(Exception):
+                await self._coordinator._manager.wait_for(self._coordinator._join_task, self.join_ends_within_ms())
+
+    async def send(self, offsets: Any) -> Any:
+        """Replace `_send_offset_commit_request`."""
+        if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
+            return await self._send_as_host(offsets)
+        for partition, (offset, metadata, epoch) in offsets.items():
+            # kafka-python detects that only when it encodes the request, and then resets its coordinator.
+            if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
+                raise TypeError(
+                    f"{partition}: expected an offset, metadata and a leader epoch, got {offsets[partition]}"
+                )
+        commit = _Commit(dict(offsets), self._losses)
+        self._waiting.append(commit)
+        if not self._sending:
+            self._sending = True
+            self._coordinator._manager.call_soon(self._send_waiting)
+        return await commit.answer
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                together = [commit for commit in waiting if commit.losses == self._losses]
+                for commit in waiting:
+                    if commit.losses != self._losses:
+                        commit.settle(_put_out())
+                merged = {partition: offset for commit in together for partition, offset in commit.offsets.items()}
+                error = await self._failed(_Commit(merged, self._losses)) if merged else None
+                of_all = len(together) == 1 or error is None or isinstance(error, _FOR_ALL)
+                for commit in together:
+                    commit.settle(error if of_all else await self._failed(commit))
+        finally:
+            self._sending = False
+
+    async def _failed(self, commit: _Commit) -> Exception | None:
+        """Commit; return the error."""
+        try:
+            # Between two responses of a join it may be another member already, and the broker would accept its commit.
+            if self._is_out_since(commit):
+                return _put_out()
+            if self.under_way() and await self._sent_beside(commit.offsets):
+                return None
+            await self.join_answered()
+            if self._is_out_since(commit):
+                return _put_out()
+            await self._send_as_host(commit.offsets)
+        except Exception as error:  # noqa: BLE001 - any error is passed to the caller of the commit
+            return error
+        return None
+
+    def _is_out_since(self, commit: _Commit) -> bool:
+        return self.lost or self._losses != commit.losses
+
+    async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
+        """Commit with the generation this member still has; return whether the broker accepted it.
+
+        Raises:
+            KafkaError: As raised by kafka-python for an error that has nothing to do with the join.
+        """
+        coordinator = self._coordinator
+        generation, node = coordinator._generation, self._own_connection()
+        if node is None or generation.is_lost():
+            return False
+        begun = time.monotonic()
+        try:
+            response = await coordinator._manager.send(self._request(generation, offsets), node_id=node)
+        except KafkaError as error:
+            log.debug("a commit during a rebalance could not be sent: %s", error)
+            return False
+        if any(code in _OVER for _, partitions in response.topics for _, code in partitions):
+            return False
+        coordinator._handle_offset_commit_response(offsets, begun, response)
+        return True
+
+    def _own_connection(self) -> str | None:
+        """Return a name for another connection to the coordinator; None if it is not known.
+
+        kafka-python names a connection by its node, and finds the address in `_cluster._coordinator_brokers`.
+        """
+        cluster = self._coordinator._cluster
+        known = cluster._coordinator_brokers.get(self._coordinator.coordinator_id)
+        if known is None:
+            return None
+        name = f"commits-{known.node_id}"
+        cluster._coordinator_brokers[name] = type(known)(name, known.host, known.port, None)
+        return name
+
+    def _request(self, generation: Any, offsets: Mapping[Any, Any]) -> Any:
+        topic_of = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition_of = topic_of.OffsetCommitRequestPartition
+        by_topic: dict[str, list[Any]] = {}
+        for (topic, partition), offset in offsets.items():
+            by_topic.setdefault(topic, []).append(
+                partition_of(
+                    partition_index=partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        return OffsetCommitRequest(
+            max_version=8,
+            group_id=self._coordinator.group_id,
+            generation_id_or_member_epoch=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._coordinator.group_instance_id,
+            topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+        )
+
+
+def _put_out() -> Exception:
+    error: Exception = CommitFailedError("this member was removed from its group, and other members own its partitions")
+    return error
+
+
+def _are_offsets(offsets: Any) -> bool:
+    """Return whether these are valid offsets; kafka-python rejects others, and they are not merged."""
+    return isinstance(offsets, Mapping) and all(
+        isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata)
+        for partition, offset in offsets.items()
+    )
+
 
 _LAST_COMMIT_MS = 5000
 """Time limit for the commit of records read during a join, before partitions are revoked."""

@@ -7,7 +7,7 @@ import pytest
 from rackassign.cli.commands import exporter
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, Price
-from rackassign.monitoring.prometheus import ReportMetrics
+from rackassign.monitoring.report_metrics import ReportMetrics
 from tests.helpers.builders import cluster, rates
 
 

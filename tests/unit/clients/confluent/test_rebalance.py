@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.config import ConsumerConfig
-from rackassign.clients.confluent.rebalance import Callbacks
+from rackassign.clients.confluent._commits import Commits
+from rackassign.clients.confluent._config import ConsumerConfig
+from rackassign.clients.confluent._rebalance import Callbacks
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
 from rackassign.model import TopicPartition
 from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, ConsumerHarness, message

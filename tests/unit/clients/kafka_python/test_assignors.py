@@ -30,10 +30,10 @@ from rackassign.assignor.base import warn_on_rack_mismatch
 from rackassign.assignor.subscriptions import decode_join
 from rackassign.clients.fetch_metrics import ENOUGH, FetchedPartition, FollowerFetchCheck
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python.consumer import _patch_names, _with_rack
-from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
+from rackassign.clients.kafka_python._consumer import _patch_names, _with_rack
+from rackassign.clients.kafka_python.internals.fetches import observe_fetches
 from rackassign.clients.kafka_python.patches import PATCHES
-from rackassign.clients.kafka_python.patches.base import install
+from rackassign.clients.kafka_python.patches.patch import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.text import WarnOnce

@@ -1,0 +1,169 @@
+"""An `AIOKafkaConsumer` with assignor, fetch metrics and warnings, and `attach` for an existing one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import __version__ as aiokafka_version
+
+from rackassign.assignor.adapter import track_broker_racks
+from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, resolve_rack
+from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
+from rackassign.clients.fetch_metrics import (
+    ConsumerView,
+    FetchLocality,
+    FetchMeter,
+    FollowerFetchCheck,
+    count_reads,
+    set_view,
+)
+from rackassign.errors import ConfigError
+from rackassign.locality import Locality
+from rackassign.model import TopicPartition
+from rackassign.racks import BrokerRackCache, client_id_with_zone
+from rackassign.text import WarnOnce
+
+log = logging.getLogger(__name__)
+
+ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
+
+
+def attach(consumer: ConsumerT) -> ConsumerT:
+    """Add fetch metrics and a check of follower fetching to a consumer, and let it find followers that are back.
+
+    Call it before `start()`. Later calls work too, but fetches that are under way are not counted. Nothing global is
+    changed, and a second call has no further effect. The consumer gets a method `locality()`, which returns a
+    `FetchLocality`. Assignors of this package that were passed as classes get the consumer's `client_rack`.
+
+    One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, and
+    if partitions with a local replica keep being read across racks.
+
+    Args:
+        consumer: Any `AIOKafkaConsumer`, with any assignors.
+
+    Returns:
+        The consumer.
+
+    Raises:
+        ConfigError: If it is no `AIOKafkaConsumer`, or one of its assignors belongs to another consumer.
+    """
+    if not isinstance(consumer, AIOKafkaConsumer):
+        raise ConfigError(f"attach takes an AIOKafkaConsumer, got {type(consumer).__name__}")
+    rack = internals.client_rack(consumer)
+    begun = internals.membership_of(consumer)
+    chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
+    internals.set_assignors(consumer, chosen)
+    own_assignors = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
+    attached = _attached(consumer, rack if internals.FOLLOWS else next((a.rack for a in own_assignors), None))
+    for assignor in own_assignors:
+        if begun is None:
+            assignor.share_rack_cache(attached.racks)
+        else:
+            assignor.bind(begun, attached.racks)
+    internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
+    if internals.FOLLOWS and rack is not None:
+        internals.find_unknown_followers(consumer, attached.once)
+    if not internals.FOLLOWS:
+        warn_of_version(own_assignors, attached.once)
+    elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
+        check = FollowerFetchCheck(
+            rack,
+            lambda: {other for other in attached.racks.racks().values() if other is not None},
+            partial(internals.near_replica_elsewhere, consumer, rack),
+        )
+        internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
+    return consumer
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """State of an attached consumer, which exists once however often it is attached."""
+
+    once: WarnOnce
+    racks: BrokerRackCache
+    meter: FetchMeter
+
+
+def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
+    known: _Attached | None = vars(consumer).get("_rackassign")
+    if known is not None:
+        return known
+    once, racks = WarnOnce(log), BrokerRackCache()
+    cluster = internals.cluster_of(consumer)
+    if cluster is not None:
+        track_broker_racks(internals, cluster, racks, once)
+    attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of))
+    vars(consumer)["_rackassign"] = attached
+    set_view(consumer, _view(attached.meter, racks, internals.group_id(consumer), once))
+    if not hasattr(consumer, "locality"):
+        consumer.locality = attached.meter.locality
+    return attached
+
+
+def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: WarnOnce) -> ConsumerView:
+    """Return how an attached consumer is read; what this returns must not refer to it."""
+
+    def assigned_locality(consumer: AIOKafkaConsumer) -> Locality:
+        owned = [TopicPartition(*tp) for tp in consumer.assignment()]
+        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
+
+    return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
+
+
+def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - aiokafka accepts anything
+    """Instantiate a class of this package; return everything else unchanged."""
+    if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
+        made: Callable[..., RackAwareAssignor] = assignor
+        return made(rack, locality="any-replica" if internals.FOLLOWS else "leader")
+    return assignor
+
+
+class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is untyped
+    """An `AIOKafkaConsumer` that reads locally.
+
+    Takes all arguments of `AIOKafkaConsumer`. Differences: `client_rack` is also the rack of the assignor, the
+    default `partition_assignment_strategy` is `RackAwareStickyAssignor`, and `attach` is called.
+    An assignor of this package that is passed as a class gets the same rack; an instance keeps its own.
+
+    With aiokafka before 0.14, which cannot read from followers, only leaders count for those classes.
+
+    Args:
+        *topics: Topics to subscribe to.
+        client_rack: The rack of this consumer, as the brokers write theirs in `broker.rack`. If omitted,
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
+            `detect_rack`), which blocks the loop until one responds; it is an error if none has a rack.
+        zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
+        **configs: As for `AIOKafkaConsumer`.
+
+    Raises:
+        ConfigError: If "auto" finds no rack, or `zone_hint` cannot be followed.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        client_rack: str | None = None,
+        zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        **configs: Any,  # noqa: ANN401 - as aiokafka's
+    ) -> None:
+        rack = resolve_rack(client_rack)
+        if zone_hint is not None:
+            client_id = configs.get("client_id") or f"aiokafka-{aiokafka_version}"
+            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareStickyAssignor]))
+        configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
+        if internals.FOLLOWS:
+            configs["client_rack"] = rack
+        super().__init__(*topics, **configs)
+        attach(self)
+
+    def locality(self) -> FetchLocality:
+        """Return the traffic fetched so far, by topic and by rack."""
+        return _attached(self, internals.client_rack(self)).meter.locality()

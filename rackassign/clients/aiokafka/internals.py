@@ -1,0 +1,607 @@
+"""All uses of private attributes of aiokafka. Each docstring names them; all exist in 0.12.0, 0.13.0 and 0.14.0.
+
+Rules of this module:
+
+* No other module uses a private name of aiokafka.
+* Nothing is patched globally: methods are shadowed on one instance.
+* If aiokafka does not have what is needed (any more), the feature that needs it stays off and a warning is logged
+  once. The consumer works as it would without the feature.
+
+A consumer's view of its cluster and its membership are found here, because aiokafka passes neither to an assignor.
+Metadata of joining members and fetch responses are read before aiokafka gets them.
+
+Followers that a leader names and the consumer does not know (KIP-392): aiokafka (0.14.0) reads from a follower only if
+its metadata list that broker. If they are from a time at which the broker was down, aiokafka fetches from the leader
+again, which returns no records and names the follower again. Nothing is read until the metadata are due, by default for
+five minutes, and meanwhile one fetch follows the other without a pause. The Java client requests new metadata then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rackassign.assignor.adapter import MetadataListener, SharedPartitions
+from rackassign.assignor.subscriptions import JoinMember, decode_join
+from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
+from rackassign.errors import MissingExtraError
+from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topology
+from rackassign.text import WarnOnce, with_version
+
+try:
+    from aiokafka import AIOKafkaConsumer
+except ModuleNotFoundError:
+    raise MissingExtraError("aiokafka", "aiokafka") from None
+
+FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
+"""Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
+
+Consumer = Any
+"""aiokafka's `AIOKafkaConsumer`, untyped."""
+
+
+def topology(cluster: Any, topics: Iterable[str]) -> Topology:
+    """Return the live brokers, and the given topics that have metadata.
+
+    Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method returns replicas.
+    """
+    known = SharedPartitions(leader="leader", replicas="replicas")
+    found: dict[str, tuple[Partition, ...]] = {}
+    for topic in topics:
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)
+        if partitions:
+            found[topic] = known.of_topic(partitions)
+    return Topology(brokers(cluster), found)
+
+
+def brokers(cluster: Any) -> tuple[Broker, ...]:
+    """Return the brokers in the metadata; an offline broker is not listed, and bootstrap servers have no ID yet."""
+    return tuple(Broker(each.nodeId, each.rack or None) for each in cluster.brokers() if isinstance(each.nodeId, int))
+
+
+def cluster_of(consumer: Consumer) -> Any:
+    """Return a consumer's view of the cluster; reads `_client.cluster`, which exists from the start. Otherwise None."""
+    return getattr(getattr(consumer, "_client", None), "cluster", None)
+
+
+def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
+    """Call this on the loop after each refresh of the metadata, unless a callback with this key is registered.
+
+    Reads `_listeners`. An exception of a listener would end aiokafka's refreshes for good, so the listener raises none.
+    """
+    listeners = getattr(cluster, "_listeners", None)
+    if not isinstance(listeners, set) or not callable(getattr(cluster, "add_listener", None)):
+        once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("aiokafka"))
+        return
+    if not any(isinstance(listener, MetadataListener) and listener.key is key for listener in listeners):
+        # Replaced and not changed: this may be called by a listener.
+        cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("aiokafka"))}
+
+
+def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:
+    """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
+
+    Reads `_client.cluster._partitions[topic][partition].isr`.
+    """
+    cluster = cluster_of(consumer)
+    if _rack_of(cluster, broker) in {None, rack}:
+        return False
+    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr)
+
+
+def _rack_of(cluster: Any, broker: int) -> str | None:
+    metadata = cluster.broker_metadata(broker)
+    return None if metadata is None else metadata.rack
+
+
+def client_rack(consumer: Consumer) -> str | None:
+    """Return the rack that a consumer sends with its fetches; reads `_client_rack`."""
+    return getattr(consumer, "_client_rack", None) or None
+
+
+def set_client_rack(consumer: Consumer, rack: str | None) -> None:
+    """Set the rack that a consumer sends with its fetches, before it is started; sets `_client_rack`, as 0.14 has it.
+
+    For a framework that creates the consumer and passes no `client_rack`.
+
+    Raises:
+        AttributeError: The installed aiokafka differs.
+    """
+    if not hasattr(consumer, "_client_rack"):
+        raise AttributeError(f"{with_version('aiokafka')} has no _client_rack")
+    consumer._client_rack = rack
+
+
+def assignors(consumer: Consumer) -> tuple[Any, ...]:
+    """Return its assignors; reads `_partition_assignment_strategy`, or `_coordinator._assignors` once started."""
+    coordinator = getattr(consumer, "_coordinator", None)
+    return tuple(getattr(coordinator, "_assignors", getattr(consumer, "_partition_assignment_strategy", ())))
+
+
+def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
+    """Set a consumer's assignors; sets what `assignors` reads. A join that is under way continues with the old ones."""
+    consumer._partition_assignment_strategy = tuple(chosen)
+    coordinator: Any = getattr(consumer, "_coordinator", None)
+    if hasattr(coordinator, "_assignors"):
+        coordinator._assignors = tuple(chosen)
+
+
+def group_id(consumer: Consumer) -> str | None:
+    """Return a consumer's group; reads `_group_id`. None if it has none, or the attribute is missing."""
+    return getattr(consumer, "_group_id", None)
+
+
+def is_closed(consumer: Consumer, *, once: WarnOnce) -> bool:
+    """Return whether `stop()` was called; reads `_closed`, as there is no public attribute. False if missing."""
+    closed = getattr(consumer, "_closed", None)
+    if closed is None:
+        once.warn("closed", "%s differs: metrics of a closed consumer stay", with_version("aiokafka"))
+    return bool(closed)
+
+
+def read_brokers(consumer: Consumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """Return the broker from which a consumer fetches each partition; None if it has no leader.
+
+    That is the preferred read replica (KIP-392), and the leader until the leader has named one. Reads
+    `_fetcher._preferred_read_replica[partition]`, a pair of the broker and the time at which the leader is asked again:
+    `_select_read_replica` removes an expired one, and this is called on any thread. Before 0.14, where it is missing,
+    the leader is returned.
+    """
+    leader = getattr(cluster_of(consumer), "leader_for_partition", lambda _: None)
+    preferred: Mapping[Any, Any] = getattr(getattr(consumer, "_fetcher", None), "_preferred_read_replica", {})
+    found: dict[TopicPartition, int | None] = {}
+    for tp in partitions:
+        named = preferred.get(tp)
+        broker = leader(tp) if named is None else named[0]
+        found[tp] = None if broker is None or broker < 0 else broker
+    return found
+
+
+Coordinator = Any
+"""aiokafka's `GroupCoordinator`, untyped."""
+
+AssignorT = TypeVar("AssignorT")
+T = TypeVar("T")
+
+
+class Membership:
+    """A view of a coordinator; it may be used on the consumer's loop.
+
+    Args:
+        coordinator: aiokafka's `GroupCoordinator`.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+
+    def same_consumer(self, other: Membership) -> bool:
+        """Return whether both memberships belong to one consumer."""
+        return self.coordinator is other.coordinator
+
+    def over(self) -> bool:
+        """Return whether its consumer was stopped or has failed; reads `_closing` and `_coordination_task`."""
+        ends = (getattr(self.coordinator, name, None) for name in ("_closing", "_coordination_task"))
+        return any(end is not None and end.done() for end in ends)
+
+    def owned(self) -> Partitions:
+        """Return nothing: an eager member has revoked everything before this is called."""
+        return {}
+
+    def cooperative(self) -> bool:
+        """Return False: aiokafka revokes everything before it joins (`_on_join_prepare`)."""
+        return False
+
+    def session_timeout_s(self) -> float | None:
+        """Return the session timeout; reads `_session_timeout_ms`. None if the attribute is missing."""
+        timeout_ms = getattr(self.coordinator, "_session_timeout_ms", None)
+        return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
+
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join response; None if there is none.
+
+        Reads `generation`, which is set before a leader computes an assignment.
+        """
+        generation = getattr(self.coordinator, "generation", None)
+        return generation if isinstance(generation, int) and generation >= 0 else None
+
+    def member_id(self) -> str:
+        """Return the member ID, which is empty before the first join; reads `member_id`."""
+        return str(getattr(self.coordinator, "member_id", ""))
+
+    def cluster(self) -> Any:
+        """Return the consumer's live view of the cluster; reads `_cluster`."""
+        return self.coordinator._cluster
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
+        asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
+
+    def compute(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Work on a thread: the user's own tasks are on the loop."""
+        compute_on_thread(work, lambda result: None if self.over() else done(result))
+
+    def refresh_metadata(self) -> None:
+        """Make the client request new metadata from the brokers; calls `_client.force_metadata_update()`."""
+        self.coordinator._client.force_metadata_update()
+
+    def request_rejoin(self) -> None:
+        """Make it rejoin. The request is lost between JoinGroup and SyncGroup, so call this after a join."""
+        self.coordinator.request_rejoin()
+
+
+def compute_on_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Call `work` on a thread, and `done` with its result on the running loop, unless that is closed by then.
+
+    The thread is none of the loop's own, which may all be occupied by the user's work for any time.
+    """
+    loop = asyncio.get_running_loop()
+
+    def run() -> None:
+        result = work()
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(done, result)
+
+    try:
+        threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+    except RuntimeError:
+        # No thread can be started now.
+        done(work())
+
+
+def membership_of(consumer: Consumer) -> Membership | None:
+    """Return the membership of a started consumer; reads `_coordinator`. None before, or without a group."""
+    return _checked(getattr(consumer, "_coordinator", None))
+
+
+def find_membership(cluster: Any) -> Membership | None:
+    """Return the membership of the consumer with this view of the cluster, None if it cannot be determined.
+
+    The coordinator is a listener of the view: it is found in `_listeners`, behind its bound method.
+    """
+    listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
+    found = (_checked(getattr(listener, "__self__", None)) for listener in tuple(listeners))
+    return next((membership for membership in found if membership is not None), None)
+
+
+_FAR_ENOUGH = 12
+"""Number of callers to search. The coordinator is the second or third; some are of this package."""
+
+
+def membership_from_stack() -> Membership | None:
+    """Return the membership of the consumer that is calling `metadata` now, None if it cannot be determined.
+
+    An assignor gets only topics then, and it is the last opportunity to arrange that racks of members can be read. The
+    caller is the coordinator: `perform_group_join`, called by its `_do_rejoin_group`, whose `self` it is.
+    """
+    return next((found for caller in _callers() if (found := _checked(caller)) is not None), None)
+
+
+def fetch_rack(membership: Membership) -> str | None:
+    """Return the rack that the consumer of this membership sends with its fetches, "" if none.
+
+    The coordinator does not know the fetcher, but both have the same subscription, and a fetcher that runs is the
+    `self` of one of the loop's tasks. Reads `_subscription` of the one, and `_subscriptions` and `_client_rack` of the
+    other. None if no such task is found.
+    """
+    subscription = getattr(membership.coordinator, "_subscription", None)
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:
+        # No loop is running.
+        return None
+    for task in tasks:
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        owner = None if frame is None else frame.f_locals.get("self")
+        if subscription is not None and _attributes(owner).get("_subscriptions") is subscription:
+            rack = _attributes(owner).get("_client_rack", "")
+            return rack if isinstance(rack, str) else ""
+    return None
+
+
+def _attributes(owner: object) -> Mapping[str, Any]:
+    """Return the attributes of an object of the application, which may raise any error when it is asked for one."""
+    try:
+        found: object = vars(owner)
+    except Exception:  # noqa: BLE001 - it is not the fetcher
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _callers() -> Iterator[Any]:
+    frame = inspect.currentframe()
+    for _ in range(_FAR_ENOUGH):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return
+        yield frame.f_locals.get("self")
+
+
+def _checked(coordinator: Coordinator | None) -> Membership | None:
+    fits = (
+        callable(getattr(coordinator, "request_rejoin", None))
+        and hasattr(coordinator, "generation")
+        and hasattr(coordinator, "_cluster")
+        and hasattr(coordinator, "_assignors")
+    )
+    return Membership(coordinator) if fits else None
+
+
+def per_consumer_instance(
+    kind: type[AssignorT], make: Callable[[], AssignorT], make_alone: Callable[[], AssignorT]
+) -> AssignorT:
+    """Return the calling consumer's instance of an assignor, if the class was passed to the consumer.
+
+    aiokafka uses a class as it is, for all consumers. So at the first call the class is replaced by an instance in
+    `_assignors` of the coordinator. If the caller cannot be determined, each call gets an instance of its own, which
+    sends its rack and keeps no state.
+
+    Args:
+        kind: The class.
+        make: Creates the instance of a consumer.
+        make_alone: Creates an instance for one call.
+    """
+    found = membership_from_stack()
+    if found is None:
+        return make_alone()
+    assignors: Sequence[Any] = found.coordinator._assignors
+    for each in assignors:
+        if type(each) is kind:
+            return each
+    made = make()
+    found.coordinator._assignors = tuple(made if each is kind else each for each in assignors)
+    return made
+
+
+@dataclass(slots=True)
+class SentMember:
+    """Metadata of a member, in the form that `decode_join` reads and cleans."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Result of an assignor's `assign` instead of assignments, if `_perform_assignment` is shadowed.
+
+    aiokafka calls `assign` on the consumer's loop, which would be blocked while a large group is planned.
+
+    Args:
+        plan: Computes a plan; may run on any thread.
+        finish: Returns encoded assignments for it; runs on the consumer's loop.
+    """
+
+    plan: Callable[[], Any]
+    finish: Callable[[Any], dict[str, bytes]]
+
+    async def result(self) -> dict[str, bytes]:
+        """Plan on a thread, and return the assignments."""
+        planned: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        compute_on_thread(self.plan, lambda made: None if planned.done() else planned.set_result(made))
+        return self.finish(await planned)
+
+
+def read_joins(membership: Membership, once: WarnOnce) -> None:
+    """Decode members' metadata before aiokafka does, and clean it; done once for a coordinator.
+
+    aiokafka decodes only version 0, topics and user data, and fails on the first malformed member: then no member gets
+    an assignment. Shadows `_perform_assignment`, and replaces `members` of the response it is called with: tuples of a
+    member ID, from JoinGroup version 5 on an instance ID, and the bytes.
+    """
+    coordinator = membership.coordinator
+    perform: Callable[[Any], Awaitable[Any]] | None = getattr(coordinator, "_perform_assignment", None)
+    if isinstance(getattr(perform, "__self__", None), _Reading):
+        return
+    if perform is None or tuple(inspect.signature(perform).parameters) != ("response",):
+        once.warn(
+            "joins",
+            "%s differs: racks of members are not read, and one malformed member breaks the group",
+            with_version("aiokafka"),
+        )
+        return
+    coordinator._perform_assignment = _Reading(coordinator, perform, once).perform
+
+
+class _Reading:
+    """Decodes each join that a coordinator leads, and continues it."""
+
+    def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: WarnOnce) -> None:
+        self._coordinator = coordinator
+        self._perform = perform
+        self._once = once
+
+    async def perform(self, response: Any) -> Any:
+        join = None
+        try:
+            join = _read(self._coordinator, response, self._once)
+        except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
+            self._once.warn(
+                "joins", "%s differs: members' metadata could not be read", with_version("aiokafka"), exc_info=True
+            )
+        token = _CURRENT.set(join)
+        try:
+            assigned = await self._perform(response)
+        finally:
+            _CURRENT.reset(token)
+        return await self._planned(assigned) if isinstance(assigned, Later) else assigned
+
+    async def _planned(self, later: Later) -> dict[str, bytes]:
+        """Wait for a plan, and request the next rebalance if that was requested meanwhile.
+
+        aiokafka relies on there being nothing to wait for between its view of the metadata in `_perform_assignment` and
+        the reset of `_rejoin_needed_fut` that follows. A request in between, for new partitions, would be discarded.
+        """
+        coordinator = self._coordinator
+        # The future itself cannot be asked: it is done already if this join was requested.
+        snapshot = getattr(coordinator, "_metadata_snapshot", None)
+        found = await later.result()
+        try:
+            if getattr(coordinator, "_metadata_snapshot", None) != snapshot:
+                asyncio.get_running_loop().call_soon(coordinator.request_rejoin)
+        except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
+            self._once.warn(
+                "rejoin", "%s differs: new partitions may be assigned late", with_version("aiokafka"), exc_info=True
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The join that a coordinator is calling its assignor for.
+
+    Args:
+        assignor: The assignor that is called; it may wrap another one.
+        members: The members, decoded.
+    """
+
+    assignor: object
+    members: tuple[JoinMember, ...]
+
+
+def current_join() -> Join | None:
+    """Return the join that aiokafka is calling an assignor for; None if it was not decoded."""
+    return _CURRENT.get()
+
+
+_CURRENT: ContextVar[Join | None] = ContextVar("rackassign_join", default=None)
+"""aiokafka passes members to an assignor in a dict that it builds itself, so they cannot be passed as an argument."""
+
+
+def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> Join:
+    """Clean the members of a join in place, and return them decoded."""
+    chosen = coordinator._lookup_assignor(response.group_protocol)
+    members = [SentMember(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
+    context = decode_join(members, chosen, once)
+    response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
+    read = context.subscriptions
+    return Join(chosen, tuple(JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in members))
+
+
+_PAIR = 2
+
+
+Step = Callable[[Sequence[FetchedPartition]], Awaitable[None]]
+"""What is done before a fetch response is returned; it must end soon."""
+
+
+def observe_fetches(consumer: Consumer, observer: Observer, once: WarnOnce, *, key: object) -> None:
+    """Pass every fetch response to an observer, unless there is one for this key already.
+
+    Shadows `_client.send`, which is looked up for each request and exists from the start.
+    """
+    sending = _sending(consumer, once)
+    if sending is not None:
+        sending.observers.setdefault(key, observer)
+
+
+def before_fetches_return(consumer: Consumer, step: Step, once: WarnOnce) -> None:
+    """Do this before aiokafka gets a fetch response; only the first step that is given is done."""
+    sending = _sending(consumer, once)
+    if sending is not None and sending.step is None:
+        sending.step = step
+
+
+def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
+    """Return what a consumer sends requests with, shadowed; None if aiokafka has changed."""
+    client = getattr(consumer, "_client", None)
+    send = getattr(client, "send", None)
+    sending = getattr(send, "__self__", None)
+    if isinstance(sending, _Sending):
+        return sending
+    if send is None or tuple(inspect.signature(send).parameters) != ("node_id", "request", "group"):
+        once.warn("fetches", "%s differs: fetches are not observed", with_version("aiokafka"))
+        return None
+    sending = _Sending(send, once)
+    client.send = sending.send  # type: ignore[union-attr]
+    return sending
+
+
+_FETCH = 1
+"""API key of fetch requests in Kafka's protocol."""
+
+
+class _Sending:
+    """Passes fetch responses to observers before aiokafka gets them."""
+
+    def __init__(self, send: Callable[..., Awaitable[Any]], once: WarnOnce) -> None:
+        self.observers: dict[object, Observer] = {}
+        self.step: Step | None = None
+        self._send = send
+        self._once = once
+
+    async def send(self, node_id: Any, request: Any, **options: Any) -> Any:
+        response = await self._send(node_id, request, **options)
+        try:
+            if getattr(response, "API_KEY", None) == _FETCH and isinstance(node_id, int):
+                fetched = _fetched(response)
+                for observe in tuple(self.observers.values()):
+                    observe(node_id, fetched)
+                if self.step is not None:
+                    await self.step(fetched)
+        except Exception:  # noqa: BLE001 - a response that could not be observed must still be read
+            self._once.warn(
+                "fetches", "%s differs: a fetch response could not be observed", with_version("aiokafka"), exc_info=True
+            )
+        return response
+
+
+_NAMES_FOLLOWERS = 11
+"""First version of fetch responses that may name another replica; it comes before the records, which are last."""
+
+
+def _fetched(response: Any) -> list[FetchedPartition]:
+    found: list[FetchedPartition] = []
+    for topic, partitions in response.topics:
+        for partition, *rest in partitions:
+            batches = rest[-1] or b""
+            preferred = rest[-2] if response.API_VERSION >= _NAMES_FOLLOWERS else -1
+            found.append(
+                FetchedPartition(
+                    TopicPartition(topic, partition),
+                    len(batches),
+                    count_records(batches),
+                    preferred if preferred >= 0 else None,
+                )
+            )
+    return found
+
+
+_LONGEST_S = 0.1
+"""How long a fetch response waits for new metadata. Brokers may list a broker later than its leader names it, and then
+this is the time between two requests for metadata."""
+
+
+def find_unknown_followers(owner: Consumer | Coordinator, once: WarnOnce) -> None:
+    """Request metadata when a leader names a follower that is not among the brokers; a second call changes nothing.
+
+    Uses `_client.cluster.broker_metadata` and `_client.force_metadata_update`.
+
+    Args:
+        owner: A consumer, or its coordinator, which has the same client.
+        once: Logs if aiokafka has changed.
+    """
+    client: Any = getattr(owner, "_client", None)
+    known = getattr(getattr(client, "cluster", None), "broker_metadata", None)
+    update = getattr(client, "force_metadata_update", None)
+    if not callable(known) or not callable(update):
+        once.warn(
+            "unknown followers",
+            "%s differs: a follower that is back may not be read from before metadata_max_age_ms",
+            with_version("aiokafka"),
+        )
+        return
+
+    async def find(fetched: Iterable[FetchedPartition]) -> None:
+        named = {partition.preferred_replica for partition in fetched} - {None}
+        if any(known(broker) is None for broker in named):
+            await asyncio.wait([asyncio.ensure_future(update())], timeout=_LONGEST_S)
+
+    before_fetches_return(owner, find, once)

@@ -1,0 +1,212 @@
+"""An assignor that finds the consumer that is being constructed.
+
+Producers that can never write again are distinguished from those that can, as far as kafka-python reports it.
+"""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.producer.transaction_manager import TransactionManager
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from rackassign import (
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+)
+from rackassign.clients.kafka_python.internals.adapter import Membership
+from rackassign.clients.kafka_python.internals.attributes import (
+    ConsumerOptions,
+    consumer_under_construction,
+    has_failed,
+    options_of,
+)
+from rackassign.errors import ConfigError
+from tests.helpers.fakes.kafka_python import FakeCluster
+
+NOT_SET = "the assignor's rack is 'a' but client_rack is not set, so everything is read from the leaders"
+
+
+class Constructed(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped
+    """Calls its assignors in its constructor, as a consumer does, and connects to nothing."""
+
+    def __init__(self, assignors: Any, **config: Any) -> None:
+        self.config = {"partition_assignment_strategy": assignors, **config}
+        self.made = [each() if isinstance(each, type) else each for each in assignors]
+        for each in self.made:
+            self.ask(each)
+        self._closed = False
+
+    def ask(self, assignor: Any) -> None:
+        assignor.supported_protocols()
+
+
+class Wrapped(Constructed):
+    """A user's own consumer."""
+
+    def __init__(self, assignors: Any, **config: Any) -> None:
+        super().__init__(assignors, **config)
+
+
+@pytest.mark.parametrize("kind", [Constructed, Wrapped])
+def test_a_consumer_without_a_rack_is_warned_about_once(
+    kind: type[Constructed], warnings: pytest.LogCaptureFixture
+) -> None:
+    assignors = [RackAwareCooperativeStickyAssignor(rack="a"), RackAwareStickyAssignor(rack="a")]
+    consumer = kind(assignors, client_rack="")
+    assert [NOT_SET in record.getMessage() for record in warnings.records] == [True]
+    consumer.ask(assignors[0])
+    assert len(warnings.records) == 1
+
+
+def test_a_class_that_is_passed_has_the_rack_of_the_environment(
+    warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "a")
+    Constructed([RackAwareRangeAssignor], client_rack="")
+    assert [NOT_SET in record.getMessage() for record in warnings.records] == [True]
+
+
+def test_another_rack_is_named(warnings: pytest.LogCaptureFixture) -> None:
+    Constructed([RackAwareRangeAssignor(rack="a")], client_rack="b")
+    (record,) = warnings.records
+    assert "the assignor's rack is 'a' but client_rack is 'b'" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "config"),
+    [
+        (RackAwareRangeAssignor(rack="a"), {"client_rack": "a"}),
+        (RackAwareRangeAssignor(rack=None), {"client_rack": ""}),
+        (RackAwareRangeAssignor(rack="a", locality="leader"), {"client_rack": ""}),
+    ],
+)
+def test_what_fits_is_not_warned_about(
+    assignor: RackAwareRangeAssignor, config: dict[str, str], warnings: pytest.LogCaptureFixture
+) -> None:
+    Constructed([assignor], **config)
+    assert not warnings.records
+
+
+def test_two_consumers_that_share_an_assignor_are_warned_about(warnings: pytest.LogCaptureFixture) -> None:
+    # Each would claim the partitions that the assignor was given last, which may be those of the other one.
+    shared = RackAwareCooperativeStickyAssignor(rack="a")
+    first = Constructed([shared], client_rack="a")
+    first.ask(shared)
+    assert not warnings.records
+    second = Constructed([shared], client_rack="a")
+    (record,) = warnings.records
+    assert record.getMessage() == "cooperative-sticky: two consumers use one assignor; create one for each"
+    assert second is not first
+
+
+def test_an_assignor_may_be_used_again_when_its_consumer_is_closed_or_gone(warnings: pytest.LogCaptureFixture) -> None:
+    again = RackAwareCooperativeStickyAssignor(rack="a")
+    closed = Constructed([again], client_rack="a")
+    closed._closed = True
+    gone: Constructed | None = Constructed([again], client_rack="a")
+    del gone
+    gc.collect()
+    Constructed([again], client_rack="a")
+    assert not warnings.records
+
+
+def test_an_assignor_that_is_used_again_claims_what_its_new_consumer_owns() -> None:
+    # As in a loop that creates a consumer after each error, of one dict of options.
+    again = RackAwareCooperativeStickyAssignor(rack="a")
+    closed = Constructed([again], client_rack="a")
+    former = FakeCluster({}, {})
+    again.bind(Membership(former.coordinator))
+    again.on_assignment(ConsumerProtocolAssignment(0, [("t", [0, 2])], b""), 7)
+    assert again.metadata(["t"]).owned_partitions == [("t", [0, 2])]
+    closed._closed = True
+    current = Constructed([again], client_rack="a")
+    first = again.metadata(["t"])
+    assert (list(first.owned_partitions), first.generation_id) == ([], -1)
+    cluster = FakeCluster({}, {})
+    cluster.coordinator._subscription.assigned_partitions = lambda: {("t", 1)}
+    again.bind(Membership(cluster.coordinator))
+    assert again.metadata(["t"]).owned_partitions == [("t", [1])]
+    assert current is not closed
+
+
+def test_outside_of_a_constructor_there_is_no_consumer(warnings: pytest.LogCaptureFixture) -> None:
+    assert consumer_under_construction() is None
+    RackAwareRangeAssignor(rack="a").supported_protocols()
+    assert not warnings.records
+
+
+def test_a_consumer_with_other_attributes_is_none() -> None:
+    found: list[ConsumerOptions | None] = []
+
+    class Odd(Constructed):
+        def __init__(self) -> None:
+            found.append(options_of(consumer_under_construction()))
+            self.config: Any = "what it may be one day"
+            found.append(options_of(consumer_under_construction()))
+            self.config = {}
+            found.append(options_of(consumer_under_construction()))
+
+    Odd()
+    assert found == [None, None, ConsumerOptions("", ())]
+
+
+def test_a_consumer_that_cannot_be_constructed_leaves_no_client_open() -> None:
+    made: list[Any] = []
+    closed: list[Any] = []
+
+    class Client:
+        def __init__(self, **_: Any) -> None:
+            made.append(self)
+
+        def __getattr__(self, name: str) -> Any:
+            raise ValueError(f"{name} is missing")
+
+        def close(self) -> None:
+            closed.append(self)
+
+    with pytest.raises(ValueError, match="is missing"):
+        RackAwareConsumer("t", group_id="g", kafka_client=Client)
+    assert closed == made
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("assignors", [None, RackAwareRangeAssignor, "range"])
+def test_assignors_that_are_no_list_are_named(assignors: Any) -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy: expected a list of assignors, got"):
+        RackAwareConsumer("t", group_id="g", partition_assignment_strategy=assignors)
+
+
+@pytest.mark.parametrize("assignors", [["sticky"], [RackAwareRangeAssignor, 5]])
+def test_names_in_place_of_assignors_are_refused(assignors: Any) -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy: expected assignors, as classes or instances"):
+        RackAwareConsumer(bootstrap_servers="b:1", partition_assignment_strategy=assignors)
+
+
+def producer(**manager: object) -> Any:
+    return SimpleNamespace(_transaction_manager=SimpleNamespace(**manager))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (producer(has_fatal_error=lambda: True), True),
+        (producer(has_fatal_error=lambda: False), False),
+        # Not idempotent; of another version; neither.
+        (SimpleNamespace(_transaction_manager=None), False),
+        (producer(has_fatal_error=True), False),
+        (object(), False),
+    ],
+)
+def test_only_a_producer_that_says_so_has_failed(asked: Any, *, expected: bool) -> None:
+    assert has_failed(asked) is expected
+
+
+def test_the_library_that_is_installed_says_so() -> None:
+    assert callable(TransactionManager.has_fatal_error)
