@@ -1,14 +1,43 @@
 """The command line: options, output and exit codes; the use cases are in other packages.
 
-Results go to stdout, progress and problems to stderr. `cli/exit_codes.py` has the exit codes of all commands.
+Results go to stdout, progress and problems to stderr.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import NoReturn
+from enum import IntEnum
+from typing import TYPE_CHECKING, NoReturn
 
-from rackassign.cli.exit_codes import ExitCode
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class ExitCode(IntEnum):
+    """How a command ended.
+
+    Args:
+        code: The number.
+        meaning: What it means, in one line.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Create a member of the enumeration."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done, and nothing is wrong"
+    NO = 1, 'the answer is "no": findings, no rack found, below a limit, not all done'
+    BAD_INPUT = 2, "the input is invalid, or an extra is missing"
+    NO_ANSWER = 3, "no reliable answer: Kafka is unreachable, a permission is missing, or brokers disagree"
+    NOT_WRITTEN = 4, "the output could not be written completely"
+    INTERRUPTED = 128 + signal.SIGINT, "stopped by a signal; `top` and `exporter` end with 0 then"
+    PIPE_CLOSED = 128 + 13, "the reader of the output has ended, as `head` does"
 
 
 def main() -> NoReturn:

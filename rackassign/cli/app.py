@@ -4,36 +4,96 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from rackassign import __version__
-from rackassign.cli.commands import cluster, reassign_status, state
-from rackassign.cli.commands.audit import audit
-from rackassign.cli.commands.balance_leaders import balance_leaders
-from rackassign.cli.commands.cluster import demo
-from rackassign.cli.commands.create_topic import create_topic
-from rackassign.cli.commands.detect_rack import detect_rack_command
-from rackassign.cli.commands.doctor import doctor
-from rackassign.cli.commands.estimate import estimate
-from rackassign.cli.commands.exporter import exporter
-from rackassign.cli.commands.fleet import fleet, snapshot
-from rackassign.cli.commands.inspect import inspect
-from rackassign.cli.commands.plan import plan
-from rackassign.cli.commands.simulate_placement import simulate_placement
-from rackassign.cli.commands.spark_doctor import spark_doctor
-from rackassign.cli.commands.state_clean import clean as clean_state
-from rackassign.cli.commands.state_reset import reset as reset_state
-from rackassign.cli.commands.top import top
-from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.terminal import examples, exit_codes, guarded_streams, warn
+from rackassign.cli import ExitCode
+from rackassign.cli.terminal import exit_codes, guarded_streams, warn
 from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.text import strip_control_chars
 
+
+class _Command(NamedTuple):
+    """Where a command is, and its line in the help of the program.
+
+    Args:
+        module: Module of `rackassign.cli.commands`.
+        help: The line: the first sentence of the command's own help.
+        app: Name of its `Typer` in the module.
+    """
+
+    module: str
+    help: str
+    app: str = "app"
+
+
+_COMMANDS: Mapping[str, _Command] = {
+    "audit": _Command("placement", "Check replica placement."),
+    "balance-leaders": _Command("reassign", "Balance partition leaders without copying data.", "leaders_app"),
+    "create-topic": _Command("placement", "Create a topic, also while brokers are offline, if it stays writable."),
+    "demo": _Command(
+        "cluster",
+        "Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured.",
+        "demo_app",
+    ),
+    "detect-rack": _Command("doctor", "Detect the rack of this machine and its source."),
+    "doctor": _Command("doctor", "Find what keeps a group from being rack-aware, or from working."),
+    "estimate": _Command("estimate", "Estimate what a group's reads cost across zones, with and without rackassign."),
+    "exporter": _Command(
+        "exporter", "Serve cross-rack reads as Prometheus metrics until stopped; all groups unless some are named."
+    ),
+    "fleet": _Command("fleet", "Audit the cross-rack reads of all groups of a cluster from snapshots."),
+    "inspect": _Command(
+        "inspect", "Report cross-rack reads of consumer groups, their cost and the changes that gain most."
+    ),
+    "plan": _Command("plan", "Compute the assignment of a consumer group offline."),
+    "simulate-placement": _Command("placement", "Simulate the placement of a layout's replicas and print its metrics."),
+    "snapshot": _Command("snapshot", "Export live consumer groups as scenarios for `rackassign plan`."),
+    "spark-doctor": _Command("spark_doctor", "Report the racks of executors and the local share to expect."),
+    "top": _Command("top", "Show cross-rack reads of consumer groups live until stopped."),
+    "cluster": _Command("cluster", "A local multi-rack Kafka to play with."),
+    "reassign": _Command(
+        "reassign", "Reassign partitions: add missing replicas, spread them over racks, remove brokers."
+    ),
+    "state": _Command("state", "The state of groups of StatefulConsumer."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """The commands of the program; the module of one is imported when it is run, or its help is shown.
+
+    Clients, the solver, Arrow and Spark take longer to import than most commands run, and some need an extra.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002, ANN401 - as typer calls it
+        """Return the names of all commands."""
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002, ANN401 - as typer calls it
+        """Return a command; None if there is none of the name."""
+        place = _COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module = import_module(f"rackassign.cli.commands.{place.module}")
+        group = typer.main.get_group(getattr(module, place.app))
+        command = group.commands.get(cmd_name, group)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002, ANN401 - as typer calls it
+        """Write the help of the program, for which nothing is imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
+
+
 app = typer.Typer(
+    cls=LazyCommands,
     name="rackassign",
     help="Rack-aware partition assignment for Kafka consumers.",
     epilog=exit_codes(),
@@ -41,74 +101,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-_SERVER = "--bootstrap-server localhost:9092"
-
-app.command(
-    epilog=examples(f"audit {_SERVER}", f"audit {_SERVER} --topic orders --expected-replication-factor 3"),
-)(audit)
-app.command(
-    epilog=examples(f"balance-leaders {_SERVER} --dry-run", f"balance-leaders {_SERVER} --balance-by rack"),
-)(balance_leaders)
-app.command(
-    epilog=examples(
-        f"create-topic orders --partitions 12 {_SERVER}",
-        f"create-topic orders --add-partitions 6 {_SERVER} --policy enabled",
-    ),
-)(create_topic)
-app.command(epilog=examples("demo"))(demo)
-app.command("detect-rack", epilog=examples("detect-rack", "detect-rack --zone-name --output json"))(detect_rack_command)
-app.command(
-    epilog=examples(f"doctor {_SERVER} --group billing", f"doctor {_SERVER} --group billing --fix"),
-)(doctor)
-app.command(
-    epilog=examples(
-        "estimate --gb-per-day 1000 --consumers 2,1,1 --replication-factor 2",
-        "estimate --gb-per-day 1000 --consumers 1,1,1 --no-follower-fetching --cloud google",
-    ),
-)(estimate)
-app.command(
-    epilog=examples(f"exporter {_SERVER}", f"exporter {_SERVER} --listen 0.0.0.0:9108 --interval 60"),
-)(exporter)
-app.command(
-    epilog=examples("fleet snapshots/", "fleet snapshots/ --what-if all --recommend --html fleet.html"),
-)(fleet)
-app.command(
-    epilog=examples(
-        f"inspect {_SERVER} --all-groups",
-        f"inspect {_SERVER} --group billing --fail-under 95% --html report.html",
-    ),
-)(inspect)
-app.command(
-    epilog=examples(
-        "plan group.json --strategy cooperative-sticky --explain --output table",
-        f"snapshot {_SERVER} --group billing | rackassign plan --strategy sticky",
-    ),
-)(plan)
-app.command(
-    epilog=examples("simulate-placement layout.json --compare", "simulate-placement - --replication-factor 3"),
-)(simulate_placement)
-app.command(
-    epilog=examples(
-        f"snapshot {_SERVER} --group billing > group.json",
-        f"snapshot {_SERVER} --all-groups --parquet snapshots/ --interval 60",
-    ),
-)(snapshot)
-app.command(
-    epilog=examples(f"spark-doctor {_SERVER} --topic orders --master spark://driver:7077"),
-)(spark_doctor)
-app.command(
-    epilog=examples(f"top {_SERVER} --all-groups", f"top {_SERVER} --group billing --interval 10"),
-)(top)
-state.app.command(
-    epilog=examples("state clean --state-dir /var/lib/count", "state clean --state-dir /var/lib/count --execute"),
-)(clean_state)
-state.app.command(
-    epilog=examples(f"state reset {_SERVER} --group count", f"state reset {_SERVER} --group count --execute"),
-)(reset_state)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(reassign_status.app, name="reassign")
-app.add_typer(state.app, name="state")
 
 
 def _version(*, wanted: bool) -> None:
@@ -166,7 +158,7 @@ def _refuse_empty_values(words: Sequence[str]) -> None:
         return
     command: Any = typer.main.get_command(app)
     for word in words:
-        command = getattr(command, "commands", {}).get(word, command)
+        command = command.get_command(None, word) or command if hasattr(command, "get_command") else command
     for each in command.params:
         # Without its folder `state clean` would clean the directory in which it is started.
         ignored = each.default == "" or each.name == "state_dir"

@@ -12,10 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from kafka import KafkaAdminClient
+from kafka.errors import (
+    BrokerResponseError,
+    IllegalSaslStateError,
+    InvalidReceiveError,
+    KafkaConnectionError,
+    KafkaError,
+    RequestTimedOutError,
+)
 
+from rackassign.admin.admin_client import connected, is_authorization_error
 from rackassign.cli.shared_options import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.text import Settings, describe_error, name_error, parse_digits, short_repr, shown_setting, truncate
@@ -28,9 +38,6 @@ from rackassign.util.client_properties import (
     unescape,
     uses_delegation_token,
 )
-
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
 
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-server", help="Brokers to connect to: HOST:PORT, or several separated by commas.")
@@ -65,10 +72,6 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
         KafkaUnavailableError: Kafka does not respond or rejects a request, also within the block.
     """
     config = client_config(bootstrap, file)
-    from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
-    from kafka.errors import KafkaError  # noqa: PLC0415
-
-    from rackassign.admin.admin_client import connected  # noqa: PLC0415 - imports a client
 
     with _logged_errors() as errors:
         try:
@@ -120,9 +123,6 @@ class Reconnection:
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:
-    from kafka.errors import IllegalSaslStateError, InvalidReceiveError, KafkaConnectionError  # noqa: PLC0415
-
-    from rackassign.admin.admin_client import is_authorization_error  # noqa: PLC0415
 
     if is_authorization_error(error):
         # kafka-python appends the whole request.
@@ -190,8 +190,6 @@ def _worst(errors: list[Exception], raised: Exception) -> Exception:
         errors: Errors that the client has logged, in order.
         raised: The error that it raised in the end, which may be the rejection or only a timeout.
     """
-    from kafka.errors import BrokerResponseError, RequestTimedOutError  # noqa: PLC0415
-
     # With an error of the protocol kafka-python also reports that its own patience has ended, at any moment.
     reasons = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
     return next(iter([error for error in reasons if isinstance(error, BrokerResponseError)] or reasons), raised)

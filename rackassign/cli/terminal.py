@@ -25,7 +25,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Display
 from rich.text import Text
 
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from rackassign.errors import ConfigError
 from rackassign.text import strip_control_chars
 

@@ -38,7 +38,8 @@ def walk() -> Iterator[tuple[tuple[str, ...], Command, Any]]:
         yield path, command, context
         below = [
             ((*path, name), each, each.make_context(name, [], parent=context, resilient_parsing=True))
-            for name, each in getattr(command, "commands", {}).items()
+            for name in (command.list_commands(context) if hasattr(command, "list_commands") else ())
+            for each in [command.get_command(context, name)]
         ]
         found += reversed(below)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import rackassign
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.placement.create_topic import NotEnoughBrokersError
 from rackassign.reassignment.plan import UnevenError

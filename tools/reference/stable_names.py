@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rackassign import errors
-from rackassign.cli.render.fleet import FLEET_AUDIT_FORMAT
+from rackassign.cli.commands.fleet import FLEET_AUDIT_FORMAT
 from rackassign.fleet import schema
 from rackassign.monitoring.report import INSPECTION_FORMAT
 from rackassign.placement import state_file

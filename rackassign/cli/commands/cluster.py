@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from rackassign.cli.shared_options import CloudOption, PriceOption
 from rackassign.cli.terminal import (
     Output,
@@ -30,12 +32,16 @@ from rackassign.cli.terminal import (
     terminate_as_exit,
     warn,
 )
+from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME
+from rackassign.monitoring import Price
+from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.demo import TOPIC, MakeAssignor, consume_topic, demo_group, produce_records
+from rackassign.testing.registry import ControlServer, find_registered, register, send_request
 from rackassign.text import counted, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
-    from rackassign.testing import LocalCluster
     from rackassign.testing.registry import RackChange
 
 
@@ -84,15 +90,20 @@ def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
     return [[(p + p // brokers + i) % brokers + 1 for i in range(replication)] for p in range(partitions)]
 
 
+demo_app = typer.Typer(rich_markup_mode=None)
+
+
+@demo_app.command(
+    epilog=examples(
+        "demo",
+    )
+)
 def demo(
     *,
     price: PriceOption = None,
     cloud: CloudOption = None,
 ) -> None:
     """Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured."""
-    # Imports a client, which other commands do without.
-    from rackassign.monitoring import Price  # noqa: PLC0415
-
     usd_per_gb = Price.from_options(price, cloud).usd_per_gb
     with progress_display() as show:
         runs = _measure(show)
@@ -101,15 +112,6 @@ def demo(
 
 def _measure(show: ProgressDisplay) -> list[Run]:
     # Only this command needs a client and a cluster: the others start quicker, and without the extra.
-    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # noqa: PLC0415
-    from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
-
-    from rackassign.clients.kafka_python import (  # noqa: PLC0415
-        RackAwareCooperativeStickyAssignor,
-        RackAwareRangeAssignor,
-    )
-    from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
-    from rackassign.testing.demo import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
 
     strategies: dict[str, MakeAssignor] = {
         "kafka-python range": lambda _: RangePartitionAssignor(),
@@ -242,9 +244,6 @@ def up(
     output: Output = "table",
 ) -> int:
     """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
-    from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
-    from rackassign.testing.registry import ControlServer, register  # noqa: PLC0415
-
     check_output(output, "table", "json")
     wanted = [rack.strip() or None for rack in racks.split(",")]
     topics = _topics(create_topic or (), len(wanted))
@@ -280,11 +279,14 @@ def up(
         control.serve()
 
 
-@app.command(epilog=examples("cluster down", "cluster down --name second"))
+@app.command(
+    epilog=examples(
+        "cluster down",
+        "cluster down --name second",
+    )
+)
 def down(*, name: Name = "default") -> int:
     """Stop a cluster that `rackassign cluster up` keeps running in another process. Exit 1: there is none."""
-    from rackassign.testing.registry import find_registered  # noqa: PLC0415 - another extra
-
     with find_registered(name) as found:
         if found is None:
             return _not_up(name)
@@ -292,13 +294,23 @@ def down(*, name: Name = "default") -> int:
     return ExitCode.DONE
 
 
-@app.command("kill-rack", epilog=examples("cluster kill-rack b"))
+@app.command(
+    "kill-rack",
+    epilog=examples(
+        "cluster kill-rack b",
+    ),
+)
 def kill_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
     """Kill all brokers of a rack of a running cluster, as a crash does. Exit 1: they are down already."""
     return _change_rack("kill-rack", rack, name, output)
 
 
-@app.command("start-rack", epilog=examples("cluster start-rack b"))
+@app.command(
+    "start-rack",
+    epilog=examples(
+        "cluster start-rack b",
+    ),
+)
 def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
     """Start the brokers of a rack that are down, and wait until they are ready. Exit 1: they are up already."""
     return _change_rack("start-rack", rack, name, output)
@@ -306,7 +318,6 @@ def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") 
 
 def _change_rack(command: str, rack: str, name: str, output: str) -> int:
     check_output(output, "table", "json")
-    from rackassign.testing.registry import find_registered, send_request  # noqa: PLC0415 - another extra
 
     with find_registered(name) as found:
         if found is None:
@@ -394,14 +405,12 @@ def _versions(text: str) -> str | list[str]:
 
 
 def _create(cluster: LocalCluster, topics: Sequence[_Topic]) -> None:
-    from rackassign.testing import create_topic  # noqa: PLC0415 - another extra
 
     for topic in topics:
         create_topic(cluster.bootstrap, topic.name, striped(topic.partitions, topic.replicas, len(cluster.brokers)))
 
 
 def _check_demo(racks: Sequence[str | None], topics: Sequence[_Topic]) -> None:
-    from rackassign.testing.demo import TOPIC  # noqa: PLC0415 - imports a client
 
     if not any(racks):
         raise ConfigError("--with-demo-group needs a rack: its members are in the racks of the brokers")
@@ -410,7 +419,6 @@ def _check_demo(racks: Sequence[str | None], topics: Sequence[_Topic]) -> None:
 
 
 def _demo_group(cluster: LocalCluster) -> AbstractContextManager[None]:
-    from rackassign.testing.demo import demo_group  # noqa: PLC0415 - imports a client
 
     # That racks are killed is what the cluster is for; kafka-python logs each connection that fails.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""`rackassign doctor`: what keeps a group from rack awareness, or from working at all, and what to do."""
+"""`rackassign doctor` and `detect-rack`: what keeps a group, or this machine, from being rack-aware."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import check_interval
-from rackassign.cli.terminal import Output, check_output, plain_line, plain_lines, warn
+from rackassign.cli.terminal import Output, check_output, examples, plain_line, plain_lines, warn
 from rackassign.errors import ConfigError
+from rackassign.monitoring import examine
+from rackassign.monitoring.report import format_percent
+from rackassign.rack_sources import detect_all
 from rackassign.text import counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult
+
+app = typer.Typer(rich_markup_mode=None)
+
 
 WATCH_S = 10.0
 
@@ -29,6 +35,12 @@ _NAMED = 5
 """Number of topics that are named; others are counted."""
 
 
+@app.command(
+    epilog=examples(
+        "doctor --bootstrap-server localhost:9092 --group billing",
+        "doctor --bootstrap-server localhost:9092 --group billing --fix",
+    )
+)
 def doctor(
     *,
     bootstrap: Bootstrap,
@@ -50,7 +62,6 @@ def doctor(
     if not group:
         raise ConfigError("group: expected the name of a group")
     check_interval(observe_seconds, "observe-seconds")
-    from rackassign.monitoring import examine  # noqa: PLC0415 - imports a client
 
     def announce() -> None:
         sys.stderr.write(f"Watching {group} for {observe_seconds:g} s at most\n")
@@ -137,8 +148,6 @@ def _summary(examined: Examination) -> str:
 
 def _reads(examined: Examination) -> str:
     """Return what is read locally now: a group without problems may still pay for much of what it reads."""
-    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
-
     counts, name = examined.locality, strip_control_chars(examined.group.name)
     missing = join_first([f"{topic} ({why})" for topic, why in sorted(examined.missing.items())], _NAMED)
     unseen = f"; not counted: {missing}" if missing else ""
@@ -172,3 +181,38 @@ def _named(member: MemberDescription) -> dict[str, Any]:
 
 def _shown(member: MemberDescription) -> str:
     return f"{member.client_id} on {member.host} ({member.id})"
+
+
+@app.command(
+    "detect-rack",
+    epilog=examples(
+        "detect-rack",
+        "detect-rack --zone-name --output json",
+    ),
+)
+def detect_rack_command(
+    *,
+    zone_name: Annotated[
+        bool, typer.Option("--zone-name", help="Report the zone name instead of the zone ID (EC2).")
+    ] = False,
+    output: Output = "table",
+) -> int:
+    """Detect the rack of this machine and its source. Exit 1: no source knows it."""
+    check_output(output, "table", "json")
+    findings = detect_all(zone="name" if zone_name else "id")
+    chosen = next((finding for finding in findings if finding.rack is not None), None)
+    if output == "json":
+        sources = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
+        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": sources}
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        table = Table()
+        for column in ("source", "rack", "note"):
+            table.add_column(column, overflow="fold")
+        for finding in findings:
+            style = "bold" if finding is chosen else None
+            table.add_row(finding.source, plain_line(finding.rack or "-"), plain_line(finding.note), style=style)
+        console = Console(highlight=False)
+        console.print(table)
+        console.print(plain_line(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
+    return ExitCode.DONE if chosen else ExitCode.NO

@@ -6,22 +6,24 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from rackassign.cli import ExitCode
 from rackassign.cli.commands.cluster import striped
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import CloudOption, PriceOption
-from rackassign.cli.terminal import Output, check_output, plain_console
+from rackassign.cli.terminal import Output, check_output, examples, plain_console
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
+from rackassign.monitoring import Price
+from rackassign.monitoring.report import format_percent
+from rackassign.strategies import Options, strategy
 from rackassign.text import short_repr
 
-if TYPE_CHECKING:
-    from rackassign.monitoring import Price
+app = typer.Typer(rich_markup_mode=None)
 
 TOPIC = "topic"
 _MOST_MEMBERS, _MOST_PARTITIONS, _MOST_ZONES = 10_000, 100_000, 100
@@ -54,6 +56,12 @@ class Estimate:
     usd_per_month: float
 
 
+@app.command(
+    epilog=examples(
+        "estimate --gb-per-day 1000 --consumers 2,1,1 --replication-factor 2",
+        "estimate --gb-per-day 1000 --consumers 1,1,1 --no-follower-fetching --cloud google",
+    )
+)
 def estimate(
     *,
     gb_per_day: Annotated[float, typer.Option(help="GB (1e9 bytes) that the group reads in a day.")],
@@ -76,8 +84,6 @@ def estimate(
     without racks, on average over the order of the members.
     """
     check_output(output, "table", "json")
-    # Imports a client, which other commands do without.
-    from rackassign.monitoring import Price  # noqa: PLC0415
 
     cost = Price.from_options(price, cloud)
     if not 0 <= gb_per_day <= _MOST_GB:
@@ -143,8 +149,6 @@ def _estimates(
     group: Group, counts: Sequence[int], modes: Sequence[LocalityMode], gb_per_day: float, cost: Price
 ) -> list[Estimate]:
     """Return the estimates, those without rackassign first."""
-    # Together with the solver it takes longer to import than the rest.
-    from rackassign.strategies import Options, strategy  # noqa: PLC0415
 
     def of(assignor: str, mode: LocalityMode, local: float) -> Estimate:
         crossing = gb_per_day * (1 - local)
@@ -197,8 +201,6 @@ def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int],
 
 def _percent(share: float) -> str:
     """Format a share, never rounded up to 100% nor down to 0%."""
-    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
-
     return format_percent(share, 1).replace(" ", "")
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client, parse_address
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import (
     All,
     CloudOption,
@@ -22,20 +23,30 @@ from rackassign.cli.shared_options import (
     read_rack_map,
     wanted_groups,
 )
-from rackassign.cli.terminal import terminate_as_interrupt, warn
+from rackassign.cli.terminal import examples, terminate_as_interrupt, warn
 from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.monitoring import GroupCollector, Price, collect_repeatedly
+from rackassign.monitoring.collector import period_s
+from rackassign.monitoring.report_metrics import METRICS, ReportMetrics, metrics_registry, serve_metrics
 from rackassign.text import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rackassign.monitoring import ClusterReport
-    from rackassign.monitoring.report_metrics import ReportMetrics
+
+app = typer.Typer(rich_markup_mode=None)
 
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
 
 
+@app.command(
+    epilog=examples(
+        "exporter --bootstrap-server localhost:9092",
+        "exporter --bootstrap-server localhost:9092 --listen 0.0.0.0:9108 --interval 60",
+    )
+)
 def exporter(
     *,
     bootstrap: Bootstrap,
@@ -53,9 +64,6 @@ def exporter(
     check_interval(interval)
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
-    from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.report_metrics import METRICS, ReportMetrics, metrics_registry, serve_metrics  # noqa: PLC0415 - an extra  # noqa: PLC0415 - the same
 
     metrics = ReportMetrics(Price.from_options(price, cloud), period_s(interval))
 
@@ -90,9 +98,6 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
         AuthorizationError: A permission is missing. That does not get better by itself.
         ConfigError: A group does not exist, the first time that Kafka is asked for it.
     """
-    from rackassign.admin.admin_client import AuthorizationError  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - the same
-
     warned = ""
     while True:
         try:

@@ -1,54 +1,60 @@
-"""`rackassign fleet` and `rackassign snapshot`: all groups of a cluster, stored, under every strategy and change.
-
-A snapshot has live groups of any client, as scenarios.
-"""
+"""`rackassign fleet`: all groups of a cluster, from snapshots, under every strategy and change."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
-from importlib.util import find_spec
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from rackassign.cli.shared_options import (
-    All,
     CloudOption,
-    Groups,
     PriceOption,
-    RackMapFile,
-    check_interval,
-    read_rack_map,
-    wanted_groups,
 )
 from rackassign.cli.terminal import (
     HtmlFile,
     ProgressDisplay,
     check_output,
     check_writable,
+    examples,
     plain_console,
+    plain_line,
+    plain_lines,
     progress_display,
-    warn,
     write_text,
 )
-from rackassign.errors import ConfigError, KafkaUnavailableError, MissingExtraError
-from rackassign.scenario import write_group
+from rackassign.fleet import WHAT_IFS, FleetAudit, audit_groups, storage
+from rackassign.fleet.aggregate import Figures, Fleet, GroupSums, Totals, aggregate, total
+from rackassign.fleet.evaluation import AS_IS, NOW
+from rackassign.fleet.page import page
+from rackassign.monitoring import Price
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+app = typer.Typer(rich_markup_mode=None)
+
+
 ALL = "all"
 
 
+@app.command(
+    epilog=examples(
+        "fleet snapshots/",
+        "fleet snapshots/ --what-if all --recommend --html fleet.html",
+    )
+)
 def fleet(
     snapshots: Annotated[str, typer.Argument(help="Folder that `snapshot --parquet` wrote, or one file of it.")],
     *,
@@ -74,14 +80,6 @@ def fleet(
     """Audit the cross-rack reads of all groups of a cluster from snapshots."""
     check_output(output, "table", "json", "jsonl")
     check_writable("html", html)
-    if find_spec("pyarrow") is None:
-        raise MissingExtraError("pyarrow", "spark")
-    # These import pyarrow, which comes with an extra.
-    from rackassign.cli.render.fleet import as_json, as_lines, show  # noqa: PLC0415
-    from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage  # noqa: PLC0415
-    from rackassign.fleet.aggregate import aggregate  # noqa: PLC0415
-    from rackassign.monitoring import Price  # noqa: PLC0415
-
     cost = Price.from_options(price, cloud)
     wanted = what_if or []
     # A name beside "all" is checked as well: it may be a typo.
@@ -96,15 +94,13 @@ def fleet(
             storage.write_results(folder, audit_groups(_counted(storage.read_snapshots(source), total, progress), how))
         found = aggregate(storage.read_results(folder))
         if html:
-            from rackassign.fleet.page import page  # noqa: PLC0415 - imports a template engine
-
             write_text("html", html, page(folder, cost))
     if output == "table":
-        show(found, cost, plain_console())
+        show_fleet(found, cost, plain_console())
     elif output == "json":
-        _write(as_json(found, cost))
+        _write(fleet_as_json(found, cost))
     else:
-        for line in as_lines(found, cost):
+        for line in fleet_as_lines(found, cost):
             _write(line)
     return ExitCode.DONE
 
@@ -122,69 +118,145 @@ def _write(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
 
 
-def snapshot(
-    *,
-    bootstrap: Bootstrap,
-    group: Groups = None,
-    all_: All = False,
-    rack_map: RackMapFile = "",
-    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file, which `fleet` reads, instead of JSON.")] = "",
-    interval: Annotated[
-        float, typer.Option(min=0, help="Seconds over which produced bytes are measured, for --parquet.")
-    ] = 0.0,
-    client_config: ClientConfig = "",
-    output: Annotated[
-        str, typer.Option(help="Output format: json or jsonl.", show_default="json, or jsonl for several groups")
-    ] = "",
-) -> int:
-    """Export live consumer groups as scenarios for `rackassign plan`."""
-    names = wanted_groups(group, all_=all_)
-    if output and parquet:
-        raise ConfigError("--output is for scenarios: --parquet writes none")
-    output = output or ("json" if names is not None and len(names) == 1 else "jsonl")
-    check_output(output, "json", "jsonl")
-    racks = read_rack_map(rack_map)
-    check_interval(interval)
-    if interval and not parquet:
-        raise ConfigError("--interval is for --parquet: scenarios have no rates")
-    if parquet and find_spec("pyarrow") is None:
-        raise MissingExtraError("pyarrow", "spark")
-    file = _file(parquet) if parquet else None
-    from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.report import describe_unknown  # noqa: PLC0415 - the same
-
-    with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        shots, measured = GroupCollector(admin, racks).measure(
-            names, interval_s=interval, report_progress=progress.on_progress
-        )
-    for odd in shots.skipped:
-        warn(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
-    for topic, why in shots.cluster.missing.items():
-        warn(f"topic {topic} is not described: {why}")
-    for shot in shots.snapshots:
-        if who := describe_unknown(shot):
-            warn(f"{shot.live.name}: rack not known of {who}")
-        if file is not None:
-            continue
-        written = write_group(shot.group)
-        text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
-        sys.stdout.write(f"{text}\n")
-    if file is not None:
-        from rackassign.fleet.storage import write_snapshot  # noqa: PLC0415 - imports pyarrow
-
-        write_snapshot(file, datetime.now(timezone.utc), shots, measured.written)
-        sys.stdout.write(f"{file}\n")
-    if names is not None and len(shots.snapshots) < len(names):
-        raise KafkaUnavailableError(
-            f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now"
-        )
-    return ExitCode.DONE
+FLEET_AUDIT_FORMAT = "rackassign-fleet-audit/1"
 
 
-def _file(folder: str) -> Path:
-    """Return a new file in the folder, which is made; its name is the time, in order of which files are then."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
-    return Path(folder) / f"groups-{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}.parquet"
+_MOST_GROUPS = 25
+
+
+_MAX_SHOWN = 10
+
+
+def show_fleet(fleet: Fleet, price: Price, console: Console) -> None:
+    """Print the groups by which most could be saved, what changes would do to all, and what to do."""
+    figures = Figures(price, fleet.measured)
+    if fleet.groups:
+        console.print(_groups(fleet, figures))
+    if len(fleet.what_ifs) > 1:
+        console.print(_changes(fleet, figures))
+    changes = [group for group in fleet.groups if group.required_changes]
+    if changes:
+        console.print(_required_changes(changes))
+    console.print(plain_lines(_totals(fleet, figures).split("\n")), soft_wrap=True)
+
+
+def _table(**more: Any) -> Table:  # noqa: ANN401 - what rich takes
+    return Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left", **more)
+
+
+def _groups(fleet: Fleet, figures: Figures) -> Table:
+    """One row for each group, that fits into eighty columns."""
+    tried = len(fleet.what_ifs) > 1
+    table = _table(title=f"{figures.unit} across racks, and how much less it could be")
+    table.add_column("group", overflow="fold", min_width=8)
+    for column in ("now", "less", "moves"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("with", *(("and",) if tried else ())):
+        table.add_column(column, no_wrap=True)
+    for group in fleet.groups[:_MOST_GROUPS]:
+        strategy, changed = group.strategy(group.change), group.at_best(group.change)
+        ways = ["-" if strategy == NOW else strategy, "-" if group.change == AS_IS else group.change]
+        row = [group.name, *_figures(group.now, changed, figures), *ways[: 1 + tried]]
+        table.add_row(*map(plain_line, row))
+    rest = fleet.groups[_MOST_GROUPS:]
+    if rest:
+        table.add_section()
+        changed = total(rest, lambda g: g.at_best(g.change))
+        table.add_row(f"{len(rest):,} more", *_figures(total(rest, lambda g: g.now), changed, figures))
+    return table
+
+
+def _figures(now: Totals, changed: Totals, figures: Figures) -> tuple[str, str, str]:
+    return figures.at_most(now), figures.less(now, changed), f"{changed.moved:,}"
+
+
+def _changes(fleet: Fleet, figures: Figures) -> Table:
+    table = _table(title="each change for all, each group with the strategy that is best for it then")
+    for column in ("what if", figures.unit, "less", "moves", "best for"):
+        table.add_column(column, justify="left" if column == "what if" else "right")
+    now = total(fleet.groups, lambda g: g.now)
+    for name in fleet.what_ifs:
+        of = _with(fleet.groups, name)
+        count = sum(group.change == name for group in fleet.groups)
+        table.add_row(name, figures.crossing(of), figures.less(now, of), f"{of.moved:,}", f"{count:,}")
+    return table
+
+
+def _with(groups: Iterable[GroupSums], what_if: str) -> Totals:
+    return total(groups, lambda group: group.at_best(what_if))
+
+
+def _required_changes(groups: Sequence[GroupSums]) -> Table:
+    more = len(groups) - _MAX_SHOWN
+    table = _table(caption=f"{more:,} groups more are in --output json" if more > 0 else None)
+    for column in ("group", "what it takes"):
+        table.add_column(column, overflow="fold")
+    for group in groups[:_MAX_SHOWN]:
+        table.add_row(plain_line(group.name), plain_lines(group.required_changes or ()))
+    return table
+
+
+def _totals(fleet: Fleet, figures: Figures) -> str:
+    count = "1 group that reads" if len(fleet.groups) == 1 else f"{len(fleet.groups):,} groups that read"
+    if not fleet.groups:
+        return count
+    now, best = total(fleet.groups, lambda g: g.now), total(fleet.groups, GroupSums.at_best)
+    line = f"{count}: {figures.crossing(now)} {figures.unit} across racks, "
+    line += f"{figures.crossing(best)} with the best strategy of each"
+    if len(fleet.what_ifs) > 1:
+        changed = total(fleet.groups, lambda g: g.at_best(g.change))
+        line += f", {figures.crossing(changed)} with the best change of each as well"
+    if figures.measured:
+        line += f"; at {figures.price.usd_per_gb:g} USD/GB ({figures.price.source})"
+    else:
+        line += "; bytes were not measured"
+    if fleet.stale:
+        many = len(fleet.stale) > 1
+        line += f"\n{len(fleet.stale):,} {'are' if many else 'is'} not in the last snapshot, and as "
+        line += f"{'they were' if many else 'it was'} seen before"
+    return line
+
+
+def fleet_as_json(fleet: Fleet, price: Price) -> dict[str, Any]:
+    """Return a fleet for programs; money and bytes are null where they were not measured."""
+    return {
+        "format": FLEET_AUDIT_FORMAT,
+        "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
+        "snapshots": [
+            {"taken": seen.taken.isoformat(), "groups": seen.groups, "now": _sum(seen.now, price)}
+            for seen in fleet.history
+        ],
+        "now": _sum(total(fleet.groups, lambda g: g.now), price),
+        "what_ifs": {name: _sum(_with(fleet.groups, name), price) for name in fleet.what_ifs},
+        "groups": list(fleet_as_lines(fleet, price)),
+    }
+
+
+def fleet_as_lines(fleet: Fleet, price: Price) -> Iterator[dict[str, Any]]:
+    """Yield the groups for programs, those by which most could be saved first."""
+    for group in fleet.groups:
+        yield {
+            "group": group.name,
+            "taken": group.taken.isoformat(),
+            "best_strategy": None if group.strategy() == NOW else group.strategy(),
+            "best_what_if": group.change,
+            "now": _sum(group.now, price),
+            "what_ifs": {
+                name: {strategy: _sum(of, price) for strategy, of in ways.items()}
+                for name, ways in group.outcomes.items()
+            },
+            "take": None if group.required_changes is None else list(group.required_changes),
+        }
+
+
+def _sum(of: Totals, price: Price) -> dict[str, Any]:
+    measured = of.unmeasured < of.partitions.total
+    bytes_s = {kind: round(rate, 1) for kind, rate in asdict(of.bytes_s).items()}
+    usd = {"cross": of.bytes_s.cross, "unknown_at_most": of.bytes_s.unknown}
+    return {
+        "partitions": {kind: int(count) for kind, count in asdict(of.partitions).items()},
+        "unmeasured": of.unmeasured,
+        "moved": of.moved,
+        "bytes_per_second": bytes_s if measured else None,
+        "usd_per_month": {name: round(price.monthly(rate), 2) for name, rate in usd.items()} if measured else None,
+    }

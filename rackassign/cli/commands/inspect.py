@@ -1,17 +1,22 @@
-"""`rackassign inspect`: how much groups read across racks, what that costs, and what to do about it."""
+"""`rackassign inspect`: what crosses racks, its cost and what would change it; the tables that `top` shows as well."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from math import floor
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
+from rich.table import Table
+from rich.text import Text
 
+from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import (
     INTERVAL_S,
     All,
@@ -32,22 +37,61 @@ from rackassign.cli.terminal import (
     Output,
     check_output,
     check_writable,
+    examples,
     plain_line,
     progress_display,
     warn,
     write_text,
 )
 from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.locality import Locality
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupAnalysis,
+    GroupCollector,
+    Price,
+    ReadRates,
+    as_json,
+    describe_action,
+    describe_cross,
+    describe_rates,
+    describe_savings,
+)
+from rackassign.monitoring.analysis import RecommendedChange
+from rackassign.monitoring.html_page import page
+from rackassign.monitoring.report import (
+    UNKNOWN,
+    describe_unknown,
+    format_bytes,
+    format_count,
+    format_known,
+    format_percent,
+    format_range,
+    format_usd,
+    hidden_topics,
+)
+from rackassign.text import clamp_middle, counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
+    from rackassign.monitoring import ClusterReport, GroupAnalysis
+
+
+app = typer.Typer(rich_markup_mode=None)
+
 
 _WHOLE = 100
+
 
 _WIDE = 10_000
 """Columns of a table that is not to be fitted into the terminal."""
 
 
+@app.command(
+    epilog=examples(
+        "inspect --bootstrap-server localhost:9092 --all-groups",
+        "inspect --bootstrap-server localhost:9092 --group billing --fail-under 95% --html report.html",
+    )
+)
 def inspect(
     *,
     bootstrap: Bootstrap,
@@ -76,8 +120,6 @@ def inspect(
     # Programs want the order that does not change from one report to the next.
     by = sort_key(sort or ("name" if output == "json" else "money"))
     check_writable("html", html)
-    from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.report import hidden_topics  # noqa: PLC0415 - the same
 
     cost = Price.from_options(price, cloud)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
@@ -86,8 +128,6 @@ def inspect(
     for line in warnings(survey, racks):
         warn(line)
     if html:
-        from rackassign.monitoring.html_page import page  # noqa: PLC0415 - imports a template engine
-
         write_text("html", html, page(survey, cost))
     if output == "json":
         sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
@@ -109,7 +149,6 @@ def inspect(
 
 
 def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) -> None:
-    from rackassign.cli.render.inspection import actions, detail, overview, totals  # noqa: PLC0415 - imports a client
 
     if survey.inspections:
         console.print(overview(survey, price, width=console.width, wide=wide))
@@ -127,8 +166,6 @@ def _below(inspected: GroupAnalysis, least: float | None) -> bool:
 
 def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     """Return how far a group is below `--fail-under`, with the partitions that may be local or not."""
-    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - imports a client
-
     counts = inspected.partitions
     share = _WHOLE * counts.local / counts.total
     if round(share, 1) >= float(least.removesuffix("%")):
@@ -158,3 +195,277 @@ def _share(text: str | None) -> float | None:
     if 0 < percent <= 1 and number == text:
         raise ConfigError(f"fail-under: {text} is ambiguous: give {percent * _WHOLE:g}% or {percent:g}%")
     return percent / _WHOLE
+
+
+_MOST_ACTIONS = 10
+"""Rows of actions that are shown of many groups; all are in the other outputs."""
+
+
+_MOST_LAGS = 10
+"""Partitions whose lag is shown in a table; all are in the JSON output."""
+
+
+_GAP, _EDGES = 2, 3
+"""Characters between two columns of a table, and at its edges."""
+
+
+_SPACIOUS = 110
+"""Columns of a terminal in which recommended changes are shown with bytes as well as with money."""
+
+
+_SHORTEST_NAME = 12
+"""Characters of a group's name that are shown in any terminal."""
+
+
+_TRAFFIC = ("cross/s", "USD a month")
+
+
+_HOLDS = {
+    "any-replica": "readers are sent to near replicas (all brokers have a replica selector)",
+    "leader": "readers are sent to leaders (no broker has a replica selector)",
+    "unknown": "no broker reports a replica selector, so reads are assumed to go to leaders",
+    "mixed": "some brokers send readers to near replicas, others keep them (not all have a replica selector)",
+}
+
+
+def _table(*, title: str | None = None, caption: str | None = None) -> Table:
+    return Table(
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+    )
+
+
+class _Column(NamedTuple):
+    """A column of the overview.
+
+    Args:
+        title: Its heading.
+        cell: Formats the cell of a group.
+        always: Whether it is also shown without `--wide`.
+    """
+
+    title: str
+    cell: Callable[[GroupAnalysis], str]
+    always: bool = True
+
+
+def _columns(survey: ClusterReport, price: Price) -> tuple[_Column, ...]:
+    """Return the columns behind the group, what matters most first."""
+    measured = bool(survey.measured.seconds)
+    traffic = (
+        _Column("USD a month", lambda found: describe_cross(found.flows, price)[1]),
+        _Column("could save", lambda found: _savings(found, price)),
+        _Column("cross/s", lambda found: describe_cross(found.flows, price)[0]),
+        _Column("lag", lambda found: _lag(found.rates)),
+    )
+    return (
+        *(traffic if measured else ()),
+        _Column("local", lambda found: _shares(found.partitions)[0]),
+        _Column("could be local", lambda found: _could(found)[0]),
+        _Column("cross", lambda found: _shares(found.partitions)[1], always=not measured),
+        _Column("unknown", lambda found: _shares(found.partitions)[2], always=not measured),
+        _Column("moves", lambda found: _could(found)[1], always=not measured),
+        _Column("members", lambda found: str(len(found.snapshot.live.members)), always=not measured),
+        _Column("strategy", lambda found: found.snapshot.live.strategy or "-", always=False),
+        _Column("measured by", lambda found: found.rates.measured_by or "-", always=False),
+    )
+
+
+def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = False) -> Table:
+    """One row for each group.
+
+    Args:
+        survey: The report; its order is kept.
+        price: Price of cross-rack traffic.
+        width: Columns of the terminal; names are clamped so that the rows fit.
+        wide: Show all columns and whole names instead.
+    """
+    columns = [column for column in _columns(survey, price) if wide or column.always]
+    rows = [[column.cell(found) for column in columns] for found in survey.inspections]
+    names = [strip_control_chars(found.snapshot.live.name) for found in survey.inspections]
+    filled = [(column.title, *(row[i] for row in rows)) for i, column in enumerate(columns)]
+    widths = [max(map(len, cells)) for cells in filled]
+    room = width - _EDGES - _GAP * len(columns)
+    if not wide and sum(widths) + max(map(len, names), default=0) > room:
+        # Rich would narrow the widest columns, and so break amounts from their units.
+        widths = [max(len(word) for cell in cells for word in _words(cell)) for cells in filled]
+        names = [clamp_middle(name, max(_SHORTEST_NAME, room - sum(widths))) for name in names]
+    table = _table()
+    table.add_column("group", no_wrap=True)
+    for column, size in zip(columns, widths, strict=True):
+        table.add_column(column.title, justify="right", width=size)
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(*map(plain_line, (name, *row)))
+    return table
+
+
+def _words(cell: str) -> Iterator[str]:
+    """Return what a cell can be folded into: an amount keeps its unit."""
+    kept = cell.replace(" to ", "\n")
+    return iter(kept.split("\n") if any(map(str.isdigit, cell)) else cell.split(" "))
+
+
+def _savings(inspected: GroupAnalysis, price: Price) -> str:
+    if not inspected.reaches:
+        return "-"
+    return describe_savings(inspected.savings_bytes_s, price, inspected.flows.unmeasured)
+
+
+def _lag(rates: ReadRates) -> str:
+    return UNKNOWN if rates.total_lag is None else format_count(rates.total_lag)
+
+
+def _could(inspected: GroupAnalysis) -> tuple[str, str]:
+    if not inspected.reaches:
+        return "-", "-"
+    reach = inspected.reach("cooperative-sticky")
+    counts = reach.partitions
+    return format_known(counts.local, counts.unknown, counts.total), str(reach.moved)
+
+
+def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
+    """Render one group in full."""
+    parts: list[RenderableType] = [_modes(inspected)]
+    if survey.measured.seconds:
+        parts.append(_rack_pairs(inspected))
+    if inspected.reaches:
+        parts.append(_strategies(inspected, survey, price))
+    if inspected.rates.lag:
+        parts += _lags(inspected)
+    if inspected.out_of_sync:
+        text = f"{inspected.out_of_sync} partitions would be local if their near replica were in sync"
+        parts.append(Text(text))
+    if inspected.unassigned:
+        parts.append(Text(f"{inspected.unassigned} partitions of subscribed topics have no reader"))
+    if who := describe_unknown(inspected.snapshot):
+        parts.append(Text(strip_control_chars(f"rack not known of {who}")))
+    return Stack(*parts)
+
+
+def _lags(inspected: GroupAnalysis) -> Iterator[RenderableType]:
+    """Yield the lag of the partitions that lag most, and what was measured of a group that lags."""
+    lag = inspected.rates.lag
+    worst = sorted((tp for tp in lag if lag[tp]), key=lambda tp: (-lag[tp], tp))
+    text = f"lag {counted(sum(lag.values()), 'record')}"
+    if worst:
+        text += ": " + join_first([f"{tp.topic}-{tp.partition} {lag[tp]:,}" for tp in worst], _MOST_LAGS)
+    yield Text(strip_control_chars(text))
+    by_rack = [f"{rack or 'unknown'} {records:,}" for rack, records in inspected.lag_by_rack.items()]
+    yield Text(strip_control_chars(f"lag by rack of the reader: {', '.join(by_rack)}"))
+    if how := describe_rates(inspected):
+        yield Text(how)
+
+
+def _modes(inspected: GroupAnalysis) -> Text:
+    shares = ", ".join(
+        f"{format_known(counts.local, counts.unknown, counts.total)} if"
+        f" {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
+        for mode, counts in inspected.by_mode.items()
+    )
+    live = inspected.snapshot.live
+    who = "the broker's assignor" if live.kind == "consumer" else "strategy"
+    return Text(
+        strip_control_chars(f"{who} {live.strategy or 'none'}; local: {shares}; {_HOLDS[inspected.read_policy]}")
+    )
+
+
+def _rack_pairs(inspected: GroupAnalysis) -> Table:
+    pairs = inspected.flows.pairs
+    racks = sorted({rack for pair in pairs for rack in pair}, key=lambda rack: (rack is None, rack or ""))
+    table = _table(title="read a second, from (row) and to (column) each rack")
+    table.add_column("")
+    for rack in racks:
+        table.add_column(plain_line(_rack(rack)), justify="right")
+    for source in racks:
+        cells = [format_bytes(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
+        table.add_row(plain_line(_rack(source)), *cells)
+    return table
+
+
+def _rack(rack: str | None) -> str:
+    return "unknown" if rack is None else rack
+
+
+def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Table:
+    measured = bool(survey.measured.seconds)
+    table = _table(title="with rackassign, if every member reports its rack")
+    for column in ("", "local", "cross", "unknown", "moves", *_TRAFFIC[: 2 * measured]):
+        table.add_column(column, justify="right" if column else "left")
+    rows = [("now", inspected.partitions, "", inspected.flows)]
+    rows += [(r.strategy, r.partitions, str(r.moved), r.flows) for r in inspected.reaches]
+    for name, counts, moved, flows in rows:
+        traffic = describe_cross(flows, price) if measured else ()
+        table.add_row(name, *_shares(counts), moved, *traffic)
+    return table
+
+
+def actions(survey: ClusterReport, price: Price, *, width: int, most: int = _MOST_ACTIONS) -> Table | None:
+    """Return what to do, what gains most first; None if there is nothing.
+
+    Args:
+        survey: The report.
+        price: Price of cross-rack traffic.
+        width: Columns of the terminal.
+        most: Number of rows.
+    """
+    measured = bool(survey.measured.seconds)
+    rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
+    # What may gain most comes where its upper bound belongs.
+    rows.sort(
+        key=lambda row: (
+            -max(row[0].gain_bytes_s, row[0].gain_bytes_s_at_most),
+            -max(row[0].gain, row[0].gain_at_most),
+        )
+    )
+    if not rows:
+        return None
+    table = _table(caption=f"{len(rows) - most} more are in --output json" if len(rows) > most else None)
+    table.add_column("group", no_wrap=True)
+    table.add_column("what would gain most", overflow="fold")
+    amounts = (("USD a month", "bytes/s") if width >= _SPACIOUS else ("USD a month",)) if measured else ()
+    for column in (*amounts, "partitions"):
+        table.add_column(column, justify="right", no_wrap=" " not in column)
+    for action, inspected in rows[:most]:
+        what = describe_action(action, inspected)
+        *traffic, partitions = _gain(action, price)
+        name = clamp_middle(strip_control_chars(inspected.snapshot.live.name), max(_SHORTEST_NAME, width // 4))
+        table.add_row(plain_line(name), plain_line(what), *traffic[: len(amounts)], partitions)
+    return table
+
+
+def _gain(action: RecommendedChange, price: Price) -> tuple[str, str, str]:
+    """Return the gain in money, bytes and partitions; of an uncertain change how much it is at most."""
+    if action.uncertain:
+        size = action.gain_bytes_s_at_most
+        partitions = format_range(0, action.gain_at_most, "{:.0f}".format) if action.gain_at_most else UNKNOWN
+        traffic = format_range(0, price.monthly(size), format_usd), format_range(0, size, format_bytes)
+    else:
+        size, partitions = action.gain_bytes_s, str(action.gain)
+        traffic = format_usd(price.monthly(size)), format_bytes(size)
+    return (*traffic, partitions)
+
+
+def totals(survey: ClusterReport, price: Price) -> str:
+    """Return the totals of all groups."""
+    groups = counted(len(survey.inspections), "group")
+    if not survey.measured.seconds:
+        return f"{groups}; bytes were not measured"
+    flows, savings = survey.flows, survey.savings_bytes_s
+    size, usd = describe_cross(flows, price)
+    line = f"{groups}: {size}/s across racks, {usd} USD a month"
+    if flows.unknown:
+        line += f" (the rack is unknown of {format_bytes(flows.unknown)}/s)"
+    if savings[1]:
+        line += f"; rackassign would save {describe_savings(savings, price, flows.unmeasured)}"
+    seconds = survey.measured.seconds
+    return f"{line}; measured over {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
+
+
+def _shares(counts: Locality) -> list[str]:
+    total = counts.total
+    known = [format_known(count, counts.unknown, total) for count in (counts.local, counts.cross)]
+    return [*known, format_percent(counts.unknown, total)]

@@ -20,13 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign import scenario
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from rackassign.cli.shared_options import standard_input
-from rackassign.cli.terminal import check_output, plain_line, warn
+from rackassign.cli.terminal import check_output, examples, plain_line, warn
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, unknown_cost_racks, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation, weight_misfits
+from rackassign.strategies import Options, copartition_exceptions, validate_balance_mode
+from rackassign.strategies import strategy as strategy_named
 from rackassign.text import join_first
+
+app = typer.Typer(rich_markup_mode=None)
 
 _NAMED = 5
 
@@ -89,6 +93,12 @@ class _Wanted(NamedTuple):
     copartition: tuple[tuple[str, ...], ...]
 
 
+@app.command(
+    epilog=examples(
+        "plan group.json --strategy cooperative-sticky --explain --output table",
+        "snapshot --bootstrap-server localhost:9092 --group billing | rackassign plan --strategy sticky",
+    )
+)
 def plan(
     file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
     *,
@@ -132,10 +142,6 @@ def plan(
     ] = "",
 ) -> int:
     """Compute the assignment of a consumer group offline."""
-    # Together with the solver it takes longer to import than all other commands.
-    from rackassign.strategies import Options, validate_balance_mode  # noqa: PLC0415
-    from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
-
     named = strategy_named(strategy)
     # Not a number is no such number either.
     if time_limit is not None and not time_limit >= 0:
@@ -185,8 +191,6 @@ def plan(
 
 def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: ScenarioWarnings) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
-    from rackassign.strategies import copartition_exceptions  # noqa: PLC0415
-
     failed, exceptions = False, dict[str, None]()
     for line, value, error in found:
         try:

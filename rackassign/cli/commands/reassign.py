@@ -1,20 +1,29 @@
-"""`rackassign reassign plan`, `apply`, `rollback` and `export`: options and output of reassignments."""
+"""`rackassign reassign` and `balance-leaders`: plans that move replicas or leaders, resumed and rolled back."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.render.layout import waiting as pending_replicas
-from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
+from rackassign.cli.layouts import (
+    outcome_as_json,
+    planned_as_json,
+    prepared_as_json,
+    share,
+    show_metrics,
+    show_outcome,
+    show_prepared,
+    show_rest,
+)
+from rackassign.cli.layouts import waiting as pending_replicas
 from rackassign.cli.shared_options import (
     STATE,
     AllowPlaceholders,
@@ -29,17 +38,36 @@ from rackassign.cli.terminal import (
     check_output,
     examples,
     plain_console,
+    plain_line,
     progress_display,
     stop_requested,
     warn,
 )
 from rackassign.errors import ConfigError
-from rackassign.text import counted, join_ids, parse_digits, short_repr
+from rackassign.monitoring.report import selector_warnings
+from rackassign.placement import PlacementConstraints, state_file
+from rackassign.reassignment import ExecutionLimits, ReassignmentRequest, journal, operations
+from rackassign.reassignment.journal import read_reassignment, write_reassignment
+from rackassign.reassignment.operations import (
+    PARTITION_STATES,
+    ReassignmentRunner,
+    execute,
+    look,
+    prepare,
+    prepare_from_lists,
+    prepare_leaders,
+    store,
+)
+from rackassign.reassignment.plan import UnevenError
+from rackassign.solver.placement import LEADER_GOALS
+from rackassign.text import counted, join_first, join_ids, parse_digits, short_repr
 
 if TYPE_CHECKING:
-    from rackassign.reassignment import ExecutionLimits, Journal, Progress
+    from rackassign.model import TopicPartition
+    from rackassign.reassignment import Journal, Progress
     from rackassign.reassignment.executor import Direction
-    from rackassign.reassignment.operations import ReassignmentOutcome, ReassignmentRunner
+    from rackassign.reassignment.operations import PartitionState, PlanStatus, ReassignmentOutcome
+
 
 PLAN = "rackassign-reassignment.json"
 TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
@@ -104,13 +132,6 @@ def plan(
 ) -> int:
     """Compute a reassignment with the fewest copies and write it to a file. Exit 1: the result is too unbalanced."""
     check_output(output, "table", "json")
-    # Imports a client and the solver, which other commands do without.
-    from rackassign.monitoring.report import selector_warnings  # noqa: PLC0415
-    from rackassign.placement import state_file  # noqa: PLC0415
-    from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
-    from rackassign.reassignment.journal import read_reassignment  # noqa: PLC0415
-    from rackassign.reassignment.operations import prepare, prepare_from_lists, store  # noqa: PLC0415
-    from rackassign.reassignment.plan import UnevenError  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
     request = ReassignmentRequest(
@@ -249,10 +270,6 @@ def export(
     ] = False,
 ) -> int:
     """Print a plan as the JSON that `kafka-reassign-partitions --execute` takes."""
-    # Imports a client and the solver, which other commands do without.
-    from rackassign.reassignment import journal  # noqa: PLC0415
-    from rackassign.reassignment.journal import write_reassignment  # noqa: PLC0415
-
     moves = journal.read(Path(plan)).moves
     lists = {tp: move.before if original else move.after for tp, move in moves.items()}
     sys.stdout.write(write_reassignment(lists) + "\n")
@@ -290,10 +307,6 @@ def _opened(
     bootstrap: str, client_config: str, plan: Path, state: Path, limits: ExecutionLimits
 ) -> Iterator[tuple[ReassignmentRunner, Journal, Callable[[], bool]]]:
     """Yield a runner for a plan, the plan, and whether the run is to stop; lock the plan meanwhile."""
-    # Imports a client and the solver, which other commands do without.
-    from rackassign.reassignment import journal  # noqa: PLC0415
-    from rackassign.reassignment.operations import ReassignmentRunner  # noqa: PLC0415
-
     # An invalid plan file is reported before anything else is done.
     with (
         journal.open_exclusive(plan) as found,
@@ -348,7 +361,6 @@ def ends(direction: Direction, plan: str) -> str:
 
 
 def _limits(batch_size: int, throttle: str, stall_timeout: float, timeout: float) -> ExecutionLimits:
-    from rackassign.reassignment import ExecutionLimits  # noqa: PLC0415 - as above
 
     return ExecutionLimits(batch_size, rate(throttle), stall_timeout, timeout or None)
 
@@ -369,3 +381,185 @@ def rate(text: str) -> int | None:
     if not found or unit not in _UNITS:
         raise ConfigError(f"throttle: expected bytes a second, as 50M, got {short_repr(text)}")
     return found * _UNITS[unit]
+
+
+_NAMED_PARTITIONS = 5
+
+_WORDS: Mapping[PartitionState, str] = {
+    "as-planned": "as planned",
+    "as-before": "as before the plan",
+    "on-its-way": "between the two: being reassigned, or left in the middle",
+    "changed-by-others": "with replicas that the plan does not know: changed by another tool or user",
+    "gone": "no longer there",
+}
+
+
+@app.command(
+    epilog=examples(
+        "reassign status --bootstrap-server localhost:9092",
+    )
+)
+def status(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Report the progress of a plan from the current state of the cluster. Exit 1: it is not finished."""
+    check_output(output, "table", "json")
+
+    found = journal.read(Path(plan))
+    with admin_client(bootstrap, client_config) as admin:
+        seen = look(admin, found)
+    _show_status(found, seen, output)
+    if output == "table" and found.open:
+        plain_console().print(f"not over: {_advice(seen, plan)}", soft_wrap=True)
+    return ExitCode.NO if found.open else ExitCode.DONE
+
+
+@app.command(
+    epilog=examples(
+        "reassign abandon --bootstrap-server localhost:9092",
+    )
+)
+def abandon(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Abandon a plan: leave all partitions as they are now and remove its throttle."""
+    check_output(output, "table", "json")
+
+    file = Path(plan)
+    with journal.open_exclusive(file) as found, admin_client(bootstrap, client_config) as admin:
+        kept, seen = operations.abandon(admin, found, lambda written: journal.write(file, written))
+    _show_status(kept, seen, output)
+    if output == "table":
+        plain_console().print(
+            f"left as it is; {plan} still has the lists as they were:"
+            f" `reassign export --original{of_plan(plan)}` prints them",
+            soft_wrap=True,
+        )
+    return ExitCode.DONE
+
+
+def _advice(seen: PlanStatus, plan: str) -> str:
+    """Return how to end a plan: `apply` has nothing to do if all that is missing was changed by others."""
+    named = of_plan(plan)
+    if seen.of("changed-by-others") and not seen.of("as-before") and not seen.of("on-its-way") and not seen.throttled:
+        return ends("apply", plan)
+    return (
+        f"`reassign apply{named}` goes on, `reassign rollback{named}` goes back,"
+        f" `reassign abandon{named}` leaves all as it is"
+    )
+
+
+def _show_status(found: Journal, seen: PlanStatus, output: str) -> None:
+
+    at = {state: seen.of(state) for state in PARTITION_STATES}
+    if output == "json":
+        written: dict[str, Any] = {state: _by_topic(partitions, seen) for state, partitions in at.items()}
+        sys.stdout.write(json.dumps({"phase": found.phase, "throttled": seen.throttled, **written}) + "\n")
+        return
+    console = plain_console()
+    console.print(f"{found.phase}: {counted(len(found.moves), 'partition')}", soft_wrap=True)
+    for state, partitions in at.items():
+        if partitions:
+            names = join_first([_described(partition, state, seen) for partition in partitions], _NAMED_PARTITIONS)
+            console.print(plain_line(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
+    if seen.throttled:
+        console.print("the throttle is still set", soft_wrap=True)
+
+
+def _described(partition: TopicPartition, state: PartitionState, seen: PlanStatus) -> str:
+    name = f"{partition.topic}-{partition.partition}"
+    if state in {"on-its-way", "changed-by-others"}:
+        return f"{name} ({join_ids(seen.lists[partition])})"
+    return name
+
+
+def _by_topic(partitions: Sequence[TopicPartition], seen: PlanStatus) -> dict[str, dict[str, list[int]]]:
+    found: dict[str, dict[str, list[int]]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, {})[str(partition.partition)] = list(seen.lists.get(partition, ()))
+    return found
+
+
+LEADERS_PLAN = "rackassign-leaders.json"
+
+_ELECTED_TOGETHER = 200
+
+
+leaders_app = typer.Typer(rich_markup_mode=None)
+
+
+@leaders_app.command(
+    epilog=examples(
+        "balance-leaders --bootstrap-server localhost:9092 --dry-run",
+        "balance-leaders --bootstrap-server localhost:9092 --balance-by rack",
+    )
+)
+def balance_leaders(
+    *,
+    bootstrap: Bootstrap,
+    topic: Topics = None,
+    balance_by: Annotated[
+        str, typer.Option("--balance-by", help="Unit whose leader counts are balanced first: broker, rack or mixed.")
+    ] = "broker",
+    leader_rack: Annotated[
+        list[str] | None, typer.Option(help="Rack that leaders are restricted to; repeatable.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without changing anything.")] = False,
+    plan: Annotated[
+        str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
+    ] = LEADERS_PLAN,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
+    check_output(output, "table", "json")
+
+    if balance_by not in LEADER_GOALS:
+        raise ConfigError(f"balance-by: expected {', '.join(LEADER_GOALS)}, got {short_repr(balance_by)}")
+    file = Path(plan)
+    if not dry_run:
+        journal.require_finished(file)
+    rules = PlacementConstraints.of({"leaders": balance_by, "leader_racks": leader_rack or []})
+    with admin_client(bootstrap, client_config) as admin:
+        prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
+        planned, outcome, stopped = prepared.planned, None, False
+        if planned.moves and not dry_run:
+            with journal.file_lock(file), progress_display() as display, stop_requested(TAKING_BACK) as stop:
+                journal.begin(file, prepared.journal)
+                with explain_interruption(file):
+                    _, outcome = execute(
+                        admin,
+                        prepared.journal,
+                        "apply",
+                        keep=lambda kept: journal.write(file, kept),
+                        limits=ExecutionLimits(_ELECTED_TOGETHER),
+                        report_progress=lambda at: display.count("Electing leaders", at.settled, at.partitions),
+                        stop=stop,
+                    )
+                stopped = stop()
+    if output == "json":
+        result = {} if outcome is None else outcome_as_json(outcome)
+        sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
+    else:
+        console = plain_console()
+        show_metrics(planned, console)
+        changed = sum(move.before != move.after for move in planned.moves.values())
+        console.print(
+            f"{counted(changed, 'list')} in another order, {counted(len(planned.moves), 'partition')} to elect,"
+            " nothing to copy",
+            soft_wrap=True,
+        )
+        show_rest(planned, console)
+        if outcome is not None:
+            show_outcome(outcome, "as planned", console)
+    if stopped:
+        return ExitCode.INTERRUPTED
+    return ExitCode.NO if outcome is not None and (outcome.failed or outcome.leader_not_elected) else ExitCode.DONE

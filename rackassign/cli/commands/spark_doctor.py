@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
-from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.terminal import Output, check_output, plain_line, progress_display
+from rackassign.cli.terminal import Output, check_output, examples, plain_line, progress_display
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.text import Settings, short_repr
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rackassign.spark import Diagnosis
+
+app = typer.Typer(rich_markup_mode=None)
 
 _AS_LIBRDKAFKA = {
     "security_protocol": "security.protocol",
@@ -36,6 +38,9 @@ _AS_LIBRDKAFKA = {
 }
 
 
+@app.command(
+    epilog=examples("spark-doctor --bootstrap-server localhost:9092 --topic orders --master spark://driver:7077")
+)
 def spark_doctor(
     *,
     bootstrap: Bootstrap,

@@ -1,7 +1,4 @@
-"""`rackassign top`: what crosses racks, live in the terminal.
-
-Keys are read without waiting for the end of a line.
-"""
+"""`rackassign top`: the report of `inspect` again and again, as a table that keys sort, filter and scroll."""
 
 from __future__ import annotations
 
@@ -13,16 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.segment import Segment, Segments
 from rich.text import Text
 
+from rackassign.cli import ExitCode
+from rackassign.cli.commands.inspect import actions, overview, totals
 from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.shared_options import (
     All,
     CloudOption,
@@ -37,112 +36,33 @@ from rackassign.cli.shared_options import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.terminal import plain_line, terminate_as_interrupt
-from rackassign.text import strip_control_chars
+from rackassign.cli.terminal import examples, plain_line, terminate_as_interrupt
+from rackassign.monitoring import SORT_KEYS, ClusterReport, GroupCollector, Price, SortKey, collect_repeatedly
+from rackassign.monitoring.collector import period_s
+from rackassign.text import counted, strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, Price, RackMap, SortKey
+    from rackassign.monitoring import ClusterReport, RackMap, SortKey
     from rackassign.util.callbacks import Progress
 
 
-_SEQUENCES = {
-    "[A": "up",
-    "OA": "up",
-    "[B": "down",
-    "OB": "down",
-    "[5~": "page up",
-    "[6~": "page down",
-    "[H": "home",
-    "OH": "home",
-    "[1~": "home",
-    "[F": "end",
-    "OF": "end",
-    "[4~": "end",
-}
-"""Escape sequences of terminals, without the escape character."""
-
-_CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
-
-_AT_ONCE = 256
-
-Keys = Callable[[float], list[str]]
-"""Waits up to some seconds for keys, and returns them: a character, or a name such as `up` or `escape`."""
-
-
-@contextmanager
-def pressed_keys() -> Iterator[Keys | None]:
-    """Yield a function that reads keys; None if stdin is no terminal. Ctrl-C interrupts as usual."""
-    if sys.stdin is None:
-        # It was closed before the interpreter started, as after `command <&-`.
-        yield None
-        return
-    try:
-        import termios  # noqa: PLC0415 - not on Windows
-        import tty  # noqa: PLC0415 - the same
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError):
-        # termios.error is an OSError only by its numbers, so it is caught below.
-        yield None
-        return
-    except termios.error:
-        yield None
-        return
-    tty.setcbreak(descriptor)
-
-    def read(wait_s: float) -> list[str]:
-        ready, _, _ = select.select([descriptor], [], [], wait_s)
-        return decode_keys(os.read(descriptor, _AT_ONCE).decode("utf-8", "replace")) if ready else []
-
-    try:
-        yield read
-    finally:
-        # A terminal that was closed has nothing to restore.
-        with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def decode_keys(text: str) -> list[str]:
-    """Return the keys that a terminal has sent; an unknown sequence is ignored."""
-    keys: list[str] = []
-    while text:
-        if text[0] != "\x1b":
-            key = _CONTROLS.get(text[0], text[0])
-            if len(key) > 1 or key.isprintable():
-                keys.append(key)
-            text = text[1:]
-            continue
-        text = text[1:]
-        length = _length(text)
-        if not length:
-            keys.append("escape")
-        elif text[:length] in _SEQUENCES:
-            keys.append(_SEQUENCES[text[:length]])
-        text = text[length:]
-    return keys
-
-
-def _length(text: str) -> int:
-    """Return the length of the sequence behind an escape character; 0 if there is none."""
-    if text[:1] == "O":
-        return min(2, len(text))
-    if text[:1] != "[":
-        return 0
-    # A control sequence ends with a character from @ to ~ (ECMA-48).
-    return next((i + 1 for i, c in enumerate(text) if i and "@" <= c <= "~"), len(text))
+app = typer.Typer(rich_markup_mode=None)
 
 
 INTERVAL_S = 5.0
 
+
 _LOOK_S = 0.25
 """Longest time until a report or the age of the last one is shown."""
+
 
 _LATE = 3
 """A report of so many intervals ago is shown with its age: a request to a broker that is gone takes long to fail."""
 
+
 _END_S = 1.0
 """How long the end of a request in progress is waited for."""
+
 
 Surveys: TypeAlias = "queue.Queue[ClusterReport | str | BaseException | None]"
 """Reports, or why there is none; an error that ends the command, None at the end.
@@ -152,6 +72,12 @@ would be kept, and be shown later as if they were current.
 """
 
 
+@app.command(
+    epilog=examples(
+        "top --bootstrap-server localhost:9092 --all-groups",
+        "top --bootstrap-server localhost:9092 --group billing --interval 10",
+    )
+)
 def top(
     *,
     bootstrap: Bootstrap,
@@ -172,8 +98,6 @@ def top(
     check_interval(interval)
     racks = read_rack_map(rack_map)
     by = sort_key(sort)
-    from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.collector import period_s  # noqa: PLC0415 - imports a client
 
     shown = _Shown(racks, Price.from_options(price, cloud), Console(highlight=False), by, period_s(interval))
 
@@ -273,8 +197,6 @@ def _received(surveys: Surveys, wait_s: float | None) -> ClusterReport | str | N
 
 def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, shown: _Shown) -> None:
     """Show the last report, and its age if the next one failed, until a key or the last report ends it."""
-    from rackassign.cli.render.live_table import Picture, TableState, picture  # noqa: PLC0415 - imports a client
-
     state, last, taken, problem = TableState(shown.by), None, 0.0, ""
     drawn: object = None
     seen = Picture("", 0, 1)
@@ -321,8 +243,6 @@ def _describe_age(problem: str, age_s: float, expected_s: float) -> str:
 
 def _print_each(surveys: Surveys, shown: _Shown) -> None:
     """Print each report in full, for logs and pipes."""
-    from rackassign.cli.render.inspection import actions, overview, totals  # noqa: PLC0415 - imports a client
-
     console, price = shown.console, shown.price
     while (survey := _received(surveys, None)) is not None:
         if isinstance(survey, str):
@@ -337,3 +257,288 @@ def _print_each(surveys: Surveys, shown: _Shown) -> None:
             console.print(to_do)
         for line in warnings(ordered, shown.racks):
             console.print(plain_line(line), soft_wrap=True)
+
+
+_ACTIONS = 3
+"""Recommended changes that are shown if there is room."""
+
+
+_LEAST_ROWS = 5
+"""Rows of groups that recommended changes leave room for."""
+
+
+_HEADING = 5
+"""Lines of a table without rows, at most."""
+
+
+_NOTES = 2
+"""Warnings that are shown; others are counted."""
+
+
+_FOOT = 2
+"""Lines at the end: which rows are shown, and the keys."""
+
+
+_LONGEST_FILTER = 60
+
+
+Lines = list[list[Segment]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What keys have changed.
+
+    Args:
+        sort: Order of the groups.
+        first: Index of the first group that is shown.
+        filter: Part of the names of the groups that are shown; empty for all groups.
+        typing: Whether keys change the filter.
+        stopped: Whether to end.
+    """
+
+    sort: SortKey = "money"
+    first: int = 0
+    filter: str = ""
+    typing: bool = False
+    stopped: bool = False
+
+    def press(self, key: str, groups: int, page: int) -> TableState:
+        """Return the state after a key.
+
+        Args:
+            key: The key.
+            groups: Number of groups that the filter leaves.
+            page: Number of groups that are shown at once.
+        """
+        if self.typing:
+            return self._type(key)
+        steps = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -groups, "end": groups}
+        if key in steps:
+            return replace(self, first=max(0, min(self.first + steps[key], groups - page)))
+        if key == "s":
+            return replace(self, sort=SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)], first=0)
+        if key == "/":
+            return replace(self, typing=True)
+        if key == "escape":
+            return replace(self, filter="", first=0)
+        return replace(self, stopped=True) if key == "q" else self
+
+    def _type(self, key: str) -> TableState:
+        if key in {"enter", "escape"}:
+            return replace(self, typing=False, filter="" if key == "escape" else self.filter)
+        if key == "backspace":
+            return replace(self, filter=self.filter[:-1], first=0)
+        if len(key) > 1:
+            return self
+        return replace(self, filter=(self.filter + key)[:_LONGEST_FILTER], first=0)
+
+    def select(self, survey: ClusterReport) -> ClusterReport:
+        """Return the report with the groups that the filter leaves, in order."""
+        wanted = self.filter.casefold()
+        left = tuple(f for f in survey.inspections if wanted in f.snapshot.live.name.casefold())
+        return replace(survey, inspections=left).sorted_by(self.sort)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is shown.
+
+    Args:
+        screen: The lines.
+        groups: Number of groups that the filter leaves.
+        page: Number of groups that are shown.
+    """
+
+    screen: RenderableType
+    groups: int
+    page: int
+
+
+def picture(
+    survey: ClusterReport,
+    state: TableState,
+    price: Price,
+    console: Console,
+    *,
+    status: str = "",
+    warnings: tuple[str, ...] = (),
+) -> Picture:
+    """Return what fits into a terminal.
+
+    Args:
+        survey: The last report.
+        state: What keys have changed.
+        price: Price of cross-rack traffic.
+        console: The terminal.
+        status: Why the report is not current; empty if it is.
+        warnings: What was not seen.
+    """
+    height = console.height
+    shown = state.select(survey)
+    groups = len(shown.inspections)
+    head = _lines(console, Text(strip_control_chars(totals(survey, price))))
+    if status:
+        head += _lines(console, Text(strip_control_chars(status), style="reverse"))
+    notes = _notes(console, warnings)
+    room = max(1, height - len(head) - len(notes) - _FOOT)
+    advice = _advice(console, shown, price)
+    # The groups come first: in a small terminal there is no advice.
+    if len(advice) > room - min(groups, _LEAST_ROWS) - _HEADING:
+        advice = []
+    first = max(0, min(state.first, groups - 1))
+    rows, page = _rows(console, shown, price, first, room - len(advice))
+    foot = [
+        *_lines(console, Text(_position(state, first, page, groups, len(survey.inspections)))),
+        *_lines(console, Text(_help(state), style="dim", no_wrap=True, overflow="ellipsis")),
+    ]
+    lines = [*[*head, *rows, *advice, *notes][: height - _FOOT], *foot]
+    return Picture(_joined(lines[:height]), groups, max(1, page))
+
+
+def _notes(console: Console, warnings: tuple[str, ...]) -> Lines:
+    notes = [Text(strip_control_chars(line), no_wrap=True, overflow="ellipsis") for line in warnings[:_NOTES]]
+    if len(warnings) > len(notes):
+        notes.append(Text(f"{counted(len(warnings) - len(notes), 'warning')} more: rackassign inspect shows all"))
+    return [line for note in notes for line in _lines(console, note)]
+
+
+def _advice(console: Console, shown: ClusterReport, price: Price) -> Lines:
+    table = actions(shown, price, width=console.width, most=_ACTIONS)
+    if table is None:
+        return []
+    table.caption = None
+    return _lines(console, table)
+
+
+def _rows(console: Console, shown: ClusterReport, price: Price, first: int, room: int) -> tuple[Lines, int]:
+    """Return the table from a group on, and the number of its rows: as many as fit."""
+    count = min(len(shown.inspections) - first, max(1, room))
+    while True:
+        part = replace(shown, inspections=shown.inspections[first : first + count])
+        # Widths are those of the rows that are shown; a row with a range may have several lines.
+        lines = _lines(console, overview(part, price, width=console.width))
+        if len(lines) <= room or count <= 1:
+            return lines, count
+        count = max(1, count - max(1, (len(lines) - room) // 3))
+
+
+def _position(state: TableState, first: int, page: int, groups: int, all_: int) -> str:
+    if not groups:
+        where = f"no group of {all_} has {state.filter!r} in its name" if state.filter else "no groups"
+    else:
+        where = f"{first + 1} to {first + page} of {counted(groups, 'group')} by {state.sort}"
+        rest = groups - page
+        if rest:
+            where += f", {rest} more: arrow keys"
+        if state.filter:
+            where += f"; {all_ - groups} of {all_} hidden by /{state.filter}"
+    return strip_control_chars(where)
+
+
+def _help(state: TableState) -> str:
+    if state.typing:
+        return strip_control_chars(f"/{state.filter}_   enter: keep   esc: show all groups")
+    return "q: quit   arrows, page up, page down: scroll   s: sort   /: filter"
+
+
+def _lines(console: Console, part: RenderableType) -> Lines:
+    return console.render_lines(part, console.options.update(height=None), pad=False)
+
+
+def _joined(lines: Lines) -> Segments:
+    segments: list[Segment] = []
+    for i, line in enumerate(lines):
+        segments += ([Segment.line()] if i else []) + line
+    return Segments(segments)
+
+
+_SEQUENCES = {
+    "[A": "up",
+    "OA": "up",
+    "[B": "down",
+    "OB": "down",
+    "[5~": "page up",
+    "[6~": "page down",
+    "[H": "home",
+    "OH": "home",
+    "[1~": "home",
+    "[F": "end",
+    "OF": "end",
+    "[4~": "end",
+}
+"""Escape sequences of terminals, without the escape character."""
+
+
+_CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
+
+
+_AT_ONCE = 256
+
+
+Keys = Callable[[float], list[str]]
+"""Waits up to some seconds for keys, and returns them: a character, or a name such as `up` or `escape`."""
+
+
+@contextmanager
+def pressed_keys() -> Iterator[Keys | None]:
+    """Yield a function that reads keys; None if stdin is no terminal. Ctrl-C interrupts as usual."""
+    if sys.stdin is None:
+        # It was closed before the interpreter started, as after `command <&-`.
+        yield None
+        return
+    try:
+        import termios  # noqa: PLC0415 - not on Windows
+        import tty  # noqa: PLC0415 - the same
+
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError):
+        # termios.error is an OSError only by its numbers, so it is caught below.
+        yield None
+        return
+    except termios.error:
+        yield None
+        return
+    tty.setcbreak(descriptor)
+
+    def read(wait_s: float) -> list[str]:
+        ready, _, _ = select.select([descriptor], [], [], wait_s)
+        return decode_keys(os.read(descriptor, _AT_ONCE).decode("utf-8", "replace")) if ready else []
+
+    try:
+        yield read
+    finally:
+        # A terminal that was closed has nothing to restore.
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def decode_keys(text: str) -> list[str]:
+    """Return the keys that a terminal has sent; an unknown sequence is ignored."""
+    keys: list[str] = []
+    while text:
+        if text[0] != "\x1b":
+            key = _CONTROLS.get(text[0], text[0])
+            if len(key) > 1 or key.isprintable():
+                keys.append(key)
+            text = text[1:]
+            continue
+        text = text[1:]
+        length = _length(text)
+        if not length:
+            keys.append("escape")
+        elif text[:length] in _SEQUENCES:
+            keys.append(_SEQUENCES[text[:length]])
+        text = text[length:]
+    return keys
+
+
+def _length(text: str) -> int:
+    """Return the length of the sequence behind an escape character; 0 if there is none."""
+    if text[:1] == "O":
+        return min(2, len(text))
+    if text[:1] != "[":
+        return 0
+    # A control sequence ends with a character from @ to ~ (ECMA-48).
+    return next((i + 1 for i, c in enumerate(text) if i and "@" <= c <= "~"), len(text))

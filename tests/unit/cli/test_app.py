@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from rackassign.cli import ExitCode
 from rackassign.cli.app import run
 from rackassign.cli.commands import cluster
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.testing import Broker, LocalCluster
 from tests.unit.cli.conftest import SCENARIO, Cli
 

@@ -217,7 +217,7 @@ class Refusing:
     ],
 )
 def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", Refusing)
     with pytest.raises(KafkaUnavailableError) as raised, admin_client("h:1"):
         raise error
     assert re.fullmatch(told, str(raised.value))
@@ -258,7 +258,7 @@ def test_a_rejection_counts_more_than_a_lost_connection_before_it(monkeypatch: p
         logging.getLogger("kafka.net.manager").warning("failed: %s", KafkaConnectionError("socket disconnected"))
         raise SaslAuthenticationFailedError("Authentication failed: Invalid username or password")
 
-    monkeypatch.setattr("kafka.KafkaAdminClient", rejected)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", rejected)
     with pytest.raises(KafkaUnavailableError, match="Authentication failed"), admin_client("127.0.0.1:1"):
         pass
 
@@ -270,7 +270,7 @@ def test_a_client_that_is_disconnected_is_told_why_that_may_be(monkeypatch: pyte
         log.warning("failed: %s", RequestTimedOutError("Request timed out after 39 ms"))
         raise KafkaTimeoutError("Unable to bootstrap")
 
-    monkeypatch.setattr("kafka.KafkaAdminClient", disconnected)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", disconnected)
     told = (
         "does not respond: .*socket disconnected; brokers disconnect clients whose login or security.protocol is wrong"
     )
@@ -286,7 +286,7 @@ def test_an_answer_that_is_not_kafka_s_names_the_possible_reasons(monkeypatch: p
         )
         raise KafkaTimeoutError("Unable to bootstrap")
 
-    monkeypatch.setattr("kafka.KafkaAdminClient", alert)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", alert)
     reasons = "Invalid frame length: .*security.protocol is wrong, or the port is that of another service"
     with pytest.raises(KafkaUnavailableError, match=reasons), admin_client("127.0.0.1:1"):
         pass
@@ -306,7 +306,7 @@ def test_a_listener_with_another_security_protocol_is_named(
         logging.getLogger("kafka.net.manager").error("failed: %s", error)
         raise KafkaTimeoutError("Unable to bootstrap")
 
-    monkeypatch.setattr("kafka.KafkaAdminClient", refused)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", refused)
     with pytest.raises(KafkaUnavailableError, match=f"does not respond: .*{reason}$"), admin_client("127.0.0.1:1"):
         pass
 
@@ -314,7 +314,7 @@ def test_a_listener_with_another_security_protocol_is_named(
 def test_errors_that_the_client_logs_are_not_kept_while_a_command_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", Refusing)
     # Otherwise pytest keeps them.
     monkeypatch.setattr(logging.getLogger("kafka"), "propagate", False)
     logged: list[weakref.ref[KafkaConnectionError]] = []

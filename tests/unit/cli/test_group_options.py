@@ -119,7 +119,7 @@ class Seen:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, survey: ClusterReport) -> None:
-    monkeypatch.setattr("rackassign.monitoring.GroupCollector", lambda *_: Seen(survey))
+    monkeypatch.setattr("rackassign.cli.commands.inspect.GroupCollector", lambda *_: Seen(survey))
     monkeypatch.setattr("rackassign.cli.commands.inspect.admin_client", lambda *_: nullcontext())
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from rackassign.cli.app import app, run
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
+from rackassign.cli.app import _COMMANDS, app, run
 
 ROOT = Path(__file__).parents[3]
 PROGRAM: Any = typer.main.get_command(app)
@@ -23,8 +23,8 @@ PROGRAM: Any = typer.main.get_command(app)
 def commands(group: Any = PROGRAM, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Return the path of each command that is no group."""
     found: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():
-        inner = (*path, name)
+    for name in group.list_commands(None):
+        command, inner = group.get_command(None, name), (*path, name)
         found += commands(command, inner) if hasattr(command, "commands") else [inner]
     return found
 
@@ -56,6 +56,18 @@ def test_every_command_has_an_example_that_parses(path: tuple[str, ...], capsys:
     assert tuple(found[0][: len(path)]) == path or found[1][: len(path)] == list(path)
     for words in found:
         parse(words)
+
+
+@pytest.mark.parametrize("name", PROGRAM.list_commands(None))
+def test_the_help_of_the_program_has_the_first_sentence_of_each_command(name: str) -> None:
+    text = " ".join(PROGRAM.get_command(None, name).help.split())
+    assert re.split(r"(?<=\.)\s", text)[0] == _COMMANDS[name].help
+
+
+def test_the_help_of_the_program_imports_no_client() -> None:
+    code = "import sys; from rackassign.cli.app import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert not {"kafka", "jgo", "numpy"} & set(done.stdout.split())
 
 
 def test_an_example_with_a_wrong_option_does_not_parse() -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli import ExitCode
 from rackassign.cli.app import run
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.terminal import plain_line, plain_lines, warn
 from rackassign.text import strip_control_chars
 

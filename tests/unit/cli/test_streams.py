@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 
 NAMES = "größe"
 SCENARIO = {

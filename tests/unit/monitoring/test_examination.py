@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kafka.errors import NoError
 
+from rackassign.cli import ExitCode
 from rackassign.cli.app import run
 from rackassign.cli.commands import doctor
-from rackassign.cli.exit_codes import ExitCode
 from rackassign.errors import KafkaUnavailableError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Partition, Topology

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rackassign.admin.alter import TopicValidation
 from rackassign.cli.app import run
-from rackassign.cli.commands import create_topic as command
+from rackassign.cli.commands import placement as command
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import create_topic, state_file

@@ -13,7 +13,7 @@ import pytest
 
 from rackassign.admin.describe import DescribedTopic
 from rackassign.cli.app import run
-from rackassign.cli.commands import create_topic as create_command
+from rackassign.cli.commands import placement as create_command
 from rackassign.cli.shared_options import settings_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition

@@ -22,7 +22,7 @@ from rich.progress import Progress as Display
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign as cli_repair
-from rackassign.cli.commands import reassign_status
+from rackassign.cli.commands import reassign as reassign_status
 from rackassign.cli.terminal import ProgressDisplay, stop_requested
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli import ExitCode
 from tests.helpers.documents import ROOT
 from tools.reference.errors import classes, exit_code
 from tools.reference.files import FILES

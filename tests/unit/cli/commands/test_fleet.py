@@ -161,6 +161,10 @@ def test_the_help_names_all_changes(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_without_the_extra_it_says_which(
     seen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith(("rackassign.fleet", "rackassign.cli.commands.fleet"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert run(["fleet", seen]) == 2
     assert capsys.readouterr().err == "rackassign: pyarrow is missing: pip install 'rackassign[spark]'\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.cli.commands import reassign_status
+from rackassign.cli.commands import reassign as reassign_status
 from rackassign.model import TopicPartition
 from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal, operations
 from rackassign.reassignment.journal import Phase, read_reassignment
@@ -254,7 +254,7 @@ def test_status_advises_what_ends_a_plan(
     kept("p.json", "begun", SavedConfigs() if throttled else None)
     found = PlanStatus(dict(zip(MOVES, states, strict=False)), dict.fromkeys(MOVES, (1, 2)), throttled)
     monkeypatch.setattr(reassign_status, "admin_client", lambda *_: nullcontext())
-    monkeypatch.setattr(operations, "look", lambda *_: found)
+    monkeypatch.setattr(reassign_status, "look", lambda *_: found)
     assert run(["reassign", "status", *NOBODY, "--plan-file", "p.json"]) == 1
     assert f"not over: {advice}" in capsys.readouterr().out
     monkeypatch.setattr(operations, "abandon", lambda _admin, kept, _keep: (kept, found))

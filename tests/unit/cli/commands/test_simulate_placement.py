@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from rackassign.cli.app import run
-from rackassign.cli.commands.create_topic import show_new
-from rackassign.cli.render.reassignment import show_rest
+from rackassign.cli.commands.placement import show_new
+from rackassign.cli.layouts import show_rest
 from rackassign.model import TopicPartition
 from rackassign.placement.create_topic import CreateResult, PolicyPlacement
 from rackassign.placement.layout import Layout

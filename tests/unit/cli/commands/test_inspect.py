@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rackassign.cli.render.inspection import actions, detail, overview, totals
+from rackassign.cli.commands.inspect import actions, detail, overview, totals
 from rackassign.cli.shared_options import warnings
 from rackassign.cli.terminal import plain_line, warn
 from rackassign.model import TopicPartition

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from rich.console import Console
 
-from rackassign.cli.render.live_table import TableState, picture
+from rackassign.cli.commands.top import TableState, picture
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, ReadRates
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates

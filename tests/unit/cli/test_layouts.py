@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rackassign.admin.describe import DescribedTopic
-from rackassign.cli.render.reassignment import show_metrics
+from rackassign.cli.layouts import show_metrics
 from rackassign.model import Broker, Partition
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints

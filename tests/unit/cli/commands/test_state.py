@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rackassign.cli.app import run
-from rackassign.cli.render.state import StateSizes, as_json, show
+from rackassign.cli.commands.state import StateSizes, show_state, state_as_json
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupState, MemberDescription, PartitionState, StateCopy
 from rackassign.stateful.local_files import LocalFile
@@ -34,7 +34,7 @@ def local_file(topic: str, partition: int, size: int, *, damaged: bool = False) 
 
 def printed(found: GroupState, sizes: StateSizes) -> str:
     out = StringIO()
-    show(found, sizes, Console(file=out, width=200, highlight=False, markup=False))
+    show_state(found, sizes, Console(file=out, width=200, highlight=False, markup=False))
     return out.getvalue()
 
 
@@ -65,7 +65,7 @@ def test_local_files_are_shown_with_their_partitions_and_the_others_below() -> N
 
 
 def test_the_json_has_the_sizes_and_the_files() -> None:
-    found: Any = as_json(state(), StateSizes({}, {LOGS[1]: 7}, FILES))
+    found: Any = state_as_json(state(), StateSizes({}, {LOGS[1]: 7}, FILES))
     assert [row["changelog_bytes"] for row in found["partitions"]] == [None, 7]
     first, second = (row["local_files"] for row in found["partitions"])
     shared = {"state_dir": "/a", "changelog_id": "id"}

@@ -1,7 +1,8 @@
-"""Tables and JSON of reassignments."""
+"""Tables and JSON of replica lists, and of what reassignments do to them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,87 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.render.layout import figures, waiting
 from rackassign.cli.terminal import plain_line
+from rackassign.monitoring.report import format_bytes, format_percent
+from rackassign.placement.layout import LayoutMetrics
 from rackassign.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
     from rackassign.locality import Locality
     from rackassign.model import TopicPartition
+    from rackassign.placement.layout import Layout
     from rackassign.placement.local_reads import GroupLocality
     from rackassign.reassignment import ExecutionResult, PreparedReassignment, ReassignmentPlan, ReplicaMove
+
+
+_BAR = 10
+"""Characters of the longest bar."""
+
+_ROWS: tuple[tuple[str, str], ...] = (
+    ("replicas of a broker, most / mean", "replicas_per_broker"),
+    ("leaders of a broker, most / mean", "leaders_per_broker"),
+    ("the same within a topic", "leaders_per_topic"),
+    ("the same after the loss of a broker", "leaders_after_loss"),
+    ("replicas of a rack, most / mean", "replicas_per_rack"),
+    ("leaders of a rack, most / mean", "leaders_per_rack"),
+    ("partitions that share a rack", "sharing"),
+    ("partitions in one rack only", "gone_with_rack"),
+    ("replicas without a broker", "missing"),
+    ("replicas moved", "moved"),
+)
+
+
+def waiting(replicas: int) -> str:
+    """Return how many replicas have no broker."""
+    return f"{counted(replicas, 'replica')} {'waits' if replicas == 1 else 'wait'} for a broker"
+
+
+def figures(quality: dict[str, LayoutMetrics]) -> Table:
+    """Return the figures of layouts side by side, by their names."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for name in quality:
+        table.add_column(plain_line(name), justify="right")
+    for words, field in _ROWS:
+        values = [getattr(each, field) for each in quality.values()]
+        table.add_row(words, *map(_figure, values))
+    return table
+
+
+def _figure(value: Any) -> str:  # noqa: ANN401 - a number or nothing
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def picture(layouts: dict[str, Layout]) -> Table:
+    """Draw brokers, rack by rack, with what they hold: a bar of replicas, the part that leads dark."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="█ leads, ░ follows", caption_justify="left")
+    table.add_column("rack")
+    table.add_column("broker", justify="right")
+    for name in layouts:
+        table.add_column(plain_line(name))
+    held = {name: _held(layout) for name, layout in layouts.items()}
+    most = max((count for replicas, _ in held.values() for count in replicas.values()), default=1)
+    brokers = sorted(next(iter(layouts.values())).brokers, key=lambda b: (b.rack is None, b.rack or "", b.id))
+    shown = ""
+    for broker in brokers:
+        rack = broker.rack or "none"
+        bars = (_bar(replicas[broker.id], leaders[broker.id], most) for replicas, leaders in held.values())
+        table.add_row("" if rack == shown else plain_line(rack), str(broker.id), *bars)
+        shown = rack
+    return table
+
+
+def _held(layout: Layout) -> tuple[Counter[int], Counter[int]]:
+    lists = [replicas for rows in layout.topics.values() for replicas in rows]
+    return Counter(b for replicas in lists for b in replicas), Counter(replicas[0] for replicas in lists if replicas)
+
+
+def _bar(replicas: int, leaders: int, most: int) -> str:
+    whole, dark = round(_BAR * replicas / most), round(_BAR * leaders / most)
+    return f"{'█' * dark}{'░' * (whole - dark)} {replicas}"
+
 
 _SHOWN = 20
 _NAMED = 5
@@ -46,7 +119,6 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
 def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
     """Return what would change."""
     # Takes the solver along, which commands that fail early do without.
-    from rackassign.placement.layout import LayoutMetrics  # noqa: PLC0415
 
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
@@ -82,8 +154,6 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
     """Print a prepared reassignment."""
-    from rackassign.monitoring.report import format_bytes  # noqa: PLC0415 - as above
-
     planned = prepared.planned
     show_planned(planned, console)
     copied = "" if prepared.bytes is None else f", {format_bytes(prepared.bytes)} as logs are now"
@@ -114,8 +184,6 @@ def show_planned(planned: ReassignmentPlan, console: Console) -> None:
 
 def show_metrics(planned: ReassignmentPlan, console: Console) -> None:
     """Print the metrics of the layout before and after, and what they count if only some topics are planned."""
-    from rackassign.placement.layout import LayoutMetrics  # noqa: PLC0415 - as above
-
     before = LayoutMetrics.among(planned.before, planned.topics)
     after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
     console.print(figures({"now": before, "then": after}))
@@ -187,6 +255,4 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
 
 def share(partitions: Locality) -> str:
     """Return the share of partitions that are known to be read locally."""
-    from rackassign.monitoring.report import format_percent  # noqa: PLC0415 - as above
-
     return format_percent(partitions.local, partitions.total)
