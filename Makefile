@@ -157,9 +157,8 @@ docs-serve: $(VENV)/dev.stamp ## The same at http://127.0.0.1:8000, built again 
 	exec $(MKDOCS) serve --config-file tools/site/mkdocs.yml
 
 .PHONY: reference
-reference: $(VENV)/dev.stamp ## Pages of commands and metrics, pictures, and the list of stable names, from the code
+reference: $(VENV)/dev.stamp ## Pages of commands and metrics, and the list of stable names, from the code
 	$(BIN)/python -m tools.reference
-	$(BIN)/python -m tools.pictures
 
 .PHONY: bench
 bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
