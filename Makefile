@@ -86,7 +86,7 @@ test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all 
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-release
-test-release: $(VENV)/dev.stamp ## Whole programs, before a release: the demo, examples whose members are killed, mutants, brokers of all versions
+test-release: $(VENV)/dev.stamp ## Whole programs, before a release: the demo, examples whose members are killed, brokers of all versions
 	$(BIN)/python -m pytest $(TOGETHER) -m release tests integration
 
 .PHONY: test-stress
@@ -235,26 +235,26 @@ test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python tha
 .PHONY: matrix
 ONLY ?=
 matrix: $(VENV)/dev.stamp ## Fixed tests with each supported Python and client, an hour; one of them: make matrix ONLY=aiokafka-0.13.0
-	$(BIN)/python -m tools.matrix $(if $(ONLY),--only $(ONLY)) $(MATRIX)
+	$(BIN)/python -m nox $(if $(ONLY),--session $(ONLY)) $(MATRIX)
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
 	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer_protocol.py
 
 .PHONY: mutants
-MINUTES ?= 30
-mutants: $(VENV)/dev.stamp ## Small changes to the core, each of which a unit test must find, half an hour: make mutants MINUTES=10
-	$(BIN)/python -m tools.mutants --minutes $(MINUTES) $(MUTANTS)
+MINUTES ?= 60
+MUTANTS ?= *__mutmut_*1
+mutants: $(VENV)/dev.stamp ## Small changes to the core, each of which a unit test must find, an hour: make mutants MUTANTS='*.wire.*'
+	$(BIN)/python -m nox --reuse-existing-virtualenvs --session mutants -- $(MINUTES) '$(MUTANTS)'
 
 .PHONY: coverage
-coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by package; no figure is required
+coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by module; no figure is required
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q -n auto tests
 	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
-	$(BIN)/python -m tools.coverage_by_package build/coverage/report.json
+	$(BIN)/python -m coverage report --skip-empty
 
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays
-	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache mutants
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,26 +2,20 @@
 
 python -m tools.stress [--rounds 3] [--busy 8] [--workers 5] [--select EXPRESSION] [PATH ..]
 
-Each round measures the machine again, so that its timeouts are those of a busy one. It prints the load, the failures,
-and the guards against hanging that ended a wait: with such a guard something was waited for that did not happen.
+Each round measures the machine again, so that its timeouts are those of a busy one. What fails is shown by pytest: with
+a guard against hanging, something was waited for that did not happen.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from tests.helpers.machine_speed import FACTOR
 
@@ -35,115 +29,17 @@ while True:
     pass
 """
 
-_LOOK_S = 5.0
-
-_GUARDS = re.compile(
-    r"waited [\d.]+ s for [^\n;]*|TimeoutExpired: [^\n]*|did not \w+ in [\d.]+ s[^\n]*|\bin time\b[^\n]*"
-)
-"""What a guard against hanging reports."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Result of a round.
-
-    Args:
-        passed: Number of tests that passed.
-        failed: Names of the tests that failed, or had an error.
-        guards: Reports of guards against hanging, by the name of the test.
-        load: Greatest load average over a minute.
-        seconds: Duration.
-        code: Exit code of pytest.
-    """
-
-    passed: int
-    failed: tuple[str, ...]
-    guards: tuple[tuple[str, str], ...]
-    load: float
-    seconds: float
-    code: int
-
-    @property
-    def ok(self) -> bool:
-        return self.code == 0 and not self.failed and self.passed > 0
-
-    @property
-    def lines(self) -> list[str]:
-        """Return what is printed of it."""
-        counts = f"{self.passed} passed, {len(self.failed)} failed"
-        return [
-            f"{counts} in {self.seconds:.0f} s; load up to {self.load:.1f}; pytest ended with {self.code}",
-            *(f"  failed: {name}" for name in self.failed),
-            *(f"  a guard against hanging: {name}: {report}" for name, report in self.guards),
-        ]
-
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[list[int]]:
     """Run processes that use all processors while the block lasts; yield their process IDs."""
     with ExitStack() as opened:
-        yield [opened.enter_context(_busy_process()) for _ in range(count)]
-
-
-@contextmanager
-def _busy_process() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-c", _BUSY], stdin=subprocess.PIPE) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
-
-
-@contextmanager
-def watched_load() -> Iterator[list[float]]:
-    """Yield a list of the load averages over a minute, which grows while the block lasts."""
-    seen, over = [os.getloadavg()[0]], threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK_S):
-            seen.append(os.getloadavg()[0])
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        thread.join()
-
-
-def read_report(file: Path) -> tuple[int, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return what a report in JUnit's format has: tests that passed, names of those that failed, and guards.
-
-    Args:
-        file: The report; without one no test has passed.
-    """
-    passed, failed, guards = 0, dict[str, None](), []
-    if file.exists():
-        for case in ET.parse(file).iter("testcase"):  # noqa: S314 - written by the pytest that was started
-            name = f"{case.get('classname')}::{case.get('name')}"
-            problems = [*case.findall("failure"), *case.findall("error")]
-            if problems:
-                failed[name] = None
-            elif case.find("skipped") is None:
-                passed += 1
-            text = "\n".join(f"{problem.get('message')}\n{problem.text}" for problem in problems)
-            guards += [(name, found) for found in dict.fromkeys(_GUARDS.findall(text))]
-    return passed, tuple(failed), tuple(guards)
-
-
-def play(paths: Sequence[str], select: str, workers: int) -> Round:
-    """Run the tests once."""
-    # Measured by each round.
-    environment = {name: value for name, value in os.environ.items() if name != FACTOR}
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, watched_load() as load:
-        report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-v", "-m", select, f"--junitxml={report}"]
-        command += ["-n", str(workers), "--dist", "worksteal"] if workers else []
-        code = subprocess.run([*command, *paths], check=False, cwd=ROOT, env=environment).returncode
-        passed, failed, guards = read_report(report)
-    return Round(passed, failed, guards, max(load), time.monotonic() - begun, code)
+        processes = []
+        for _ in range(count):
+            process = opened.enter_context(subprocess.Popen([sys.executable, "-c", _BUSY], stdin=subprocess.PIPE))
+            opened.callback(process.kill)
+            processes.append(process)
+        yield [process.pid for process in processes]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,12 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     # Without this a SIGTERM would leave pytest running.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    rounds = []
+    command = [sys.executable, "-m", "pytest", "-v", "-m", given.select, *given.paths]
+    command += ["-n", str(given.workers), "--dist", "worksteal"] if given.workers else []
+    # Measured by each round.
+    environment = {name: value for name, value in os.environ.items() if name != FACTOR}
+    codes = []
     for number in range(1, given.rounds + 1):
         with busy_processes(given.busy):
-            rounds.append(play(given.paths, given.select, given.workers))
-        print(f"round {number} of {given.rounds}: " + "\n".join(rounds[-1].lines), flush=True)
-    return 0 if rounds and all(each.ok for each in rounds) else 1
+            codes.append(subprocess.run(command, check=False, cwd=ROOT, env=environment).returncode)
+        print(f"round {number} of {given.rounds}: pytest ended with {codes[-1]}", flush=True)
+    return int(any(codes) or not codes)
 
 
 if __name__ == "__main__":

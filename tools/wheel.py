@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.matrix.interpreters import find_interpreter
+from tools.matrix import find_interpreter
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"

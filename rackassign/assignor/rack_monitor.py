@@ -165,7 +165,8 @@ class RackChangeDetector:
         self.times = times
         self._decided: LeaderAssignment | None = None
         self._before: RackView | None = None
-        self._first = self._still = 0.0
+        # `_due_at` sets both before it reads them, since no view was seen.
+        self._first = self._still = 0.0  # pragma: no mutate
         self._seen: RackView | None = None
         self._vain: RackView | None = None
         self._cut = False
@@ -254,7 +255,11 @@ class RackChangeDetector:
             group,
             topology=topology,
             weights={topic: row for topic, row in group.weights.items() if _fits(row, topic, topology)},
-            members=tuple(replace(member, owned=plan.target[member.id], generation=0) for member in group.members),
+            # The generation only has to be the same for all members.
+            members=tuple(
+                replace(member, owned=plan.target[member.id], generation=0)  # pragma: no mutate
+                for member in group.members
+            ),
         )
         again = self._strategy(now, replace(self._options, time_limit_s=time_limit_s))
         moved = sum(

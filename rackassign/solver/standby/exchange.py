@@ -527,7 +527,8 @@ class _CycleSearch:
         """Yield the walks that one more arc makes a cycle, each as its nodes."""
         for node, (total, _) in self._steps[-1].items():
             back, same, away = self._arcs[node]
-            if (back | same | (away if total > 1 else 0)) >> self._start & 1:
+            # Without the comparison, `_move_along_cycle` rejects the cycle.
+            if (back | same | (away if total > 1 else 0)) >> self._start & 1:  # pragma: no mutate
                 walk = [node]
                 for step in self._steps[:0:-1]:
                     walk.append(step[walk[-1]][1])

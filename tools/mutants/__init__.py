@@ -1,1 +1,0 @@
-"""`make mutants`: small changes to the core, each of which a unit test must find."""
