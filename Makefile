@@ -216,15 +216,15 @@ chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make 
 
 .PHONY: chaos-stateful
 chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail at random, and a checker: make chaos-stateful SEEDS=20
-	$(BIN)/python -m tools.stateful_chaos --seeds $(SEEDS)
+	$(BIN)/python -m tools.chaos.stateful --seeds $(SEEDS)
 
 .PHONY: exactly-once
 exactly-once: $(VENV)/dev.stamp ## A transactional example under faults, and a comparison of results: make exactly-once SEEDS=3 CLIENT=aiokafka
-	$(BIN)/python -m tools.exactly_once --client $(CLIENT) --seeds $(SEEDS)
+	$(BIN)/python -m tools.chaos.exactly_once --client $(CLIENT) --seeds $(SEEDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
-	$(BIN)/python -m tools.soak
+	$(BIN)/python -m tools.chaos.soak
 
 .PHONY: test-oldest
 test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported

@@ -12,9 +12,9 @@ import pytest
 
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.machine_speed import scaled_s
-from tools.chaos.layout import RACKS, promised
+from tools.chaos.group import Outcome, can_cut, run
 from tools.chaos.member import CONFLUENT
-from tools.chaos.run import Outcome, can_cut, run
+from tools.chaos.schedule import RACKS, promised
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 

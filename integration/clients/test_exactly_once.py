@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.testing import Cluster
-from tools.exactly_once import play
+from tools.chaos.exactly_once import play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 

@@ -32,8 +32,7 @@ from tests.helpers.kafka.rack_group import RackGroup
 from tests.helpers.kafka.scenarios import SOON
 from tests.helpers.kafka.unregistration import unregister
 from tests.helpers.machine_speed import machine_factor
-from tools.chaos.history import Acked, Journal, read
-from tools.chaos.traffic import journaled_traffic
+from tools.chaos.history import Acked, Journal, journaled_traffic, read
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

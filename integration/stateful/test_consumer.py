@@ -23,7 +23,7 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, UNHURRIED_MS, Fleet, fill_changelog
-from tools.stateful_chaos import RACKS, play
+from tools.chaos.stateful import RACKS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

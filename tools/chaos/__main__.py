@@ -15,9 +15,9 @@ from pathlib import Path
 from rackassign.testing import LocalCluster
 from rackassign.testing._docker_cluster import DockerCluster
 
-from .layout import RACKS, Kind
+from .group import Outcome, run
 from .member import CLIENTS, KAFKA_PYTHON
-from .run import Outcome, run
+from .schedule import RACKS, Kind
 
 _LOG_LINES = 5000
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from rackassign.model import TopicPartition
 from tests.helpers.machine_speed import scaled_s
 
-from .expected_effects import SESSION_S, unexplained_losses
+from .effects import SESSION_S, rebalances, unexplained, unexplained_losses
 from .history import Acked, Batch, Calm, Died, Dropped, Failed, Given, History, MemberLog, Played, Seen, Stays
-from .layout import TOPICS, Kind
-from .rebalances import rebalances, unexplained
+from .schedule import TOPICS, Kind
 
 SETTLE_S = scaled_s(30.0)
 """After all faults are undone the group comes to rest within this: a session for those that are gone, 13 s for the last

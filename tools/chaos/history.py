@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from rackassign.model import TopicPartition
+from rackassign.testing.harness import Traffic
 
-from .layout import Event, Kind
+from .schedule import Event, Kind
 
 REVOKED, LOST = "revoked", "lost"
 
@@ -248,3 +249,15 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
     "given": _given,
     "event": event_of,
 }
+
+
+_RATE = 150.0
+
+
+def journaled_traffic(bootstrap: str, topics: Sequence[str], journal: Journal) -> Traffic:
+    """Return traffic that goes on when a producer fails: a record that is not acknowledged may be there or not."""
+
+    def note(tp: TopicPartition, number: int, offset: int) -> None:
+        journal.note(Acked(now(), tp, offset, number))
+
+    return Traffic({"bootstrap_servers": bootstrap}, topics, rate=_RATE, tolerant=True, on_acknowledged=note)

@@ -14,14 +14,19 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from confluent_kafka import KafkaError as LibrdkafkaError
+from confluent_kafka import KafkaException
 from kafka import ConsumerRebalanceListener
 from kafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer
+from rackassign.clients import confluent
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import assignment_recorder
 from tests.helpers.kafka.consumers import EXPIRING
@@ -33,6 +38,23 @@ _COMMIT_MS = 5000
 
 _CLOSE_MS = 5000
 _MOST_ERRORS = 100
+_MOST_RECORDS = 500
+_PROPERTIES = {
+    "auto.offset.reset": EXPIRING["auto_offset_reset"],
+    "enable.auto.commit": EXPIRING["enable_auto_commit"],
+    "heartbeat.interval.ms": EXPIRING["heartbeat_interval_ms"],
+    "session.timeout.ms": EXPIRING["session_timeout_ms"],
+    "max.poll.interval.ms": EXPIRING["max_poll_interval_ms"],
+    "topic.metadata.refresh.interval.ms": EXPIRING["metadata_max_age_ms"],
+}
+_MAY_FAIL = {
+    LibrdkafkaError.ILLEGAL_GENERATION,
+    LibrdkafkaError.UNKNOWN_MEMBER_ID,
+    LibrdkafkaError.REBALANCE_IN_PROGRESS,
+    LibrdkafkaError._TIMED_OUT,
+}
+"""Why a commit may fail: somebody will process these records again."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -69,47 +91,52 @@ class Settings:
         return [sys.executable, "-m", "tools.chaos.member", json.dumps(asdict(self))]
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+class _Recording:
+    """What both kinds of members write down."""
+
+    error: type[Exception]
+    """What is raised by `work` of which a service would try again."""
+
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self._note(REVOKED, revoked)
-
-    def on_partitions_lost(self, lost: Any) -> None:
-        self._note(LOST, lost)
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        """Nothing: what it is given is noted with its generation."""
-
-    def _note(self, why: str, places: Any) -> None:
-        self._journal.note(Dropped(now(), why, tuple(TopicPartition(*place) for place in sorted(places))))
-
-
-class _Member(Protocol):
-    """A consumer that writes down what it is given and processes, and commits only then."""
-
-    @property
-    def error(self) -> type[Exception]:
-        """What is raised by `work` of which a service would try again."""
-
     def work(self) -> None:
-        """Process what comes in a while."""
+        """Process what comes in a while, and commit it."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Leave in good order."""
+        raise NotImplementedError
+
+    def _given(self, given: assignment_recorder.Given, member_id: str) -> None:
+        self._journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
+
+    def _dropped(self, why: str, places: Iterable[TopicPartition]) -> None:
+        self._journal.note(Dropped(now(), why, tuple(sorted(places))))
 
 
-class _KafkaPython:
+class _KafkaPython(_Recording, ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
     error = KafkaError
 
     def __init__(self, settings: Settings, journal: Journal) -> None:
-        self._journal = journal
-        self._consumer = RackAwareConsumer(
+        super().__init__(journal)
+        consumer = RackAwareConsumer(
             bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **EXPIRING
         )
-        assignment_recorder.note_assignments(self._consumer, self._note_given)
-        self._consumer.subscribe(settings.topics, listener=_Listener(journal))
+        self._consumer = consumer
+        assignment_recorder.note_assignments(
+            consumer, lambda given: self._given(given, str(consumer.group_metadata().member_id))
+        )
+        consumer.subscribe(settings.topics, listener=self)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._dropped(REVOKED, (TopicPartition(*place) for place in revoked))
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self._dropped(LOST, (TopicPartition(*place) for place in lost))
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        """Nothing: what it is given is noted with its generation."""
 
     def work(self) -> None:
         polled = self._consumer.poll(timeout_ms=_POLL_MS)
@@ -126,18 +153,51 @@ class _KafkaPython:
     def close(self) -> None:
         self._consumer.close(timeout_ms=_CLOSE_MS)
 
-    def _note_given(self, given: assignment_recorder.Given) -> None:
-        member_id = str(self._consumer.group_metadata().member_id)
-        self._journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
 
+class _Confluent(_Recording):
+    """It joins with kafka-python and reads with librdkafka."""
 
-def _made(settings: Settings, journal: Journal) -> _Member:
-    if settings.client == CONFLUENT:
-        from tools.chaos.confluent import Confluent  # noqa: PLC0415 - the others need not have it
+    error = KafkaException
 
-        where = (settings.bootstrap, settings.group, settings.topics, settings.rack)
-        return Confluent(*where, journal, wait_s=_POLL_MS / 1000, commit_s=_COMMIT_MS / 1000)
-    return _KafkaPython(settings, journal)
+    def __init__(self, settings: Settings, journal: Journal) -> None:
+        super().__init__(journal)
+        where = {
+            "bootstrap.servers": settings.bootstrap,
+            "group.id": settings.group,
+            "client.rack": settings.rack,
+        }
+        consumer = confluent.RackAwareConsumer({**where, **_PROPERTIES})
+        self._consumer = consumer
+        assignment_recorder.note_assignments(
+            consumer._member._consumer, lambda given: self._given(given, consumer.memberid())
+        )
+        consumer.subscribe(settings.topics, None, partial(self._taken, REVOKED), partial(self._taken, LOST))
+
+    def _taken(self, why: str, _consumer: Any, partitions: list[Any]) -> None:
+        self._dropped(why, (TopicPartition(each.topic, each.partition) for each in partitions))
+
+    def work(self) -> None:
+        batches: dict[TopicPartition, list[Any]] = {}
+        for message in self._consumer.consume(_MOST_RECORDS, _POLL_MS / 1000):
+            error = message.error()
+            if error is None:
+                batches.setdefault(TopicPartition(message.topic() or "", message.partition() or 0), []).append(message)
+            else:
+                self._journal.note(Failed(now(), str(error)))
+        for place, records in batches.items():
+            numbers = tuple(int(record.value()) for record in records)
+            self._journal.note(Batch(now(), place, records[0].offset(), records[-1].offset(), numbers))
+        if batches:
+            try:
+                self._consumer.commit(asynchronous=False, timeout=_COMMIT_MS / 1000)
+            except KafkaException as problem:
+                error = problem.args[0]
+                if error.code() not in _MAY_FAIL:
+                    raise
+                self._journal.note(NotCommitted(now(), error.name()))
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def live(settings: Settings, over: threading.Event) -> None:
@@ -145,7 +205,7 @@ def live(settings: Settings, over: threading.Event) -> None:
     journal = Journal(Path(settings.journal))
     deadline = now() + settings.life_s
     try:
-        member = _made(settings, journal)
+        member = (_Confluent if settings.client == CONFLUENT else _KafkaPython)(settings, journal)
         errors = 0
         while not over.wait(settings.work_s) and now() < deadline and errors < _MOST_ERRORS:
             try:

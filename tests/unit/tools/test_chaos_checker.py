@@ -41,8 +41,7 @@ from tools.chaos.history import (
     Stays,
     read_history,
 )
-from tools.chaos.layout import BROKERS, FEWEST_MEMBERS, MEMBERS, TOPICS, UNDONE_BY, Event, Kind, promised
-from tools.chaos.schedule import plan
+from tools.chaos.schedule import BROKERS, FEWEST_MEMBERS, MEMBERS, TOPICS, UNDONE_BY, Event, Kind, plan, promised
 
 ALL = tuple(TopicPartition(topic, number) for topic in TOPICS for number in range(len(TOPICS[topic])))
 ONE, TWO = ALL[0], ALL[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.exactly_once import Outcome, compare
+from tools.chaos.exactly_once import Outcome, compare
 
 GIVEN = {b"a": 1, b"b": 1, b"c": 2}
 RIGHT = {b"A": 1, b"B": 1, b"C": 2}

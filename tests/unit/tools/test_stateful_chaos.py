@@ -21,8 +21,8 @@ from rackassign.stateful._local_state import StateFile
 from rackassign.stateful._sqlite_file import DamagedError, SqliteFile, StoreError
 from tests.helpers.kafka.state_disks import ENTER, can_mount, damage_page
 from tests.helpers.kafka.stateful_group import SIX
-from tools import stateful_chaos
-from tools.stateful_chaos import DISKS, KINDS, Schedule, possible
+from tools.chaos import stateful
+from tools.chaos.stateful import DISKS, KINDS, Schedule, possible
 
 ROOT = Path(__file__).parents[3]
 _SEEDS = 100
@@ -281,7 +281,7 @@ def test_a_full_disk_takes_nothing_and_then_more(tmp_path: Path) -> None:
 def test_full_disks_are_left_out_with_a_message_where_they_are_forbidden(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stateful_chaos, "can_mount", lambda: False)
+    monkeypatch.setattr(stateful, "can_mount", lambda: False)
     assert set(KINDS) - set(possible(None)) == set(DISKS)
     assert "left out: fill, free" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="no disk can be full"):

@@ -1,6 +1,6 @@
 """The examples that read, write and commit in transactions, and at random: members and brokers fail.
 
-python -m tools.exactly_once [--client confluent] [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
+python -m tools.chaos.exactly_once [--client confluent] [--seeds 3] [--first 1] [--faults 6] [--without-transactions]
 
 ======= =====================================================================================================
 kill    SIGKILL of one to three members within transactions; they start again
@@ -343,7 +343,9 @@ def kill_within_transactions(members: Members, names: Sequence[str], folder: Pat
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.exactly_once", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tools.chaos.exactly_once",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0], help="the example (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="how many schedules (default: 3)")

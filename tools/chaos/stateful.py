@@ -1,6 +1,6 @@
 """Members with state, and at random: members, brokers and disks fail, and the input grows.
 
-python -m tools.stateful_chaos [--seeds 10] [--first 1] [--steps 24] [--kinds kill start damage ..]
+python -m tools.chaos.stateful [--seeds 10] [--first 1] [--steps 24] [--kinds kill start damage ..]
 
 =========== ============================================================================================================
 kill        SIGKILL of a member
@@ -321,7 +321,7 @@ def possible(asked: Sequence[str] | None) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.stateful_chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tools.chaos.stateful", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=10, help="how many schedules (default: 10)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
@@ -331,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     kinds = possible(chosen.kinds)
     if set(DISKS).intersection(kinds):
-        in_namespace("tools.stateful_chaos", sys.argv[1:] if arguments is None else arguments)
+        in_namespace("tools.chaos.stateful", sys.argv[1:] if arguments is None else arguments)
     failed = []
     with LocalCluster(list(RACKS)) as cluster:
         for seed in range(chosen.first, chosen.first + chosen.seeds):

@@ -14,15 +14,23 @@ from rackassign.testing._docker_cluster import DockerCluster
 from tests.helpers.machine_speed import scaled_s
 
 from .checker import QUIET_S, STARTED_S, TIMED, Violation, check, lost_records, unsettled
-from .fault_injector import FaultInjector
-from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
-from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
+from .effects import rebalances
+from .faults import FaultInjector, Processes, TopicOperator
+from .history import (
+    NOTES_FILE,
+    Acked,
+    Batch,
+    Calm,
+    History,
+    Journal,
+    Played,
+    Stays,
+    journaled_traffic,
+    now,
+    read_history,
+)
 from .member import KAFKA_PYTHON
-from .processes import Processes
-from .rebalances import rebalances
-from .schedule import plan
-from .topic_operator import TopicOperator
-from .traffic import journaled_traffic
+from .schedule import MEMBERS, TOPICS, UNDONE_BY, Event, Kind, plan
 
 GROUP = "chaos"
 

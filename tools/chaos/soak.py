@@ -21,12 +21,9 @@ from statistics import median
 
 from benchmarks.tables import Sheet, show
 from rackassign.testing import LocalCluster, create_topic
-from tools.chaos.fault_injector import FaultInjector
-from tools.chaos.history import NOTES_FILE, Journal
-from tools.chaos.layout import MEMBERS, RACKS, TOPICS, Event, Kind
-from tools.chaos.processes import Processes
-from tools.chaos.topic_operator import TopicOperator
-from tools.chaos.traffic import journaled_traffic
+from tools.chaos.faults import FaultInjector, Processes, TopicOperator
+from tools.chaos.history import NOTES_FILE, Journal, journaled_traffic
+from tools.chaos.schedule import MEMBERS, RACKS, TOPICS, Event, Kind
 
 GROUP = "soak"
 WARM_S = 60.0
@@ -133,7 +130,7 @@ _files: Callable[[Sample], float] = attrgetter("files")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos.soak", description=__doc__)
     parser.add_argument("--minutes", type=int, default=10)
     minutes = parser.parse_args().minutes
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
