@@ -7,8 +7,9 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +17,31 @@ from rackassign.testing import VERSIONS, LocalCluster
 from rackassign.testing._broker_config import resolve_version
 from rackassign.testing.spark import session
 
-from . import commands, groups
+from . import checks
 from .cells import Cell, Check, Place, markdown, result, write
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 
 CHECKS = (
-    Check("range", "`RackAwareRangeAssignor`", groups.range_assignor),
-    Check("optimal", "`RackAwareCooperativeStickyAssignor`", groups.optimal_assignor),
-    Check("monitor", "rack monitor", groups.rack_monitor),
-    Check("follower", "fetching from followers (KIP-392)", groups.follower_fetching),
-    Check("inspect", "`inspect`", commands.inspect),
-    Check("doctor", "`doctor`", commands.doctor),
-    Check("doctor-848", "`doctor` of groups with server-side assignment (KIP-848)", commands.doctor_of_server_group),
-    Check("audit", "`audit`", commands.audit),
-    Check("create-topic", "`create-topic`", commands.create_topic),
-    Check("reassign", "`reassign`", commands.reassign),
-    Check("throttle", "`reassign apply --throttle`", commands.throttle),
-    Check("leaders", "`balance-leaders`", commands.balance_leaders),
-    Check("stateful", "`StatefulConsumer`", groups.stateful),
-    Check("spark", "Spark source", commands.spark),
-    Check("elr", "eligible leader replicas (KIP-966)", commands.eligible_leader_replicas),
+    Check("range", "`RackAwareRangeAssignor`", checks.range_assignor),
+    Check("optimal", "`RackAwareCooperativeStickyAssignor`", checks.optimal_assignor),
+    Check("monitor", "rack monitor", checks.rack_monitor),
+    Check("follower", "fetching from followers (KIP-392)", checks.follower_fetching),
+    Check("inspect", "`inspect`", checks.inspect),
+    Check("doctor", "`doctor`", checks.doctor),
+    Check("doctor-848", "`doctor` of groups with server-side assignment (KIP-848)", checks.doctor_of_server_group),
+    Check("audit", "`audit`", checks.audit),
+    Check("create-topic", "`create-topic`", checks.create_topic),
+    Check("reassign", "`reassign`", checks.reassign),
+    Check("throttle", "`reassign apply --throttle`", checks.throttle),
+    Check("leaders", "`balance-leaders`", checks.balance_leaders),
+    Check("stateful", "`StatefulConsumer`", checks.stateful),
+    Check("spark", "Spark source", checks.spark),
+    Check("elr", "eligible leader replicas (KIP-966)", checks.eligible_leader_replicas),
     # Last: they stop a broker.
-    Check("audit-outage", "`audit` while a broker is down", commands.audit_in_outage),
-    Check("create-outage", "`create-topic` with replicas on a broker that is down", commands.create_in_outage),
+    Check("audit-outage", "`audit` while a broker is down", checks.audit_in_outage),
+    Check("create-outage", "`create-topic` with replicas on a broker that is down", checks.create_in_outage),
 )
-
-
-class SparkOnce:
-    """A Spark session for all versions, which is created when the first check needs it.
-
-    Args:
-        opened: Ends the session.
-    """
-
-    def __init__(self, opened: ExitStack) -> None:
-        self._opened = opened
-        self._session: Any = None
-
-    def __call__(self) -> Any:
-        if self._session is None:
-            self._session = self._opened.enter_context(session("local[2]"))
-        return self._session
 
 
 def last_patches() -> list[str]:
@@ -81,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     results: dict[str, Mapping[str, Cell]] = {}
     with ExitStack() as opened:
-        spark = SparkOnce(opened)
+        # One session for all versions, from the first check that needs it.
+        spark = cache(lambda: opened.enter_context(session("local[2]")))
         for version in chosen.kafka_version:
             results[resolve_version(version)] = checked(version, checks, spark)
     text = markdown(checks, results)
@@ -90,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(cell.is_defect for cells in results.values() for cell in cells.values()))
 
 
-def checked(version: str, checks: Sequence[Check], spark: SparkOnce) -> dict[str, Cell]:
+def checked(version: str, checks: Sequence[Check], spark: Callable[[], Any]) -> dict[str, Cell]:
     """Run checks on a cluster of a version and show each result."""
     found = {}
     with LocalCluster(["a", "b", "c"], kafka_version=version) as cluster:
@@ -104,7 +89,7 @@ def checked(version: str, checks: Sequence[Check], spark: SparkOnce) -> dict[str
 
 
 @contextmanager
-def _place(cluster: LocalCluster, check: Check, spark: SparkOnce) -> Iterator[Place]:
+def _place(cluster: LocalCluster, check: Check, spark: Callable[[], Any]) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
         yield Place(cluster, check.name, Path(home), spark)
 

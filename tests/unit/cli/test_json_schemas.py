@@ -23,7 +23,7 @@ from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, j
 from rackassign.reassignment.throttle import SavedConfigs
 from tests.helpers.json_schemas import FOLDER, OF_COMMAND, check, schema
 from tests.unit.cli.conftest import SCENARIO
-from tools.reference import commands
+from tools.reference import walk_commands
 
 PAGE = (FOLDER.parent / "json-formats.md").read_text("utf-8")
 NAMES = sorted(file.stem for file in FOLDER.iterdir())
@@ -39,7 +39,7 @@ def test_a_schema_is_one_and_the_page_has_it(name: str) -> None:
 def test_each_command_that_writes_json_has_a_schema_and_no_other() -> None:
     writing = {
         " ".join(path[1:])
-        for path, command, _ in commands.walk()
+        for path, command, _ in walk_commands()
         if any("--output" in parameter.opts for parameter in command.params)
     }
     assert writing == OF_COMMAND.keys()

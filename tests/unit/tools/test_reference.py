@@ -11,8 +11,7 @@ import pytest
 
 from rackassign.cli import ExitCode
 from tests.helpers.documents import ROOT
-from tools.reference.errors import classes, exit_code
-from tools.reference.files import FILES
+from tools.reference import FILES, error_classes, exit_code
 
 COMMANDS = Path(__file__).parents[3] / "rackassign" / "cli" / "commands"
 
@@ -51,4 +50,4 @@ def test_errors_that_commands_answer_with_no_have_that_exit_code() -> None:
         ast.unparse(each.type) for each in handlers if each.type and "ExitCode.NO\n" in ast.unparse(each) + "\n"
     }
     assert answered == {"NotEnoughBrokersError", "UnevenError"}
-    assert {kind.__name__ for kind in classes() if exit_code(kind) == ExitCode.NO} == answered
+    assert {kind.__name__ for kind in error_classes() if exit_code(kind) == ExitCode.NO} == answered

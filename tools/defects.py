@@ -1,33 +1,102 @@
-"""Broken members, joins between two polls, what is kept while others join, claims that are not true."""
+"""kafka-python's defects on real brokers, without and with the patches: what `make defects` shows.
+
+The tests hold each defect where it bites, every time. Here nothing is held: the same situations as they come, counted.
+"""
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import logging
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
-from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from benchmarks.tables import Sheet, show, write_markdown
+from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, attach
+from rackassign.clients.kafka_python import PATCHES
+from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.consumers import covers, numbers, settled, together
+from tests.helpers.kafka.consumers import EXPIRING, covers, numbers, settled, together
 from tests.helpers.kafka.scenarios import (
+    BATCHES,
+    FOLLOWER,
     HOST,
+    LEADER,
     OURS,
+    SOON,
     VALID_SUBSCRIPTION,
+    WATCHER,
     Kind,
     MalformedMetadataAssignor,
+    Naive,
     ScenarioGroup,
     expelled_beside_a_joiner,
+    fill,
+    read,
     unsubscribed,
 )
 
-from .environment import Row, ScenarioCluster, shown
+Row = tuple[str, str, str]
+"""A situation, how it goes with kafka-python alone, and how with us."""
+
+
+@dataclass
+class ScenarioCluster:
+    """A cluster, and names that were not used before."""
+
+    cluster: Cluster
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def name(self) -> str:
+        return f"scene-{next(self._numbers)}"
+
+    def topic(self, partitions: int = 0, *, replicas: Sequence[Sequence[int]] = ()) -> str:
+        name = self.name()
+        create_topic(self.cluster.bootstrap, name, replicas or [[1 + p % 3] for p in range(partitions)])
+        return name
+
+    @contextmanager
+    def consumers(self, *makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsumer]]:
+        with ExitStack() as opened:
+            made = []
+            for make in makers:
+                made.append(make())
+                opened.callback(made[-1].close, timeout_ms=3000)
+            yield made
+
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap)
+
+    def stock(self, *topics: str, **config: Any) -> KafkaConsumer:
+        """Return a consumer as kafka-python has it."""
+        return KafkaConsumer(*topics, bootstrap_servers=self.cluster.bootstrap, **{**EXPIRING, **config})
+
+    def patched(self, *topics: str, **config: Any) -> KafkaConsumer:
+        return attach(self.stock(*topics, **config))
+
+    def without(self, patch: str) -> Callable[..., KafkaConsumer]:
+        """Make consumers with all patches but this one, so that it is this defect that is seen and no other."""
+        return lambda *topics, **config: attach(self.stock(*topics, **config), disable_patches=[patch])
+
+
+def shown(values: Sequence[float], unit: str) -> str:
+    """Write figures of several runs."""
+    low, high = min(values), max(values)
+    return f"{low:.2g} {unit}" if low == high else f"{low:.2g} to {high:.2g} {unit}"
+
 
 WATCHED_S = 5.0
 """How long a scene is watched that may never come to its end."""
@@ -242,3 +311,150 @@ def partitions_added(scene: ScenarioCluster) -> list[Row]:
             return f"never in {2 * WATCHED_S:.0f} s; state {consumer.group_metadata().state}"
 
     return [("poll(0), then 0.2 s of work, a partition is added", play(scene.stock), play(scene.patched))]
+
+
+Make = Callable[[], KafkaConsumer]
+
+
+def follower_consumer(scene: ScenarioCluster, topic: str, meter: FetchMeter, *, patched: bool) -> KafkaConsumer:
+    """Return a reader in the follower's rack; without patches it is only counted."""
+    off = [] if patched else [patch.name for patch in PATCHES]
+    consumer = scene.stock(client_rack="a", group_id=None, max_partition_fetch_bytes=1)
+    consumer.assign([HostPartition(topic, 0)])
+    return attach(consumer, disable_patches=off, meter=meter)
+
+
+def followers(scene: ScenarioCluster) -> list[Row]:
+    """Return who is asked when a topic is read from a follower, and for how long nothing is read when it dies."""
+
+    def answers(*, mended: bool) -> str:
+        topic, meter = scene.topic(replicas=[[LEADER, FOLLOWER]]), FetchMeter()
+        fill(scene.cluster, topic, BATCHES)
+        begun = time.monotonic()
+        with closing(follower_consumer(scene, topic, meter, patched=mended)) as consumer:
+            read(consumer, BATCHES)
+        asked = meter.responses_by_broker()
+        return f"leader {asked[LEADER]}, follower {asked[FOLLOWER]}; {time.monotonic() - begun:.2f} s"
+
+    def death(*, mended: bool) -> str:
+        topic = scene.topic(replicas=[[LEADER, FOLLOWER]])
+        fill(scene.cluster, topic, BATCHES)
+        with closing(follower_consumer(scene, topic, FetchMeter(), patched=mended)) as consumer:
+            read(consumer, 3)
+            scene.cluster.kill(FOLLOWER)
+            begun = time.monotonic()
+            read(consumer, BATCHES - 3)
+            needed = time.monotonic() - begun
+        scene.cluster.start(FOLLOWER)
+        scene.cluster.wait_ready()
+        return f"{needed:.1f} s"
+
+    return [
+        (f"{BATCHES} batches from a follower: answers by", answers(mended=False), answers(mended=True)),
+        ("the follower is killed: the rest is read in", death(mended=False), death(mended=True)),
+    ]
+
+
+class TriggerCounter(logging.Handler):
+    """Counts what the watch asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        del record
+        self.count += 1
+
+
+def watching(scene: ScenarioCluster) -> list[Row]:
+    """Return how often racks seem to change, and how often a rebalance is asked for."""
+    log, asked = logging.getLogger(WATCHER), TriggerCounter()
+    log.addHandler(asked)
+    log.setLevel(logging.INFO)
+    replicas = [[1, 2], [2, 3], [3, 1]] * 2
+    topic, group = scene.topic(replicas=replicas), scene.name()
+
+    def member(rack: str) -> KafkaConsumer:
+        strategy = [RackAwareCooperativeStickyAssignor(rack=rack, rack_monitor=SOON)]
+        return scene.patched(
+            topic, group_id=group, client_rack=rack, partition_assignment_strategy=strategy, metadata_max_age_ms=300
+        )
+
+    rows: list[Row] = []
+    with (
+        scene.consumers(*(lambda rack=rack: member(rack) for rack in "abc")) as members,
+        closing(scene.admin()) as admin,
+    ):
+
+        def settled() -> bool:
+            for each in members:
+                each.poll(timeout_ms=20)
+            return covers(members, topic, len(replicas))
+
+        wait_until(settled, "three members")
+        naive = Naive(members[0], topic)
+
+        def until(condition: Callable[[], bool], what: str) -> None:
+            wait_until(lambda: settled() and condition(), what)
+
+        def note(what: str, changes: int, triggers: int) -> None:
+            rows.append((what, f"{naive.changes - changes} changes seen", f"{asked.count - triggers} triggers"))
+
+        before = naive.changes, asked.count
+        scene.cluster.kill(3)
+        until(lambda: naive.changes > before[0], "a broker missed")
+        scene.cluster.start(3)
+        until(lambda: naive.changes > before[0] + 1, "a broker back")
+        note("a broker killed and started again", *before)
+        before = naive.changes, asked.count
+        away = {"a": [2, 3], "b": [3, 1], "c": [1, 2]}
+        swapped = {place: away[rack] for rack, each in zip("abc", members, strict=True) for place in each.assignment()}
+        admin.alter_partition_reassignments(swapped)
+        until(lambda: asked.count > before[1], "a trigger")
+        end = time.monotonic() + 3 * SOON.min_interval_s
+        until(lambda: time.monotonic() > end, "time passed")
+        note("every partition moved out of its reader's rack", *before)
+    log.removeHandler(asked)
+    return rows
+
+
+SCENES: Mapping[str, tuple[str, Callable[[ScenarioCluster], list[Row]]]] = {
+    "members": (
+        "A member that sends malformed metadata (left: all patches but tolerate_malformed_metadata)",
+        broken_members,
+    ),
+    "claims": ("Unowned partitions in a stable group", claims),
+    "joins": ("Joins that complete between two polls", joins_between_polls),
+    "added": ("Joins that a metadata change starts", partitions_added),
+    "pauses": ("Cooperative rebalances (left: all patches but fetch_during_rebalance)", pauses),
+    "followers": ("Fetching from followers", followers),
+    "watch": ("Monitoring replica racks: naive, and rackassign", watching),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.defects", description=__doc__)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"{', '.join(SCENES)}; all if left out")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="the document to write the tables into")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.scenes if name not in SCENES]
+    if unknown:
+        parser.error(f"no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
+    # What kafka-python logs about its defects is not counted here.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("rackassign").setLevel(logging.ERROR)
+    stock = f"kafka-python {version('kafka-python')}"
+    sheets = []
+    with LocalCluster(["a", "b", "c"]) as cluster:
+        scene = ScenarioCluster(cluster)
+        for name in chosen.scenes or SCENES:
+            title, play = SCENES[name]
+            sheets.append(Sheet(title, ("", stock, "rackassign"), play(scene)))
+            show(sheets[-1:])
+    if chosen.markdown is not None:
+        write_markdown(chosen.markdown, "defects", sheets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Pages of the reference and the list of stable names, made from the code."""
