@@ -17,8 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import leader_join
-from benchmarks.cases import BEYOND, BOUNDED, NAMED, OPTIONS, QUICK, Case, grid
-from benchmarks.groups import Shape
+from benchmarks.cases import BEYOND, BOUNDED, NAMED, OPTIONS, QUICK, Case, Shape, grid
 from benchmarks.java_assignors import WarmJava
 from benchmarks.planner import BRIEF, THOROUGH, Effort
 from benchmarks.planner import QUICK as QUICK_EFFORT

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cases import Case, StrategyName
-from benchmarks.groups import Shape
+from benchmarks.cases import Case, Shape, StrategyName
 from benchmarks.planner import Effort
 from benchmarks.quality import Quality, count, readable
 from rackassign.model import Group

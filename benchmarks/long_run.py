@@ -2,26 +2,296 @@
 
 A sticky assignor starts from its earlier result. If it does not restore what a change has made cross-rack, locality
 falls a little with each change, for the lifetime of the group.
+
+Two brokers in each of three racks, partitions with one and two replicas. Members join and leave, also a whole rack of
+them with its brokers; replicas are moved, and topics grow. The steps do not depend on the assignor, so all assignors
+are compared on the same steps: rackassign, kafka-python's own, and Java's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.protocol.consumer import JoinGroupResponse
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from rich.console import Console
 
-from benchmarks.group_churn import Churn, Step, keep_together
-from benchmarks.leaders import Java, KafkaPython, Leader, NoAnswerError, Ours
+from benchmarks.leader_join import cluster_of
 from benchmarks.quality import Quality, count, readable, unevenness
 from benchmarks.tables import Sheet, show, write_markdown
-from rackassign.model import BalanceMode, Group, Member, Partitions
+from rackassign.model import BalanceMode, Broker, Group, Member, Partition, Partitions, Topology
+from rackassign.scenario import write_group
 from rackassign.strategies import Options, plan_cooperative
-from tests.helpers.java.assignor_peer import NoJdkError
+from tests.helpers.java.assignor_peer import JavaPeer, JavaRaisedError, NoJdkError, PeerLostError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+RACKS = ("a", "b", "c")
+BROKERS = {broker: RACKS[broker % len(RACKS)] for broker in range(2 * len(RACKS))}
+FEWEST, MOST = 4, 16
+"""Members, while all racks are up."""
+
+COPARTITIONED = ("topic0", "topic1", "topic3")
+"""Topics that `keep_together` keeps together."""
+
+RACKLESS = 0.05
+"""Of the members that join."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened, and what there is now.
+
+    Args:
+        what: In a word or two.
+        group: Topology and members; nobody owns anything here, that is for the assignor's history to say.
+    """
+
+    what: str
+    group: Group
+
+
+def keep_together(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the steps with three topics co-partitioned, whose numbers of partitions differ while one of them grows."""
+    for step in steps:
+        yield replace(step, group=replace(step.group, copartition=(COPARTITIONED,)))
+
+
+class Churn:
+    """The history of one cluster and one group.
+
+    Args:
+        seed: Of all that happens.
+        mixed: Whether members subscribe to what they like, or all to everything.
+        topics: How many.
+        partitions: Of the largest topic, at first.
+    """
+
+    def __init__(self, seed: int, *, mixed: bool, topics: int = 6, partitions: int = 16) -> None:
+        self._chance = random.Random(seed)
+        self._mixed = mixed
+        self._copies = {f"topic{i}": 1 + i % 2 for i in range(topics)}
+        self._replicas = {
+            name: [self._placed(copies) for _ in range(self._chance.randint(partitions // 2, partitions))]
+            for name, copies in self._copies.items()
+        }
+        self._down: str | None = None
+        self._lost: list[Member] = []
+        self._born = 0
+        self._members: list[Member] = []
+        for _ in range((FEWEST + MOST) // 2):
+            self._join()
+
+    def steps(self, count: int) -> Iterator[Step]:
+        """Yield the start and then so many changes."""
+        yield Step("start", self._group())
+        for _ in range(count):
+            yield Step(self._change(), self._group())
+
+    def _group(self) -> Group:
+        up = {broker for broker, rack in BROKERS.items() if rack != self._down}
+        # A broker that is down is gone from the metadata with its rack, and another copy leads if there is one.
+        topics = {
+            name: tuple(Partition(r, next((b for b in r if b in up), None)) for r in replicas)
+            for name, replicas in self._replicas.items()
+        }
+        return Group(Topology(tuple(Broker(b, BROKERS[b]) for b in sorted(up)), topics), tuple(self._members))
+
+    def _change(self) -> str:
+        kinds = {"join": 25, "leave": 25, "restart": 10, "replicas move": 20, "growth": 10, "rack": 10}
+        kind = self._chance.choices(list(kinds), list(kinds.values()))[0]
+        if kind == "rack":
+            return self._rack()
+        if kind in {"join", "leave"}:
+            # At either end the other thing happens.
+            if len(self._members) >= MOST or (kind == "leave" and len(self._members) > FEWEST):
+                self._leave()
+                return "leave"
+            self._join()
+            return "join"
+        if kind == "restart":
+            left = self._leave()
+            self._join(like=left)
+        elif kind == "replicas move":
+            replicas = self._replicas[name := self._chance.choice(list(self._replicas))]
+            for partition in self._chance.sample(range(len(replicas)), self._chance.randint(1, len(replicas))):
+                replicas[partition] = self._placed(self._copies[name])
+        else:
+            name = self._chance.choice(list(self._replicas))
+            self._replicas[name] += [self._placed(self._copies[name]) for _ in range(self._chance.randint(1, 3))]
+        return kind
+
+    def _rack(self) -> str:
+        if self._down is not None:
+            self._down = None
+            for member in self._lost:
+                self._join(like=member)
+            return "rack back"
+        down = self._chance.choice(RACKS)
+        left = [member for member in self._members if member.rack != down]
+        if not left:
+            self._join()
+            return "join"
+        self._lost = [member for member in self._members if member.rack == down]
+        self._down, self._members = down, left
+        return "rack loss"
+
+    def _join(self, like: Member | None = None) -> None:
+        self._born += 1
+        member = f"member{self._born:04}"
+        if like is not None:
+            # A new process of the same sort, which knows nothing of the old one.
+            self._members.append(replace(like, id=member))
+            return
+        racks = [rack for rack in RACKS if rack != self._down]
+        rack = None if self._chance.random() < RACKLESS else self._chance.choice(racks)
+        self._members.append(Member(member, self._read(), rack))
+
+    def _leave(self) -> Member:
+        return self._members.pop(self._chance.randrange(len(self._members)))
+
+    def _read(self) -> frozenset[str]:
+        names = list(self._replicas)
+        if not self._mixed:
+            return frozenset(names)
+        if self._chance.random() < 0.5:
+            # Half of them are instances of one of two applications.
+            return frozenset(names[::2] if self._chance.random() < 0.5 else names[: len(names) // 2])
+        return frozenset(self._chance.sample(names, self._chance.randint(1, len(names))))
+
+    def _placed(self, copies: int) -> tuple[int, ...]:
+        racks = self._chance.sample(RACKS, copies)
+        return tuple(self._chance.choice([b for b, on in BROKERS.items() if on == rack]) for rack in racks)
+
+
+TIMEOUT_S = 20.0
+"""Java's general builder may go round in circles for ever."""
+
+
+class NoAnswerError(Exception):
+    """The assignor raised, or did not come to an end."""
+
+
+class Leader(Protocol):
+    """Decides for a group.
+
+    Args:
+        name: For people.
+        cooperative: Whether members keep what they own while they join, and what moves is withheld first.
+    """
+
+    name: str
+    cooperative: bool
+
+    def assign(self, group: Group) -> Mapping[str, Partitions]:
+        """Return what each member gets in this rebalance.
+
+        Raises:
+            NoAnswerError: There is no answer.
+        """
+
+
+class Ours:
+    """`plan_cooperative`.
+
+    Args:
+        options: Its options.
+        kind: What tells it from the defaults, for people.
+    """
+
+    cooperative = True
+
+    def __init__(self, options: Options | None = None, kind: str = "") -> None:
+        self._options = options or Options()
+        self.name = f"rackassign cooperative-sticky{kind}"
+
+    def assign(self, group: Group) -> Mapping[str, Partitions]:
+        """Plan."""
+        return plan_cooperative(group, self._options).assignment
+
+
+class KafkaPython:
+    """An assignor of kafka-python: told of each member's last assignment, then asked, as its coordinator does it.
+
+    Args:
+        kind: The class, `CooperativeStickyAssignor` or `StickyPartitionAssignor`.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self.name = f"kafka-python {kind.name}"
+        self.cooperative = kind is CooperativeStickyAssignor
+
+    @classmethod
+    def both(cls) -> tuple[KafkaPython, KafkaPython]:
+        """Return the cooperative and the eager one."""
+        return cls(CooperativeStickyAssignor), cls(StickyPartitionAssignor)
+
+    def assign(self, group: Group) -> Mapping[str, Partitions]:
+        """Send all joins over the wire and let the leader decide."""
+        joined = []
+        for member in group.members:
+            assignor = self._kind()
+            if member.generation is not None:
+                owned = [(topic, list(ids)) for topic, ids in member.owned.items()]
+                # Version 3 has all the fields there are.
+                assignor.on_assignment(ConsumerProtocolAssignment(3, owned, b""), member.generation)
+            sent = ConsumerProtocolSubscription.decode(assignor.metadata(sorted(member.topics)).encode())
+            joined.append(
+                JoinGroupResponse.JoinGroupResponseMember(member_id=member.id, group_instance_id=None, metadata=sent)
+            )
+        decided = self._kind().assign(cluster_of(group.topology), joined)
+        return {
+            member: {topic: tuple(sorted(ids)) for topic, ids in answer.assigned_partitions}
+            for member, answer in decided.items()
+        }
+
+
+class Java:
+    """Kafka's `CooperativeStickyAssignor`. For a `with` block.
+
+    Raises:
+        NoJdkError: On entering: there is no JDK.
+    """
+
+    name = "Java cooperative-sticky"
+    cooperative = True
+
+    def __init__(self) -> None:
+        self._peer: JavaPeer | None = None
+
+    def __enter__(self) -> Self:
+        self._peer = JavaPeer().__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._peer is not None:
+            self._peer.__exit__()
+            self._peer = None
+
+    def assign(self, group: Group) -> Mapping[str, Partitions]:
+        """Ask; a JVM that gives no answer is replaced."""
+        if self._peer is None:
+            self._peer = JavaPeer().__enter__()
+        try:
+            return self._peer.assign(write_group(group), "cooperative-sticky", timeout_s=TIMEOUT_S).assignment
+        except JavaRaisedError as error:
+            raise NoAnswerError(str(error)) from None
+        except PeerLostError as error:
+            self.__exit__()
+            raise NoAnswerError(str(error)) from None
+
 
 STEPS = 500
 SEED = 2026

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.cases import Case
-from benchmarks.groups import Shape
+from benchmarks.cases import Case, Shape
 from rackassign.model import Group, Plan
 
 STATUS = Path("/proc/self/status")

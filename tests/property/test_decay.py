@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.group_churn import Churn, keep_together
-from benchmarks.leaders import KafkaPython, Ours
-from benchmarks.long_run import STEPS, lived_through, summed_up
+from benchmarks.long_run import STEPS, Churn, KafkaPython, Ours, keep_together, lived_through, summed_up
 from benchmarks.quality import Quality, unevenness
 from rackassign.locality import Locality
 from rackassign.model import BALANCE_MODES, BalanceMode, Group, Partitions
