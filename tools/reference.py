@@ -21,15 +21,15 @@ from prometheus_client import Metric
 
 import rackassign
 from rackassign import errors
-from rackassign.cli.app import app
 from rackassign.cli import ExitCode
-from rackassign.cli.render.fleet import FLEET_AUDIT_FORMAT
+from rackassign.cli.app import app
+from rackassign.cli.commands.fleet import FLEET_AUDIT_FORMAT
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.fleet import schema
 from rackassign.monitoring import ClusterReport, Price
 from rackassign.monitoring.prometheus import ConsumerMetrics
-from rackassign.monitoring.report_metrics import ReportMetrics
 from rackassign.monitoring.report import INSPECTION_FORMAT
+from rackassign.monitoring.report_metrics import ReportMetrics
 from rackassign.placement import state_file
 from rackassign.placement.create_topic import NotEnoughBrokersError
 from rackassign.reassignment import journal
