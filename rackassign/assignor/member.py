@@ -7,7 +7,9 @@ rack of a consumer or an assignor is configured, read from the environment, or d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +19,7 @@ from rackassign.locality import validate_locality_mode
 from rackassign.model import Partition, Partitions, Topology
 from rackassign.racks import RACK_VARIABLE, BrokerRackCache, detect_rack
 from rackassign.text import WarnOnce, short_repr
+from rackassign.util.callbacks import is_failure
 from rackassign.wire import Subscription, encode_subscription
 
 _UNREAD: Final = Partition(())
@@ -40,6 +43,7 @@ class MemberContext:
         membership: Membership of the consumer; None until it is known.
         unread_topics: Subscribed topics that the group does not read, as changelogs that are read only after a
             rebalance; their replicas do not count.
+        too_slow: Options whose functions have taken too long once.
 
     Raises:
         ConfigError: If an option is not valid.
@@ -63,6 +67,7 @@ class MemberContext:
         self.racks = BrokerRackCache()
         self.membership: GroupMembership | None = None
         self.unread_topics: frozenset[str] = frozenset()
+        self.too_slow: set[str] = set()
 
     def topology(self, cluster: AnyCluster, topics: Iterable[str]) -> Topology:
         """Return the live brokers, and the given topics that have metadata, as far as they count."""
@@ -87,6 +92,49 @@ class MemberContext:
     def time_limit_s(self) -> float:
         """Return the time limit of a plan in seconds."""
         return time_limit_s(self.membership)
+
+    @contextmanager
+    def user_code(self, key: str, consequence: str) -> Iterator[None]:
+        """Run code of the user in the block: if it raises, the block ends, with one warning.
+
+        So nothing of it is raised into `poll()`, except for what ends the program.
+
+        Args:
+            key: Key of the warning.
+            consequence: What follows; one line behind the name of the assignor.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            self.once.warn(key, "%s: %s", self.name, consequence, exc_info=True)
+
+    @contextmanager
+    def timed(self, function: str, consequence: str) -> Iterator[None]:
+        """Measure a function of the user that is called while this member assigns.
+
+        If it takes longer than a whole assignment may, it is `too_slow` from then on: this leader may have been removed
+        from the group by then, and would be again, each time it leads.
+
+        Args:
+            function: Name of the option.
+            consequence: What follows if it is not called.
+        """
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            # Also of what raises: a request that times out is the usual reason for being slow.
+            took_s, limit_s = time.monotonic() - begun, self.time_limit_s()
+            if took_s > limit_s:
+                self.too_slow.add(function)
+                self.once.warn(
+                    f"slow {function}",
+                    "%s: %s took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
+                    " the function is not called any more, and %s",
+                    *(self.name, function, took_s, limit_s, consequence),
+                )
 
     def request_rejoin(self) -> None:
         """Make this member rejoin with its next poll, if its consumer is known."""

@@ -11,7 +11,6 @@ The option `weights` is a weight of each partition, from a mapping, a function o
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
@@ -37,7 +36,7 @@ from rackassign.strategies import (
     validate_balance_mode,
 )
 from rackassign.text import join_first, short_repr
-from rackassign.util.callbacks import check_function, is_failure
+from rackassign.util.callbacks import check_function
 
 
 class OptimalPlanner:
@@ -135,27 +134,14 @@ class OptimalPlanner:
 
     def on_assigned(self, *, leads: bool) -> None:
         """Let a weigher measure only while this member leads."""
-        try:
+        with self._member.user_code("weigher", "the weigher failed"):
             self._weights.on_assigned(leads=leads)
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._member.once.warn("weigher", "%s: the weigher failed", self._member.name, exc_info=True)
 
     def _weighted(self, group: Group) -> Group:
         """Return the group with costs and weights."""
-        try:
+        with self._member.user_code("weights", "weights are not available; partitions are counted instead"):
             return self._with(group, self._weights.of_group(group))
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._member.once.warn(
-                "weights",
-                "%s: weights are not available; partitions are counted instead",
-                self._member.name,
-                exc_info=True,
-            )
-            return self._with(group, {})
+        return self._with(group, {})
 
     def _with(self, group: Group, weights: Mapping[str, tuple[float, ...]]) -> Group:
         """Return a group with costs, weights and co-partitioned topics, validated."""
@@ -239,7 +225,6 @@ class WeightSource:
     def __init__(self, member: MemberContext, option: WeightsOption | None) -> None:
         self._member = member
         self._option = option
-        self._slow = False
 
     def constant(self) -> dict[str, tuple[float, ...]]:
         """Return weights that do not change; none of a function or a weigher.
@@ -268,12 +253,8 @@ class WeightSource:
         Raises:
             Exception: Whatever the user's code raises.
         """
-        begun = time.monotonic()
-        try:
+        with self._member.timed("weights", "partitions are counted instead"):
             rows = self._read(group)
-        finally:
-            # Also of what raises: a request that times out is the usual reason for being slow.
-            self._check_time(time.monotonic() - begun)
         if rows is None:
             self._member.log.info("%s: weights are not known; members keep what they have", self._member.name)
             return presumed_weights(group)
@@ -311,24 +292,11 @@ class WeightSource:
 
     def _current(self, group: Group) -> Weights | None:
         option = self._option
-        if option is None or self._slow:
+        if option is None or "weights" in self._member.too_slow:
             return {}
         if isinstance(option, Weigher):
             return option.weigh({topic: len(row) for topic, row in group.topology.topics.items()})
         return option() if callable(option) else option
-
-    def _check_time(self, took_s: float) -> None:
-        """Call the user's code never again if it has taken too long."""
-        limit_s = self._member.time_limit_s()
-        if took_s > limit_s:
-            # This leader may have been removed from the group by now, and would be again, each time it leads.
-            self._slow = True
-            self._member.once.warn(
-                "slow weights",
-                "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
-                " the function is not called any more, and partitions are counted instead",
-                *(self._member.name, took_s, limit_s),
-            )
 
 
 def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:

@@ -16,7 +16,6 @@ Three parts do this: `StandbyCodec` encodes what a member sends, `StandbyPlanner
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid4
@@ -31,7 +30,7 @@ from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies import load, load_on_thread
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.text import short_repr
-from rackassign.util.callbacks import check_function, is_failure
+from rackassign.util.callbacks import check_function
 from rackassign.wire import Subscription
 from rackassign.wire.streams import (
     ACTIVE_SUM,
@@ -157,12 +156,8 @@ class StandbyCopies:
             return
         before, self.kept = self.kept, kept
         if self._config.on_standbys is not None and kept != before:
-            try:
+            with self._member.user_code("on_standbys", "on_standbys raised"):
                 self._config.on_standbys(kept - before, before - kept)
-            except BaseException as error:
-                if not is_failure(error):
-                    raise
-                self._warn("on_standbys", "%s: on_standbys raised", exc_info=True)
         awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
         if awaited != self._awaited:
             self._retry_interval_s = 0.0
@@ -188,13 +183,10 @@ class StandbyCopies:
         membership = self._member.membership
         if membership is None or self._awaited is not awaited:
             return
-        try:
+        lags: Mapping[TopicPartition, int] = {}
+        with self._member.user_code("ends", "the ends of changelogs are not available"):
             positions = {_task(tp): position for tp, position in self.positions().items()}
             lags = _lags({"self": positions}, self._config.ends())["self"]
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            lags = {}
         if all(lags.get(tp, _FAR) <= self._config.standbys.acceptable_recovery_lag for tp in awaited):
             self._retry_interval_s = min(_MAX_INTERVAL_S, max(_CHECK_INTERVAL_S, 2 * self._retry_interval_s))
             membership.request_rejoin()
@@ -225,17 +217,11 @@ class StandbyCodec(CooperativeCodec):
         sent = super().encode(topics)
         self._copies.topics = frozenset(topics)
         sums = {_task(tp): ACTIVE_SUM for tp in _tps(sent.owned)}
-        try:
+        user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._config.client_tags))
+        with self._member.user_code("positions", "the positions of copies are not available"):
             for tp, position in self._copies.positions().items():
                 sums.setdefault(_task(tp), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._config.client_tags))
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._member.once.warn(
-                "positions", "%s: the positions of copies are not available", self._member.name, exc_info=True
-            )
-            user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._config.client_tags))
         return replace(sent, user_data=user_data)
 
 
@@ -253,7 +239,6 @@ class StandbyPlanner(OptimalPlanner):
         super().__init__(member, "cooperative-sticky", copartition=config.copartition)
         self._config = config
         self._missing = 0
-        self._slow = False
 
     def load(self) -> None:
         """Import the strategies, with that of standbys."""
@@ -290,35 +275,16 @@ class StandbyPlanner(OptimalPlanner):
 
     def _copies(self, sums: Mapping[str, Mapping[TaskId, int]]) -> Copies:
         """Return the lags of the members' copies."""
-        try:
+        with self._member.user_code("ends", "the ends of changelogs are not available"):
             return _lags(sums, self._ends())
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._member.once.warn(
-                "ends", "%s: the ends of changelogs are not available", self._member.name, exc_info=True
-            )
-            return _lags(sums, {})
+        return _lags(sums, {})
 
     def _ends(self) -> Positions:
         """Return the known ends of changelogs; none once the user's function has taken too long."""
-        if self._slow:
+        if "ends" in self._member.too_slow:
             return {}
-        begun = time.monotonic()
-        try:
+        with self._member.timed("ends", "the most advanced copies count as warm"):
             return dict(self._config.ends())
-        finally:
-            # Also of what raises: a request that times out is the usual reason for being slow.
-            took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
-            if took_s > limit_s:
-                # This leader may have been removed from the group by now, and would be again, each time it leads.
-                self._slow = True
-                self._member.once.warn(
-                    "slow ends",
-                    "%s: ends took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
-                    " the function is not called any more by a leader, and the most advanced copies count as warm",
-                    *(self._member.name, took_s, limit_s),
-                )
 
     def _warn_of_missing_tags(self, infos: Mapping[str, StreamsSubscriptionInfo]) -> None:
         wanted = self._config.standbys.rack_aware_assignment_tags
@@ -359,15 +325,9 @@ class StandbyPlanner(OptimalPlanner):
 
     def _user_data(self, found: StandbyPlan) -> Mapping[str, bytes]:
         """Return user data of each member's assignment; empty if it cannot be encoded."""
-        try:
+        with self._member.user_code("user data", "the copies to keep cannot be sent to members"):
             return {member: self._encoded(found, member, given) for member, given in found.plan.assignment.items()}
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._member.once.warn(
-                "user data", "%s: the copies to keep cannot be sent to members", self._member.name, exc_info=True
-            )
-            return {}
+        return {}
 
     def _encoded(self, found: StandbyPlan, member: str, given: Partitions) -> bytes:
         awaited = tuple(_tps(found.warmups[member]))

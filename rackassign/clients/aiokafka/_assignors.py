@@ -9,22 +9,19 @@ with it the consumer; no exception leaves this module.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial, update_wrapper
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from rackassign.assignor.adapter import ClientAdapter, GroupMembership
-from rackassign.assignor.base import DEFAULT_RACK_MONITOR, Assignor, warn_on_rack_mismatch
+from rackassign.assignor.base import Assignor, warn_on_rack_mismatch
 from rackassign.assignor.history import LeaderAssignment
-from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
-from rackassign.assignor.optimal_planner import OptimalPlanner, WeightsOption
-from rackassign.assignor.planner import RangePlanner
-from rackassign.assignor.rack_monitor import RackChangePolicy
+from rackassign.assignor.member import MemberContext
+from rackassign.assignor.options import OptimalAssignor, RangeAssignor
 from rackassign.assignor.subscriptions import (
     CooperativeCodec,
     JoinMember,
-    RangeCodec,
     StickyCodec,
     accepts_join_context,
     is_join_context_accepted,
@@ -204,97 +201,21 @@ def warn_of_version(assignors: Iterable[RackAwareAssignor], once: WarnOnce) -> N
         assignor.rack_compared = True
 
 
-class RackAwareRangeAssignor(RackAwareAssignor):
-    """Range assignment that keeps partitions local to their readers (KIP-881).
+class RackAwareRangeAssignor(RangeAssignor, RackAwareAssignor):
+    """Range assignment that keeps partitions local to their readers (KIP-881). Takes the arguments of `RangeAssignor`.
 
     The result equals that of Java's `RangeAssignor`, partition by partition.
-
-    Args:
-        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
-            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read. "auto" tries
-            more sources (`detect_rack`).
-        locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
-            replica selector and the members a `client_rack`), `leader` if all read from leaders.
-        name: Name in the protocol. All members of a group must share one; the default is the standard name, so that
-            Java and librdkafka members can be in the same group.
-        rack_monitor: How this member, while it leads, monitors the racks of the replicas; None to disable it.
-
-    Raises:
-        ConfigError: If an option is not valid.
     """
 
-    name = "range"
 
-    def __init__(
-        self,
-        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
-        *,
-        locality: str = "any-replica",
-        name: str | None = None,
-        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
-    ) -> None:
-        member = self.member_context(rack, locality, name)
-        super().__init__(member, RangeCodec(member), RangePlanner(member), rack_monitor)
-
-
-class OptimalAssignor(RackAwareAssignor):
-    """Shared base of sticky and cooperative-sticky: balance, then locality, then as few moves as possible, all exact.
-
-    Args:
-        rack: As for `RackAwareRangeAssignor`.
-        locality: As for `RackAwareRangeAssignor`.
-        max_skew: As for `OptimalPlanner`, like `balance`, `costs` and `weights`.
-        balance: `total`, or `topic` to balance each topic first.
-        copartition: Sets of topics whose partitions of one number go to one member.
-        costs: Cost of reading across racks, by the reader's rack and the replica's.
-        weights: A weight of each partition by topic, a function that returns such a mapping, or a weigher.
-        weight_tolerance: Share by which the heaviest member may be above the best bound before partitions move.
-        name: As for `RackAwareRangeAssignor`.
-        rack_monitor: As for `RackAwareRangeAssignor`.
-
-    Raises:
-        ConfigError: If an option is not valid.
-    """
-
-    _codec_type: ClassVar[type[StickyCodec | CooperativeCodec]]
-    _strategy: ClassVar[str]
-
-    def __init__(
-        self,
-        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
-        *,
-        locality: str = "any-replica",
-        max_skew: int = 0,
-        balance: str = "total",
-        copartition: Sequence[Sequence[str]] = (),
-        costs: Mapping[str, Mapping[str, float]] | None = None,
-        weights: WeightsOption | None = None,
-        weight_tolerance: float | None = None,
-        name: str | None = None,
-        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
-    ) -> None:
-        member = self.member_context(rack, locality, name)
-        planner = OptimalPlanner(
-            member,
-            self._strategy,
-            max_skew=max_skew,
-            balance=balance,
-            copartition=copartition,
-            costs=costs,
-            weights=weights,
-            weight_tolerance=weight_tolerance,
-        )
-        super().__init__(member, self._codec_type(member), planner, rack_monitor)
-
-
-class RackAwareStickyAssignor(OptimalAssignor):
+class RackAwareStickyAssignor(OptimalAssignor, RackAwareAssignor):
     """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, kafka-python's and aiokafka's, so that mixed groups stay
     sticky.
     """
 
-    name = _strategy = "sticky"
+    name = "sticky"
     _codec_type = StickyCodec
 
 
@@ -305,14 +226,14 @@ class _ClaimNothing(CooperativeCodec):
         super().__init__(member, dict)
 
 
-class RackAwareCooperativeStickyAssignor(OptimalAssignor):
+class RackAwareCooperativeStickyAssignor(OptimalAssignor, RackAwareAssignor):
     """Membership in a group of cooperative members (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     aiokafka revokes everything before it joins, so this member claims nothing, and its partitions may go to others. As
     the leader it follows the protocol of the others: it withholds the partitions they claim until they revoke them.
     """
 
-    name = _strategy = "cooperative-sticky"
+    name = "cooperative-sticky"
     _codec_type = _ClaimNothing
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rackassign import ByteRates, RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
-from rackassign.assignor import optimal_planner
+from rackassign.assignor import member as member_module
 from rackassign.assignor.optimal_planner import presumed_weights
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, Topology
@@ -191,7 +191,7 @@ def test_a_slow_function_is_called_once_also_if_it_raises(
 ) -> None:
     calls: list[float] = []
     now = [0.0]
-    monkeypatch.setattr("rackassign.assignor.optimal_planner.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rackassign.assignor.member.time.monotonic", lambda: now[0])
 
     def slow() -> Mapping[str, list[float]]:
         calls.append(now[0])
@@ -240,7 +240,7 @@ def test_weights_that_are_computed_when_they_are_read_have_the_limit_of_the_func
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(optimal_planner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(member_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Lazy(dict[str, Any]):
         read = 0

@@ -13,7 +13,7 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import StandbyAwareAssignor
-from rackassign.assignor import standby
+from rackassign.assignor import member as member_module
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -433,7 +433,7 @@ def test_ends_that_take_too_long_are_not_asked_for_again(
         now[0] += 1000.0
         return {}
 
-    monkeypatch.setattr(standby, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(member_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     cluster = FakeCluster({1: "a"}, {"t": [[1]] * 4})
     of = StandbyMember("a1", cluster, ends=ends)
     for _ in range(3):
