@@ -48,7 +48,7 @@ class PlacementConstraints:
         first: The first objective. The others follow in the order brokers (after `coverage`, if that is set), moves,
             topics.
         rackless: What to do about brokers without a rack.
-        work: Budget, in solver iterations.
+        work: Budget, in steps of the solver.
     """
 
     max_per_rack: int | Literal["even"] = EVEN

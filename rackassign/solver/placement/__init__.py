@@ -113,7 +113,7 @@ def place_replicas(
         limits: Constraints that every item has to satisfy.
         goals: Objectives.
         order: Whether to choose leaders and their successors. If not, copies that stay come first, in their order.
-        work: Budget, in iterations of the solver.
+        work: Budget, in steps of the solver.
 
     Raises:
         ShortageError: Not all copies can be placed, and `on_shortage` is `error`.

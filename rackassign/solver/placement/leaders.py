@@ -74,6 +74,21 @@ def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
     )
 
 
+def _fair_shares(choices: _Choices) -> Ints:
+    """Return a flow of arcs that divides each class among its nodes, which gives every node about its fair share.
+
+    Flows that begin here are optimal with the fewest changes, and leave the leaders of a class mixed. If all of a class
+    had one leader, the loss of a node would load few others.
+    """
+    class_ = choices.arcs[:, 0]
+    first = np.searchsorted(class_, np.arange(len(choices.size)))
+    count = np.bincount(class_, minlength=len(choices.size))[class_]
+    # Similar classes give what cannot be divided to different nodes.
+    turn = (np.arange(len(class_)) - first[class_] + class_) % count
+    shares: Ints = choices.size[class_] // count + (turn < choices.size[class_] % count)
+    return shares
+
+
 def _distribute(choices: _Choices, flow: Ints) -> list[int]:
     """Return the node of each item; -1 for one that has no choice."""
     left: dict[int, list[int]] = {}
@@ -111,7 +126,7 @@ def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *
     Args:
         problem: The problem.
         sets: Nodes of each item.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         keep: Whether items that keep their nodes and their leader keep the successor as well.
 
     Raises:
@@ -146,7 +161,7 @@ def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: 
     Args:
         problem: The problem.
         sets: Nodes of each item.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         mix: Index of the choice among equally good ones.
 
     Raises:
@@ -247,11 +262,11 @@ class _Leading:
         builder.add("rack", rack_row + rack_steps.owner, np.full(len(rack_steps.owner), sink), rack_steps.width)
         objectives = [
             *self._evenness(builder, node_steps, rack_steps),
-            builder.objective(group=group_steps.cost),
-            *([builder.objective(choice=-now)] if now.any() else []),
-            *([builder.objective(choice=_costs_without_pattern(choices.arcs, mix))] if mix else []),
+            builder.values(group=group_steps.cost),
+            *([builder.values(choice=-now)] if now.any() else []),
+            *([builder.values(choice=_costs_without_pattern(choices.arcs, mix))] if mix else []),
         ]
-        parts, note = solve(builder, objectives, work)
+        parts, note = solve(builder, objectives, work, builder.values(choice=_fair_shares(choices)))
         loads = (
             np.bincount(node_steps.owner, parts["node"], count).astype(np.int64),
             np.bincount(rack_steps.owner, parts["rack"], self._racks).astype(np.int64),
@@ -264,8 +279,8 @@ class _Leading:
         if self._goals.leaders == "mixed":
             # Squares relative to the means of nodes and of racks: larger by the ratio of their numbers.
             nodes, racks = int((self._most > 0).sum()), int((self._rack_most > 0).sum())
-            return [builder.objective(node=of_nodes * nodes**2, rack=of_racks * racks**2)]
-        both = [builder.objective(node=of_nodes), builder.objective(rack=of_racks)]
+            return [builder.values(node=of_nodes * nodes**2, rack=of_racks * racks**2)]
+        both = [builder.values(node=of_nodes), builder.values(rack=of_racks)]
         return both if self._goals.leaders == "broker" else both[::-1]
 
 
@@ -283,7 +298,7 @@ def choose_successors(
         problem: The problem.
         sets: Nodes of each item.
         leading: Leader of each item.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         keep: Whether items that keep their nodes and their leader keep the successor as well.
 
     Raises:
@@ -319,23 +334,27 @@ def choose_successors(
         builder.add("choice", class_row + class_, pair_row + at.ravel(), choices.size[class_])
         builder.add("pair", pair_row + levels.owner, np.full(len(levels.owner), sink), levels.width)
         idle = (~nodes.leader_eligible[node]).astype(np.int64)
-        objectives = [builder.objective(pair=shift_by_median(levels.cost))]
+        objectives = [builder.values(pair=shift_by_median(levels.cost))]
         if idle.any():
-            objectives.insert(0, builder.objective(choice=idle))
+            objectives.insert(0, builder.values(choice=idle))
         if now_.any():
-            objectives.append(builder.objective(choice=-now_))
+            objectives.append(builder.values(choice=-now_))
         return builder, objectives, levels
 
-    flow, note = _settled(model, most, centre, work)
+    flow, note = _settled(model, most, centre, _fair_shares(choices), work)
     return _distribute(choices, flow), note
 
 
 def _settled(
-    model: Callable[[Ints], tuple[Builder, list[Ints], CostSegments]], most: Ints, centre: Ints, work: SolveBudget
+    model: Callable[[Ints], tuple[Builder, list[Ints], CostSegments]],
+    most: Ints,
+    centre: Ints,
+    shares: Ints,
+    work: SolveBudget,
 ) -> tuple[Ints, str]:
     for _ in range(_ROUNDS):
         builder, objectives, levels = model(centre)
-        parts, note = solve(builder, objectives, work)
+        parts, note = solve(builder, objectives, work, builder.values(choice=shares))
         load = np.bincount(levels.owner, parts["pair"], len(most)).astype(np.int64)
         if on_unit_segments(load, most, centre, _SINGLE).all():
             return parts["choice"], note
@@ -364,7 +383,7 @@ def reorder_leaders(
         limits: Racks in which leaders must be; no other constraint is used.
         goals: Objectives for leaders.
         keep: Whether the successor is unchanged if the leader does not change.
-        work: Budget, in iterations of the solver.
+        work: Budget, in steps of the solver.
     """
     problem = Problem(items, nodes, limits or Constraints(), goals or Objectives())
     racks = problem.limits.leader_racks

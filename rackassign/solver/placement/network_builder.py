@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rackassign.solver.network_flow import Bools, BudgetExhaustedError, Ints, Network, SolveBudget
-from rackassign.solver.simplex import simplex_flow
+from rackassign.solver.network_flow import Bools, BudgetExhaustedError, Ints, Network, SolveBudget, min_cost_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,10 @@ class Builder:
             high=net,
         )
 
-    def objective(self, **costs: Ints) -> Ints:
-        """Return the cost of each arc: the given one for named blocks, 0 for the others."""
+    def values(self, **of_blocks: Ints) -> Ints:
+        """Return a value for each arc, a cost or a flow: the given one for named blocks, 0 for the others."""
         return np.concatenate(
-            [costs.get(name, np.zeros(len(block.tail), np.int64)) for name, block in self.blocks.items()]
+            [of_blocks.get(name, np.zeros(len(block.tail), np.int64)) for name, block in self.blocks.items()]
         )
 
     def split(self, flow: Ints) -> dict[str, Ints]:
@@ -87,8 +86,16 @@ class Builder:
         return dict(zip(self.blocks, np.split(flow, ends), strict=True))
 
 
-def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tuple[dict[str, Ints], str]:
+def solve(
+    builder: Builder, objectives: Sequence[Ints], work: SolveBudget, start: Ints | None = None
+) -> tuple[dict[str, Ints], str]:
     """Return flows that are optimal in each objective given those before it, and a note on what is not proven.
+
+    Args:
+        builder: The complete network.
+        objectives: Cost of each arc, in each objective; at least one.
+        work: Budget. The steps used are deducted.
+        start: Suggested flow of arcs without a cost in the first objective.
 
     Raises:
         SolverError: There is no solution.
@@ -97,14 +104,14 @@ def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tu
     flow: Ints | None = None
     for objective in objectives:
         try:
-            best = simplex_flow(network, objective, work)
+            # A flow that is optimal so far is feasible, and mostly near the best one of the next objective.
+            best = min_cost_flow(network, objective, work, start if flow is None else flow)
         except BudgetExhaustedError as error:
             if flow is None:
                 raise
             return builder.split(flow), str(error)
         network, flow = network.restrict_to_optimal(objective, best.dual), best.flow
-    if flow is None:
-        flow = simplex_flow(network, np.zeros(len(network.tail), np.int64), work).flow
+    assert flow is not None  # noqa: S101 - there is at least one objective
     return builder.split(flow), ""
 
 

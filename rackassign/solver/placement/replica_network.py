@@ -98,7 +98,7 @@ def flows(
         classes: Items by class.
         nodes: Nodes on which copies can be placed.
         goals: Objectives.
-        work: Budget. The iterations used are deducted.
+        work: Budget. The steps used are deducted.
         centre: Expected load of each node.
         grouped: Whether each group is balanced by itself.
 
@@ -156,7 +156,9 @@ class _Model:
         by_group = self._group_steps(centre, scale) if self._grouped else None
         self._classes_to_cracks(builder)
         self._to_nodes(builder, levels, by_group)
-        parts, note = solve(builder, self._objectives(builder, levels, by_group), work)
+        # Begun with all stays, flows change only where loads require it, and as few copies move for each objective.
+        stays = builder.values(direct=self._candidates.direct[:, 2] * self._candidates.direct[:, 3])
+        parts, note = solve(builder, self._objectives(builder, levels, by_group), work, stays)
         load = np.bincount(levels.owner, parts["node"], count).astype(np.int64)
         settled = True
         if self._goals.coverage is not None:
@@ -275,19 +277,19 @@ class _Model:
     def _objectives(self, builder: Builder, levels: CostSegments, by_group: CostSegments | None) -> list[Ints]:
         stay = self._candidates.direct[:, 3]
         closed = stay * ~self._nodes.assignable[self._candidates.direct[:, 1]]
-        even = [builder.objective(node=shift_by_median(levels.cost))]
-        coverage = [] if self._goals.coverage is None else [builder.objective(rack=shift_by_median(self._rack_cost))]
+        even = [builder.values(node=shift_by_median(levels.cost))]
+        coverage = [] if self._goals.coverage is None else [builder.values(rack=shift_by_median(self._rack_cost))]
         balance = [*coverage, *even]
-        moves = [builder.objective(direct=-stay)] if stay.any() else []
+        moves = [builder.values(direct=-stay)] if stay.any() else []
         # If one of several copies has to go, the copy on a node that accepts no new copies is least worth keeping.
-        moves += [builder.objective(direct=closed)] if closed.any() else []
+        moves += [builder.values(direct=closed)] if closed.any() else []
         leads = (
             np.asarray(self._classes.leader_load, np.int64)[self._candidates.direct[:, 0]]
             == self._candidates.direct[:, 1]
         )
         # Keep the leader if another copy can be removed as well.
-        lead = [builder.objective(direct=-(leads * stay))] if leads.any() else []
-        group = [] if by_group is None else [builder.objective(group=by_group.cost)]
+        lead = [builder.values(direct=-(leads * stay))] if leads.any() else []
+        group = [] if by_group is None else [builder.values(group=by_group.cost)]
         ordered = {
             "balance": [*balance, *moves, *lead, *group],
             "moves": [*moves, *balance, *lead, *group],
@@ -296,7 +298,7 @@ class _Model:
         }[self._goals.first]
         reluctant = self._nodes.last_resort
         if reluctant.any():
-            ordered.insert(0, builder.objective(node=reluctant[levels.owner].astype(np.int64)))
+            ordered.insert(0, builder.values(node=reluctant[levels.owner].astype(np.int64)))
         return ordered
 
     def _flows(self, parts: dict[str, Ints], load: Ints, note: str) -> ReplicaFlows:
@@ -311,6 +313,10 @@ class _Model:
             direct[:, 0] * racks + self._nodes.rack[direct[:, 1]], direct[:, 2], len(classes.size) * racks
         ) + np.bincount(hubs[:, 0] * racks + hubs[:, 1], hubs[:, 2], len(classes.size) * racks)
         return ReplicaFlows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, note)
+
+
+_MIX, _MODULUS = 2_654_435_761, 1 << 32
+"""Multiplier and modulus that number arcs without a pattern (Knuth's multiplicative hashing)."""
 
 
 def _candidate_arcs(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
@@ -330,7 +336,10 @@ def _candidate_arcs(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
                 hubs.append((number, at, size))
             elif most:
                 direct += ((number, node, size, 0) for node in inside[at] if node not in held)
-    return CandidateArcs(np.asarray(direct, np.int64).reshape(-1, 4), np.asarray(hubs, np.int64).reshape(-1, 3))
+    # The order decides among equally good flows. In order of classes, every node would take from and give to the first
+    # ones, whose items would then share the same nodes.
+    mixed = np.argsort(np.arange(len(direct)) * _MIX % _MODULUS, kind="stable")
+    return CandidateArcs(np.asarray(direct, np.int64).reshape(-1, 4)[mixed], np.asarray(hubs, np.int64).reshape(-1, 3))
 
 
 _HUB = -1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
@@ -23,7 +23,8 @@ from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.placer import PlacerError, ValidatedPlacer, load_validated_placer
 from rackassign.placement.state_file import PlacementState, read, write
 from rackassign.reassignment import ReassignmentRequest, operations
-from rackassign.solver import simplex
+from rackassign.solver.network_flow import BudgetExhaustedError
+from rackassign.solver.placement import network_builder
 from tests.helpers.json_schemas import parsed
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
@@ -308,17 +309,20 @@ def test_one_broker_without_a_rack_is_placed_on_when_that_is_said(
 def test_doubts_of_the_solver_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(simplex, "highspy", None)
+    def ends(*_: object) -> NoReturn:
+        raise BudgetExhaustedError("the budget of the plan is used up")
+
+    monkeypatch.setattr(network_builder, "min_cost_flow", ends)
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in BROKERS], "topics": {"t": [[1, 2, 3]] * 7}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
     assert create("--output", "json") == 0
     said = capsys.readouterr()
-    assert "rackassign: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
-    assert "HiGHS (highspy) cannot be imported" in parsed("create-topic", said.out)["notes"]
+    assert "rackassign: not proven optimal: the budget of the plan is used up\n" in said.err
+    assert "the budget of the plan is used up" in parsed("create-topic", said.out)["notes"]
     for placer in ("optimal", "hadoop"):
         assert run(["simulate-placement", "l.json", "--placer", placer, "--output", "json"]) == 0
         said = capsys.readouterr()
-        assert f"rackassign: {placer}: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
+        assert f"rackassign: {placer}: not proven optimal: the budget of the plan is used up\n" in said.err
         assert parsed("simulate-placement", said.out)["placers"][placer]["notes"]
     resonant = {"brokers": layout["brokers"], "topics": {"t": [[1, 2, 3]] * 30}}
     (tmp_path / "l.json").write_text(json.dumps(resonant))
