@@ -34,8 +34,6 @@ REASONS: Mapping[str, str] = {
     "crc32c": "Checksums of record batches. kafka-python's own take 20 to 25 times as long.",
     "numpy": "Arrays of partitions and the flows of all assignors"
     " ([why](../explanation/decisions/solver-dependencies.md)).",
-    "highspy": "HiGHS: replicas of many brokers, and standbys"
-    " ([why](../explanation/decisions/solver-dependencies.md)).",
     "typer": "Commands, options and help.",
     "rich": "Tables and progress on terminals.",
     "jinja2": "The HTML reports, with everything from the cluster escaped.",

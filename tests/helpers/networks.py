@@ -16,20 +16,17 @@ def ints(*numbers: int) -> Ints:
     return np.asarray(numbers, np.int64)
 
 
-def chain(arcs: int, rows: int = 2) -> Network:
+def chain(arcs: int) -> Network:
     """Return a network in which arcs from the first row to the second one carry at most one unit each."""
-    low, high = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    high[0] = arcs
-    low[1] = -arcs
     ones = np.ones(arcs, np.int64)
-    return Network(0 * ones, ones, 0 * ones, ones, low, high)
+    return Network(0 * ones, ones, 0 * ones, ones, ints(0, -arcs), ints(arcs, 0))
 
 
-def ring(rows: int, unused: int = 0) -> tuple[Network, Ints]:
-    """Return a network that needs an iteration for each of its rows or so, and its costs; and rows without arcs."""
+def ring(rows: int) -> tuple[Network, Ints]:
+    """Return a network that needs an iteration of the simplex method for each of its rows or so, and its costs."""
     rng = random.Random(rows)
     ends = [(i, (i + 1) % rows) for i in range(rows)] + [tuple(rng.sample(range(rows), 2)) for _ in range(3 * rows)]
-    supply = np.zeros(rows + unused, np.int64)
+    supply = np.zeros(rows, np.int64)
     supply[: rows // 2], supply[rows // 2 : rows // 2 * 2] = 3, -3
     many = len(ends)
     network = Network(

@@ -9,7 +9,7 @@ import highspy
 import numpy as np
 
 from rackassign.model import Group, Partitions, TopicPartition
-from rackassign.solver.simplex import ONE_ORDER, new_highs, run_highs
+from tests.helpers.highs import new_highs
 from tests.helpers.reference_solver import owners, spelled
 
 _FEASIBLE = 2
@@ -79,9 +79,9 @@ def _solved(group: Group, limit: float | None) -> float:
     model.a_matrix_.start_ = np.asarray(starts, np.int32)
     model.a_matrix_.index_ = np.asarray(rows, np.int32)
     model.a_matrix_.value_ = np.asarray(values)
-    highs = new_highs({**ONE_ORDER, **_SETTINGS})
+    highs = new_highs(_SETTINGS)
     highs.passModel(model)
-    run_highs(highs)
+    highs.run()
     if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         return math.inf
     assert highs.getInfo().primal_solution_status == _FEASIBLE

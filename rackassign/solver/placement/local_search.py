@@ -1,4 +1,4 @@
-"""Placement without a solver: within all constraints, and then balanced along paths, for any number of items.
+"""Placement without flows: within all constraints, and then balanced along paths, for any number of items.
 
 Theory of operation
 -------------------
@@ -15,9 +15,9 @@ whole. Shortest paths are taken, along which its moves are feasible together.
 Rounds are counted, so that equal input gives an equal result on every machine. The time of a round is about
 proportional to the number of nodes and of copies on the nodes of its path.
 
-It is used without a solver, and with too many classes for one. Each item first takes nodes that satisfy its
-constraints, its current nodes before others. Then loads are balanced along paths. If few moves come first, that is the
-optimum of both. Otherwise loads are balanced, and moves are few but not the fewest.
+It is used if the budget of the flows is used up, and with too many classes for them. Each item first takes nodes that
+satisfy its constraints, its current nodes before others. Then loads are balanced along paths. If few moves come first,
+that is the optimum of both. Otherwise loads are balanced, and moves are few but not the fewest.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Theory of operation
 -------------------
 Capacity is unlimited, so each item can have its minimum of this cost independently of the others. It is searched item
 by item (`least`). Among all sets of nodes that cost no more, loads are balanced and then copies are kept on their
-nodes, by exchanges (`exchange`), and where these are not enough, by a mixed-integer program over such sets (`joint`).
+nodes, by exchanges (`exchange`), and where these are not enough, by switches between such sets (`set_switches`).
 
 Nodes with the same values are one *cell*. The cost of a set depends on its cells alone, so it is computed once for each
 multiset of cells. Cells that differ only in values that no other cell has are twins: replacing one by the other does

@@ -31,8 +31,8 @@ matroid, and loads are a separable convex cost over their sum. Then a result wit
 that returns more, cannot be improved at all. So both steps end in the optimum, as a flow would. An item may be needed
 for several arcs, and its moves may be feasible one by one but not together. Along a path or cycle of fewest arcs they
 are feasible together, since a violation would imply an arc that makes it shorter. With more dimensions none of that is
-guaranteed: infeasible moves are not made, and the result is the start of a program that is exact (`joint`), or is not
-called proven.
+guaranteed. Infeasible moves are not made, items are then switched to other sets as a whole (`set_switches`), and the
+result is called proven only if it reaches a bound.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from rackassign.solver.standby.collisions import (
     SearchBudget,
     Topology,
 )
-from rackassign.solver.standby.joint import place_jointly
+from rackassign.solver.standby.set_switches import SetSwitches
 
 Arcs = tuple[int, int, int]
 """Targets as bits: those to which a copy returns, those where it makes no difference, and those for which it leaves."""
@@ -334,10 +334,11 @@ def place_standbys(
             best = _better(best, _Exchange(begun, until), items)
     proven = known and best.ended
     if not proven:
-        joint = place_jointly(rooms, items, least, best.graph.sets, until)
-        if joint is not None:
-            best = _Exchange(ExchangeGraph(rooms, items, least, joint), until)
-            proven = all(each.proven for each in least)
+        switches = SetSwitches.of(rooms, items, least)
+        if switches is not None:
+            while (switched := switches.improved(best.graph.sets, until)) is not None:
+                best = _Exchange(ExchangeGraph(rooms, items, least, switched), until).improved()
+            proven = all(each.proven for each in least) and switches.reaches_bound(best.graph.sets)
     sets = best.graph.sets
     return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in sets),

@@ -38,8 +38,6 @@ class Watch(MetaPathFinder):
     def report(self, partitions: int) -> None:
         """Print what has changed."""
         loaded = self.thread if "numpy" in sys.modules else None
-        if loaded is None and "highspy" in sys.modules:
-            loaded = "numpy is not loaded, and highspy is"
         line = json.dumps({"partitions": partitions, "loaded_by": loaded})
         if line != self._reported:
             print(line, flush=True)

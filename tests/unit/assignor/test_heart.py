@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[3]
 
 FORBIDDEN = (
     "numpy",
-    "highspy",
     "rackassign.solver",
     "rackassign.admin",
     "rackassign.monitoring",

@@ -11,10 +11,10 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rackassign.solver.standby import joint
+from rackassign.solver.standby import set_switches
 from rackassign.solver.standby.collisions import (
     NO_VALUE,
     Cells,
@@ -121,6 +121,8 @@ def check_sets(items: list[ItemDemand], field: Topology, placed: StandbyPlacemen
 @settings(max_examples=examples(300))
 def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
+    # With a limit on the values of an item, its sets are no bases of a matroid.
+    assume(not any(dimension.max_unused for dimension in field.dimensions))
     placed = place_standbys(items, field)
     check_sets(items, field, placed)
     assert placed.proven
@@ -128,15 +130,43 @@ def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -
     assert (uneven(placed.nodes, field), -placed.kept) == best
 
 
-@given(cases(2) | cases(3))
+@given(cases(1) | cases(2) | cases(3))
 @settings(max_examples=examples(200))
-def test_with_more_dimensions_it_is_the_optimum_too(case: tuple[list[ItemDemand], Topology]) -> None:
+def test_with_any_dimensions_what_is_proven_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
     placed = place_standbys(items, field)
     check_sets(items, field, placed)
-    assert placed.proven
     best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
-    assert (uneven(placed.nodes, field), -placed.kept) == best
+    assert uneven(placed.nodes, field) <= best[0] + 2
+    assert not placed.proven or (uneven(placed.nodes, field), -placed.kept) == best
+
+
+def grid(zones: int, clusters: int, items: int, copies: int, *, held: bool) -> tuple[list[ItemDemand], Topology]:
+    """Return nodes of each zone in each cluster, with equally many items, whose copies are on some nodes if `held`."""
+    rng, nodes = random.Random(items), zones * clusters
+    dimensions = (
+        Dimension(tuple(node % zones for node in range(nodes)), zones, distinct=True),
+        Dimension(tuple(node // zones for node in range(nodes)), clusters, distinct=True),
+    )
+    former = [rng.sample(range(nodes), copies) if held else [] for _ in range(items * nodes)]
+    demands = [
+        ItemDemand(number % nodes, copies, tuple(node for node in own if node != number % nodes))
+        for number, own in enumerate(former)
+    ]
+    return demands, Topology((1,) * nodes, (items,) * nodes, dimensions)
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("items", [1, 2, 3, 5])
+@pytest.mark.parametrize(("zones", "clusters"), [(2, 3), (3, 3), (3, 4), (4, 4), (4, 6)])
+def test_regular_grids_are_even(zones: int, clusters: int, items: int, copies: int, held: bool) -> None:  # noqa: FBT001
+    demands, field = grid(zones, clusters, items, copies, held=held)
+    placed = place_standbys(demands, field)
+    nodes = zones * clusters
+    assert uneven(placed.nodes, field) == nodes * (items * (1 + copies)) ** 2
+    # Without former copies the bound is that of even loads.
+    assert placed.proven or held
 
 
 def crowded(seed: int) -> tuple[list[ItemDemand], Topology]:
@@ -161,18 +191,15 @@ def test_copies_that_left_for_even_loads_return_along_cycles() -> None:
         assert (uneven(placed.nodes, field), -placed.kept) == best, seed
 
 
-def test_a_program_that_is_too_large_or_late_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switches_that_are_too_many_or_late_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nine nodes in a grid: each item has two sets, that differ in both of their nodes.
-    grid = tuple(Dimension(tuple(node // 3**number % 3 for node in range(9)), 3) for number in (0, 1))
-    field, items = Topology((1,) * 9, (3,) * 9, grid), [ItemDemand(node % 9, 2) for node in range(27)]
+    dimensions = tuple(Dimension(tuple(node // 3**number % 3 for node in range(9)), 3) for number in (0, 1))
+    field, items = Topology((1,) * 9, (3,) * 9, dimensions), [ItemDemand(node % 9, 2) for node in range(27)]
     assert uneven(place_standbys(items, field).nodes, field) == 9 * 9**2
     late = place_standbys(items, field, until=time.monotonic())
-    monkeypatch.setattr(joint, "MOST_COLUMNS", 10)
+    monkeypatch.setattr(set_switches, "MOST_LISTED", 10)
     large = place_standbys(items, field)
-    monkeypatch.undo()
-    monkeypatch.setattr(joint, "highspy", None)
-    without = place_standbys(items, field)
-    for placed in (late, large, without):
+    for placed in (late, large):
         check_sets(items, field, placed)
         assert not placed.proven
         assert uneven(placed.nodes, field) > 9 * 9**2
