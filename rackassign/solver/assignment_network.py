@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.network_flow import Bools, Floats, Ints, Network
+from rackassign.solver.network_flow import Bools, Floats, Ints, Network, stable_order
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, factorize
 
 
@@ -563,7 +563,7 @@ def _turn_in_topic(problem: Problem, current: Ints) -> Floats:
 
 def _rank_in_pool(pool: Ints, order: Ints | None = None) -> Ints:
     """Return the place of each item in its pool, by their order or by this one."""
-    order = np.argsort(pool, kind="stable") if order is None else order
+    order = stable_order(pool) if order is None else order
     ordered = pool[order]
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
     rank = np.empty(len(pool), np.int64)
@@ -664,10 +664,16 @@ def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
         The arc of each item. The items of an arc are spread evenly over its pool.
     """
     used = np.flatnonzero(amount)
+    last = np.zeros(int(tail.max(initial=-1)) + 1, np.int64)
+    last[tail[used]] = used
+    if len(used) == np.count_nonzero(np.bincount(tail[used])):
+        # Each pool has one arc, which takes all of it.
+        return last[pool]
     step, whose = ranges(amount[used])
     arc = used[whose]
-    position = (2 * step + 1) / (2 * amount[arc])
-    slots = arc[np.lexsort((arc, position, tail[arc]))]
+    # Arcs are in order, so by position and then by pool, both stable.
+    slots = arc[np.argsort((2 * step + 1) / (2 * amount[arc]), kind="stable")]
+    slots = slots[stable_order(tail[slots])]
     dealt = np.empty(len(pool), np.int64)
-    dealt[np.argsort(pool, kind="stable")] = slots
+    dealt[stable_order(pool)] = slots
     return dealt

@@ -85,6 +85,14 @@ Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
 
+def stable_order(keys: Ints) -> Ints:
+    """Return the stable order of keys, which are 0 or more.
+
+    numpy sorts integers of 16 bits without comparisons, a few times as fast as wider ones.
+    """
+    return np.argsort(keys.astype(np.min_scalar_type(int(keys.max(initial=0)))), kind="stable")
+
+
 Charge: TypeAlias = Callable[[int], None]
 """Called with a number of arcs that were looked at. It raises an error to end the computation."""
 
@@ -171,7 +179,7 @@ def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints
     arcs = _arcs_on_paths(ends, depth, excess < 0)
     charge(_ARCS_OF_A_STEP * len(arcs) // 4)
     # Arcs are ordered by the row they leave, and only rows with arcs are looked at.
-    arcs = arcs[np.argsort(tail[arcs], kind="stable")]
+    arcs = arcs[stable_order(tail[arcs])]
     used = np.zeros(len(excess), bool)
     used[tail[arcs]] = used[head[arcs]] = True
     rows = np.flatnonzero(used)
@@ -199,8 +207,8 @@ def _arcs_on_paths(ends: tuple[Ints, Ints], depth: Ints, targets: Bools) -> Ints
     useful = targets & (depth >= 0)
     level = below[arcs]
     deepest = int(level.max(initial=0))
-    # From the deepest arcs to the first ones. Small integers are sorted without comparisons.
-    by_level = arcs[np.argsort((deepest - level).astype(np.min_scalar_type(deepest)), kind="stable")]
+    # From the deepest arcs to the first ones.
+    by_level = arcs[stable_order(deepest - level)]
     for there in np.split(by_level, np.cumsum(np.bincount(level)[:0:-1])):
         useful[tail[there[useful[head[there]]]]] = True
     return arcs[useful[head[arcs]]]

@@ -16,7 +16,7 @@ import numpy as np
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER, Problem, TieCosts
-from rackassign.solver.network_flow import Bools, Floats, Ints
+from rackassign.solver.network_flow import Bools, Floats, Ints, stable_order
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
 
@@ -161,7 +161,7 @@ class IndexedGroup:
         """Return the partitions of each member by name, in order; partitions of `NO_MEMBER` are omitted."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
         given = np.flatnonzero(reader != NO_MEMBER)
-        given = given[np.argsort(reader[given], kind="stable")]
+        given = given[stable_order(reader[given])]
         whose, topic = reader[given], self.topic_of[given]
         ids = (given - self.partition_offsets[topic]).tolist()
         starts = np.flatnonzero(np.diff(whose * len(self.topics) + topic, prepend=-1))
@@ -214,7 +214,7 @@ class IndexedGroup:
 class _CostTables:
     """Costs of reading partitions from the racks of members.
 
-    Equal replicas are usually one object, so that costs are computed for few of them.
+    Costs are computed once for each leader, or for each object where all replicas count: equal ones are usually one.
 
     Args:
         units: A partition, or several that are read by one member.
@@ -225,27 +225,37 @@ class _CostTables:
     def __init__(
         self, units: Sequence[Partition | Sequence[Partition]], homes: Sequence[str | None], group: Group
     ) -> None:
-        self._ids = list(map(id, units))
-        self._distinct = dict(zip(self._ids, units, strict=True))
-        self._homes, self._topology, self._table = homes, group.topology, cost_table(group.costs)
+        self._units, self._homes, self._topology = units, homes, group.topology
+        self._table = cost_table(group.costs)
 
     def of(self, mode: LocalityMode) -> tuple[Ints, Ints]:
         """Return for each unit its row of costs, and the rows: the cost of reading from each of the homes."""
         racks = RackSets.of(self._topology, mode)
         price = self._prices(list(racks.bits))
         numbers: dict[tuple[int, ...], int] = {}
-        by_id: dict[int, int] = {}
-        for key, unit in self._distinct.items():
+        number_of: dict[object, int] = {}
+        keys = self._keys(mode)
+        for key, unit in dict(zip(keys, self._units, strict=True)).items():
             parts = (unit,) if isinstance(unit, Partition) else unit
-            by_id[key] = numbers.setdefault(tuple(map(racks.partition_racks, parts)), len(numbers))
+            number_of[key] = numbers.setdefault(tuple(map(racks.partition_racks, parts)), len(numbers))
         cost = np.asarray(
             [sum((_cheapest(price, bits) for bits in parts), np.zeros(len(price), np.int64)) for parts in numbers],
             np.int64,
         ).reshape(len(numbers), len(price))
         # In an order of their own, independent of the order of topics.
         rows, row = np.unique(cost, axis=0, return_inverse=True)
-        unit_number = np.fromiter(map(by_id.__getitem__, self._ids), np.int64, len(self._ids))
+        unit_number = np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
         return row.reshape(-1).astype(np.int64)[unit_number], rows
+
+    def _keys(self, mode: LocalityMode) -> list[object]:
+        """Return for each unit a key that only units with equal costs share."""
+        if mode != "leader":
+            # By identity: hashing a partition takes longer than computing its racks.
+            return list(map(id, self._units))
+        return [
+            unit.leader if isinstance(unit, Partition) else tuple([each.leader for each in unit])
+            for unit in self._units
+        ]
 
     def _prices(self, racks: Sequence[str]) -> Ints:
         """Return the cost of reading from each rack (column) in each of the homes (row); nothing without a home."""
