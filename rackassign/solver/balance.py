@@ -88,18 +88,18 @@ def compute_balance(
         charge: Called with the work.
         start: Flows that are close to such an assignment; they save time, and change nothing but `flow`.
     """
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
+    convex = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     if start is not None:
-        water.start_from(start)
-    ceiling = water.balance(pour=start is None)
-    lowest = np.minimum.reduceat(ceiling[subscription_class], water.first) if len(topic_class) else ceiling[:0]
-    return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class], water.flow)
+        convex.start_from(start)
+    ceiling = convex.balance(fill=start is None)
+    lowest = np.minimum.reduceat(ceiling[subscription_class], convex.first) if len(topic_class) else ceiling[:0]
+    return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class], convex.flow)
 
 
 def stickiest_flow(
     balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
 ) -> Ints:
-    """Return flows of equal balance that keep as many owned partitions as draining one class after the other does.
+    """Return flows of equal balance that keep as many owned partitions as evening one class after the other does.
 
     Without owned partitions these are the flows of `balance`.
 
@@ -122,16 +122,16 @@ def stickiest_flow(
     # The rest goes where it is most even, and after that little is left to exchange.
     room = np.where(balance.allowed, left[topic_class], 0)
     rest = ConvexFlow(left, sizes, topic_class, subscription_class, uncharged, base=load, limit=room)
-    rest.pour()
-    water = ConvexFlow(supply, sizes, topic_class, subscription_class, uncharged, base=rest.load)
-    water.flow = rest.flow
+    rest.water_fill()
+    convex = ConvexFlow(supply, sizes, topic_class, subscription_class, uncharged, base=rest.load)
+    convex.flow = rest.flow
     for added in (np.zeros(len(held), np.int64), held):
-        water.flow = water.flow + added
+        convex.flow = convex.flow + added
         for ceiling in np.unique(balance.max_load).tolist():
             part = balance.max_load == ceiling
-            water.drain(part, ceiling * sizes)
-            water.drain(part, (ceiling - 1) * sizes)
-    return water.flow
+            convex.push_excess(part, ceiling * sizes)
+            convex.push_excess(part, (ceiling - 1) * sizes)
+    return convex.flow
 
 
 class ConvexFlow:
@@ -190,23 +190,23 @@ class ConvexFlow:
         sums: Ints = before - before[self.first[self._topic_class]]
         return sums
 
-    def balance(self, *, pour: bool = True) -> Ints:
+    def balance(self, *, fill: bool = True) -> Ints:
         """Compute flows of optimal balance, and return the ceiling of each subscription class.
 
         Args:
-            pour: False to keep the present flows as far as balance allows.
+            fill: False to keep the present flows as far as balance allows.
         """
-        if pour:
-            self.pour()
+        if fill:
+            self.water_fill()
         ceiling = np.zeros(len(self._sizes), np.int64)
         parts = [np.ones(len(self._sizes), bool)] if len(self._sizes) else []
         while parts:
             part = parts.pop()
             mean = -(-int(self.load[part].sum()) // int(self._sizes[part].sum()))
             level = max(1, mean)
-            above = self.drain(part, level * self._sizes)
+            above = self.push_excess(part, level * self._sizes)
             if not above.any():
-                above = self.drain(part, (level - 1) * self._sizes)
+                above = self.push_excess(part, (level - 1) * self._sizes)
                 if not (part & ~above & (self.load < (level - 1) * self._sizes)).any():
                     ceiling[part] = level
                     continue
@@ -214,7 +214,7 @@ class ConvexFlow:
             parts += [above, part & ~above]
         return ceiling
 
-    def pour(self) -> None:
+    def water_fill(self) -> None:
         """Spread each topic class over its subscription classes as evenly as the load of the others allows."""
         # Topic classes with few readers first: they have the least choice.
         readers = (
@@ -236,17 +236,17 @@ class ConvexFlow:
                 self._charge(_ARCS_OF_A_POURING + pairs.stop - pairs.start)
                 subscription_classes = self._subscription_class[pairs]
                 others = self.load[subscription_classes] - self.flow[pairs]
-                poured = _fill_limited(
+                filled = _fill_limited(
                     int(self._supply[f]), others, self._sizes[subscription_classes], self._limit[pairs]
                 )
-                if not np.array_equal(poured, self.flow[pairs]):
+                if not np.array_equal(filled, self.flow[pairs]):
                     changed = True
-                    self.flow[pairs] = poured
-                    self.load[subscription_classes] = others + poured
+                    self.flow[pairs] = filled
+                    self.load[subscription_classes] = others + filled
             if not changed or len(order) <= 1:
                 break
 
-    def drain(self, active: Bools, brim: Ints) -> Bools:
+    def push_excess(self, active: Bools, limit: Ints) -> Bools:
         """Move the excess above the limit of active subscription classes to those below their limit.
 
         An exchange takes a partition from one subscription class and gives it to another one that reads it too. In the
@@ -261,7 +261,7 @@ class ConvexFlow:
         takers = np.flatnonzero(active[self._subscription_class])
         while True:
             self._charge(len(self.flow) // 4)
-            excess = np.where(active, self.load - brim, 0)
+            excess = np.where(active, self.load - limit, 0)
             if not (excess > 0).any():
                 return np.zeros(classes, bool)
             give = np.flatnonzero(self.flow)
@@ -281,19 +281,19 @@ class ConvexFlow:
 
 def _fill_limited(amount: int, base: Ints, sizes: Ints, limit: Ints) -> Ints:
     """Distribute an amount as `_fill` does, with an upper bound for each subscription class."""
-    poured = np.zeros(len(base), np.int64)
+    filled = np.zeros(len(base), np.int64)
     left = np.arange(len(base))
     while len(left):
         share = _fill(amount, base[left], sizes[left])
         full = share >= limit[left]
         if not (share > limit[left]).any():
-            poured[left] = share
+            filled[left] = share
             break
         # The level of the others only rises when these get less, so these stay full.
-        poured[left[full]] = limit[left[full]]
+        filled[left[full]] = limit[left[full]]
         amount -= int(limit[left[full]].sum())
         left = left[~full]
-    return poured
+    return filled
 
 
 def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
@@ -308,16 +308,16 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
     fits = level[:-1] <= (b / k)[1:]
     last = int(fits.argmax()) if fits.any() else len(b) - 1
     whole = int((amount + int(held[last])) // int(members[last]))
-    poured = np.zeros(len(b), np.int64)
-    poured[: last + 1] = np.maximum(0, whole * k[: last + 1] - b[: last + 1])
-    rest = amount - int(poured.sum())
-    room = np.maximum(0, (whole + 1) * k[: last + 1] - b[: last + 1] - poured[: last + 1])
+    filled = np.zeros(len(b), np.int64)
+    filled[: last + 1] = np.maximum(0, whole * k[: last + 1] - b[: last + 1])
+    rest = amount - int(filled.sum())
+    room = np.maximum(0, (whole + 1) * k[: last + 1] - b[: last + 1] - filled[: last + 1])
     more = np.minimum(np.maximum(rest - (room.cumsum() - room), 0), room)
-    poured[: last + 1] += more
+    filled[: last + 1] += more
     # If two levels are equal except for rounding, `last` may be one too small.
-    poured[0] += rest - int(more.sum())
-    out = np.empty_like(poured)
-    out[order] = poured
+    filled[0] += rest - int(more.sum())
+    out = np.empty_like(filled)
+    out[order] = filled
     return out
 
 
@@ -363,16 +363,16 @@ def compute_topic_balance(
     readers = np.bincount(topic_class, size, len(supply)).astype(np.int64)
     whole, extras = np.divmod(supply, readers)
     base = np.bincount(subscription_class, whole[topic_class] * size, len(sizes)).astype(np.int64)
-    water = ConvexFlow(extras, sizes, topic_class, subscription_class, charge, base=base, limit=size)
+    convex = ConvexFlow(extras, sizes, topic_class, subscription_class, charge, base=base, limit=size)
     if held is not None:
-        water.start_from(held)
-    ceiling = water.balance(pour=held is None)
+        convex.start_from(held)
+    ceiling = convex.balance(fill=held is None)
     below, within = _room(ceiling[subscription_class], topic_class, size)
     # Extras of the topic class that its readers at lower ceilings do not take, and at this ceiling do.
     reached = below < extras[topic_class]
     exceeded = below + within <= extras[topic_class]
     low = whole[topic_class]
-    return TopicBalance(low + exceeded, low + reached, ceiling, whole, water.flow)
+    return TopicBalance(low + exceeded, low + reached, ceiling, whole, convex.flow)
 
 
 def _room(ceiling: Ints, topic_class: Ints, size: Ints) -> tuple[Ints, Ints]:

@@ -9,8 +9,8 @@ that bound, the heaviest load has. With different subscriptions members fall int
 and every part has a bound of its own: its level, or its heaviest partition.
 
 The *reference* is an assignment computed without owners: a flow of lowest cost at the level of the split weights, along
-which partitions are assigned, the heaviest first, then gifts and swaps of the fullest members (`weighted_search`), then
-several members at once (`weighted_repack`). It is the same in every rebalance with the same weights.
+which partitions are assigned, the heaviest first, then shifts and swaps of the fullest members (`weighted_search`),
+then several members at once (`weighted_repack`). It is the same in every rebalance with the same weights.
 
 Weights are measurements and never the same twice. So the current assignment, completed with the unowned partitions, is
 kept if it is *good*:
@@ -49,7 +49,15 @@ import numpy as np
 from rackassign.solver.network_flow import Bools, Floats, Ints, SolveBudget, SolverError
 from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.weighted_instance import WeightedInstance, moved_weight
-from rackassign.solver.weighted_search import Goal, fed, least_moves, relieve, starved, with_exchanges, with_repacking
+from rackassign.solver.weighted_search import (
+    Goal,
+    least_moves,
+    lift_starved,
+    relieve,
+    starved,
+    with_exchanges,
+    with_repacking,
+)
 
 _NOTHING = 1e-12
 
@@ -221,7 +229,7 @@ class _StabilityPolicy:
                 yield self._relieved(cheaper, owner, reference)
         # Costs are hardly changed by it.
         if self._work.end() and reference.cheap(completed):
-            yield fed(ground, ground.kept_to_limit(owner), owner, Goal(reference.base, outer, outer))
+            yield lift_starved(ground, ground.kept_to_limit(owner), owner, Goal(reference.base, outer, outer))
 
     def _relieved(self, reader: Ints, owner: Ints, reference: _Reference) -> Ints:
         """Return the assignment with all loads within the tolerance, and clearly within if that moves little more."""
@@ -237,8 +245,8 @@ class _StabilityPolicy:
                 if more is not None:
                     moved = moved_weight(ground.weight, owner, more)
                     if found is None or moved <= already + bound * _MOST_MOVES:
-                        return fed(ground, more, owner, goal)
-        return fed(ground, reader if found is None else found, owner, loosest)
+                        return lift_starved(ground, more, owner, goal)
+        return lift_starved(ground, reader if found is None else found, owner, loosest)
 
     def _completed(self, owner: Ints) -> Ints:
         """Return the assignment with these owners, with the other partitions where loads allow it."""

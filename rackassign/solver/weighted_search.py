@@ -2,7 +2,7 @@
 
 Repacking
 ---------
-The partitions of a few members are distributed again, where no single gift or swap makes loads more even.
+The partitions of a few members are distributed again, where no single shift or swap makes loads more even.
 
 With different subscriptions the heaviest member can often be relieved only if others change at the same time: its
 partition fits where two lighter ones leave, and each of them fits somewhere else. So a set of members, the heaviest and
@@ -59,7 +59,7 @@ _NODES = 500
 """Number of nodes of one search; more find hardly anything more."""
 
 _MOST_PARTITIONS = 200
-"""Number of partitions of a set of members; with more, gifts and swaps make loads even."""
+"""Number of partitions of a set of members; with more, shifts and swaps make loads even."""
 
 _PAIRS = 12
 _NEAR = 6
@@ -258,7 +258,7 @@ _ARCS_OF_A_SUM = 5
 """How many, in the time that it takes to add a partition to a sum of partitions."""
 
 _STEPS_TO_FEED = 8_000
-"""Limit of the steps of `fed`."""
+"""Limit of the steps of `lift_starved`."""
 
 _FED = 0.75
 """Share of its even level up to which a starved member gets partitions."""
@@ -488,7 +488,7 @@ class _Search:
         self._fixed.discard(chosen)
 
 
-def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
+def lift_starved(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
     """Return the assignment with partitions for members that have less than half of their level.
 
     Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the giver
@@ -506,10 +506,10 @@ def fed(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints
         while loads.load[member] < ground.even_level[member] * _FED:
             if ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
                 return np.asarray(loads.reader, np.int64)
-            gift = _gift(loads, member, ground.even_level[member])
-            if gift is None:
+            shift = _shift(loads, member, ground.even_level[member])
+            if shift is None:
                 break
-            loads.move(gift, member)
+            loads.move(shift, member)
     return np.asarray(loads.reader, np.int64)
 
 
@@ -522,10 +522,10 @@ def starved(ground: WeightedInstance, reader: Ints) -> int:
     if not hungry:
         return 0
     loads = Loads(ground, reader, reader, ground.even_level)
-    return sum(ground.work.late() or _gift(loads, member, ground.even_level[member]) is not None for member in hungry)
+    return sum(ground.work.late() or _shift(loads, member, ground.even_level[member]) is not None for member in hungry)
 
 
-def _gift(loads: Loads, member: int, level: float) -> int | None:
+def _shift(loads: Loads, member: int, level: float) -> int | None:
     """Return the partition that this member should get from a fuller one, if there is one."""
     ground = loads.ground
     own_class = int(ground.problem.subscription_class[member])
@@ -544,10 +544,10 @@ def _gift(loads: Loads, member: int, level: float) -> int | None:
         )
         if fitting.any():
             # The cheapest, then the heaviest that fits.
-            gifts, weight, above = held[fitting], weight[fitting], after[fitting] > level
+            shifts, weight, above = held[fitting], weight[fitting], after[fitting] > level
             problem = ground.problem
-            costs = problem.cost[problem.cost_row[gifts], problem.rack[member]]
-            return int(gifts[np.lexsort((gifts, -weight, above, costs))[0]])
+            costs = problem.cost[problem.cost_row[shifts], problem.rack[member]]
+            return int(shifts[np.lexsort((shifts, -weight, above, costs))[0]])
     return None
 
 
@@ -571,7 +571,7 @@ _ARCS_OF_A_PARTITION = 12
 
 
 def with_exchanges(ground: WeightedInstance, reader: Ints) -> Ints:
-    """Return the assignment with the fullest members relieved as far as single gifts and swaps can."""
+    """Return the assignment with the fullest members relieved as far as single shifts and swaps can."""
     return _LocalSearch(ground, reader).run()
 
 
@@ -623,14 +623,14 @@ class _LocalSearch:
         topic_classes: dict[int, list[int]] = {}
         for partition in self._has[giver]:
             topic_classes.setdefault(int(self._topic_class[partition]), []).append(partition)
-        for topic_class, gifts in topic_classes.items():
+        for topic_class, shifts in topic_classes.items():
             readers = self._readers[topic_class]
             other = int(readers[np.argmin(self._over[readers])])
             difference = float(self._over[giver] - self._over[other])
             # Two loads that differ only by rounding are equal.
             if difference <= ROUNDING * float(self._level.max()):
                 continue
-            for give, take, moved in self._exchanges(gifts, other, giver, difference):
+            for give, take, moved in self._exchanges(shifts, other, giver, difference):
                 dearer = self._dearer(give, giver, other) + (0 if take is None else self._dearer(take, other, giver))
                 score = (dearer > 0, abs(difference / 2 - moved), give, -1 if take is None else take)
                 if best is None or score < best[0]:
@@ -638,21 +638,21 @@ class _LocalSearch:
         return None if best is None else best[1]
 
     def _exchanges(
-        self, gifts: list[int], other: int, giver: int, difference: float
+        self, shifts: list[int], other: int, giver: int, difference: float
     ) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than the whole difference."""
-        self._work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(gifts) + len(self._has[other])))
-        gifts = self._sample(gifts)
+        self._work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(shifts) + len(self._has[other])))
+        shifts = self._sample(shifts)
         subscription_class = int(self._subscription_class[giver])
         back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
-        self._work.spend_part(len(gifts) * len(back) // 6)
+        self._work.spend_part(len(shifts) * len(back) // 6)
         taken: list[int | None] = [None, *back]
-        given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
+        given = self._weight[shifts][:, None] - np.append(0.0, self._weight[back])[None, :]
         fits = (given > difference * ROUNDING) & (given < difference * (1 - ROUNDING))
         rows, columns = np.nonzero(fits)
         # The best few are sufficient: one of them is taken.
         nearest = np.argsort(np.abs(given[rows, columns] - difference / 2), kind="stable")[:4]
-        return [(gifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
+        return [(shifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
 
     def _sample(self, partitions: list[int]) -> list[int]:
         """Return all of them, or if they are many, some of every weight."""

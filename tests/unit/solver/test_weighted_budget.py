@@ -91,13 +91,13 @@ def test_the_time_limit_ends_what_is_done_for_members_with_nothing(monkeypatch: 
     group = one_topic(40, 400, 1)
     everything = {"t": tuple(range(400))}
     members = [replace(member, owned=everything if not i else {}) for i, member in enumerate(group.members)]
-    looks, original = list[int](), weighted_search._gift
+    looks, original = list[int](), weighted_search._shift
 
-    def gift(loads: Any, member: int, level: float) -> int | None:
+    def shift(loads: Any, member: int, level: float) -> int | None:
         looks.append(member)
         return original(loads, member, level)
 
-    monkeypatch.setattr(weighted_search, "_gift", gift)
+    monkeypatch.setattr(weighted_search, "_shift", shift)
     # Late from the first of these looks on.
     monkeypatch.setattr(SolveBudget, "late", lambda _: bool(looks))
     started = replace(group, members=tuple(members))
