@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.model import Broker
 from rackassign.placement import Layout, LayoutMetrics, Placement, PlacementConstraints, load_placer, rebalance
-from rackassign.placement.placers.optimal import rebalance_leaders
+from rackassign.placement.optimal_placer import rebalance_leaders
 
 SEED = 2026
 SEEDS = 5

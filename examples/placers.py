@@ -7,8 +7,8 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.placement.layout import Layout
+from rackassign.placement.optimal_placer import OptimalPlacer
 from rackassign.placement.placer import UsableBroker
-from rackassign.placement.placers.optimal import OptimalPlacer
 from rackassign.text import short_repr
 
 

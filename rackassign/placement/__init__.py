@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout, LayoutMetrics
+from rackassign.placement.optimal_placer import OptimalPlacer, Placement, rebalance
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -27,7 +28,6 @@ from rackassign.placement.placer import (
     load_placer,
     placer_names,
 )
-from rackassign.placement.placers.optimal import OptimalPlacer, Placement, rebalance
 
 __all__ = [
     "InvalidPartitionsError",

@@ -25,11 +25,11 @@ from rackassign.util.callbacks import deferred_function
 ENTRY_POINTS = "rackassign.placers"
 
 BUILT_IN: Mapping[str, str] = {
-    "elasticsearch": "rackassign.placement.placers.presets:ElasticsearchPlacer",
-    "hadoop": "rackassign.placement.placers.presets:HadoopPlacer",
+    "elasticsearch": "rackassign.placement.optimal_placer:ElasticsearchPlacer",
+    "hadoop": "rackassign.placement.optimal_placer:HadoopPlacer",
     "kafka": "rackassign.placement.kafka_placers:KafkaPlacer",
-    "optimal": "rackassign.placement.placers.optimal:OptimalPlacer",
-    "redis": "rackassign.placement.placers.presets:RedisPlacer",
+    "optimal": "rackassign.placement.optimal_placer:OptimalPlacer",
+    "redis": "rackassign.placement.optimal_placer:RedisPlacer",
     "striped": "rackassign.placement.kafka_placers:StripedPlacer",
 }
 """The built-in placers, with their import paths."""

@@ -16,9 +16,8 @@ from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
 from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
+from rackassign.placement.optimal_placer import MissingRackError, rebalance, rebalance_leaders
 from rackassign.placement.placer import ReplicaPlacementError
-from rackassign.placement.placers.indexed_layout import MissingRackError
-from rackassign.placement.placers.optimal import rebalance, rebalance_leaders
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.text import counted, short_repr

@@ -31,7 +31,7 @@ from rackassign.testing._broker_config import (
 )
 from rackassign.testing._cluster import DEFAULT_RACKS, READY_TIMEOUT_S, Broker, Cluster
 from rackassign.testing._jars import kafka_jars
-from rackassign.testing._machine import cache_errors, check_cache_path, port_users, reserve_ports
+from rackassign.testing._machine import cache_errors, check_cache_path, reserve_ports
 from rackassign.testing._processes import ProcessSupervisor, create_cluster_directory
 from rackassign.testing._runtime import (
     KafkaRuntime,
@@ -42,7 +42,7 @@ from rackassign.testing._runtime import (
     make_class_archive,
 )
 from rackassign.testing._topics import admin_client
-from rackassign.text import counted
+from rackassign.text import counted, join_ids
 from rackassign.util.callbacks import Progress, ProgressCallback
 
 _KEPT = frozenset({"kraft.version"})
@@ -350,7 +350,7 @@ class LocalCluster(Cluster):
                 problem = f"broker {broker.id} has ended with {code}"
                 log = self.log_tail(broker.id)
                 if code == 1 and _PORT_TAKEN in log:
-                    problem += f"; a port of it was taken: {self._users_of_ports(broker)}"
+                    problem += f"; another program uses one of its ports {join_ids(self._ports(broker))}"
                     self._port_clashes[broker.id] += 1
                     if self._port_clashes[broker.id] <= _MOST_PORT_CLASHES:
                         # A reservation keeps out other test clusters, and no program that knows nothing of it.
@@ -359,10 +359,9 @@ class LocalCluster(Cluster):
                         continue
                 raise ClusterError(f"{problem}; the end of its log:\n{log}")
 
-    def _users_of_ports(self, broker: Broker) -> str:
+    def _ports(self, broker: Broker) -> list[int]:
         spec = self._specs[broker.id]
-        ports = [spec.port, spec.controller_port, *spec.listeners.values()]
-        return "; ".join(f"{port}: {port_users(port)}" for port in ports if port is not None)
+        return [port for port in (spec.port, spec.controller_port, *spec.listeners.values()) if port is not None]
 
     def _wait_between_polls(self) -> None:
         self._require_supervisor().wait_change(_POLL_INTERVAL_S)

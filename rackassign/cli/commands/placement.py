@@ -45,8 +45,8 @@ from rackassign.placement.cluster_state import describe_cluster_state, with_rate
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.create_topic import NotEnoughBrokersError, check_policy
 from rackassign.placement.layout import Layout, LayoutMetrics
+from rackassign.placement.optimal_placer import rebalance
 from rackassign.placement.placer import load_validated_placer
-from rackassign.placement.placers.optimal import rebalance
 from rackassign.text import counted, join_first, short_repr
 
 if TYPE_CHECKING:

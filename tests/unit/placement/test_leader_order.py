@@ -17,7 +17,7 @@ from rackassign.placement import (
     load_placer,
     rebalance,
 )
-from rackassign.placement.placers.optimal import rebalance_leaders
+from rackassign.placement.optimal_placer import rebalance_leaders
 from tests.helpers.generators.layouts import brokers_in, random_layout
 
 

@@ -31,8 +31,8 @@ from rackassign.placement import (
     load_placer,
     rebalance,
 )
+from rackassign.placement.optimal_placer import rebalance_leaders
 from rackassign.placement.placer import ReplicaPlacer
-from rackassign.placement.placers.optimal import rebalance_leaders
 from tests.helpers.examples import examples
 from tests.helpers.generators.layouts import after, brokers_in, placed, random_layout
 

@@ -1,11 +1,13 @@
 """The exact placer: replicas, leaders and next leaders are as even as possible, with existing replicas counted.
 
 `OptimalPlacer` places new partitions. `rebalance` fixes existing ones with the fewest moves. `rebalance_leaders`
-balances leaders and moves no replica.
+balances leaders and moves no replica. The other placers are rules of other systems that keep copies apart, named after
+them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
@@ -19,13 +21,174 @@ from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
+    ReplicaPlacementError,
     UsableBroker,
 )
-from rackassign.placement.placers.indexed_layout import IndexedLayout
+from rackassign.solver.network_flow import Bools, Ints
 from rackassign.solver.placement import (
+    BrokerArrays,
+    Constraints,
+    Objectives,
     PartitionArrays,
+    PlacementResult,
+    ShortageError,
+    place_replicas,
+    reorder_leaders,
 )
 from rackassign.text import short_repr
+
+_FINEST = 4096
+"""Weights become integers up to this."""
+
+_NO_RACK = ""
+
+
+class MissingRackError(ReplicaPlacementError):
+    """Some brokers have no rack, and the constraints refuse that."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedLayout:
+    """The mapping of brokers and racks to indexes and back; nodes by broker ID, racks by name."""
+
+    ids: tuple[int, ...]
+    node_of_broker: Mapping[int, int]
+    racks: tuple[str, ...]
+    nodes: BrokerArrays
+    limits: Constraints
+    rules: PlacementConstraints
+
+    @classmethod
+    def of(
+        cls, brokers: list[Broker], rules: PlacementConstraints, layout: Layout | None, *, keep_fenced: bool
+    ) -> IndexedLayout:
+        """Index the brokers.
+
+        Args:
+            brokers: Brokers that may have replicas.
+            rules: Constraints of the placement.
+            layout: Layout whose weights apply where the constraints have none; None for no weights.
+            keep_fenced: Whether replicas on fenced brokers stay there, and none are added; otherwise fenced brokers are
+                used like others, but after them.
+
+        Raises:
+            MissingRackError: Some brokers have no rack, and the constraints refuse that.
+        """
+        known = sorted(brokers, key=lambda broker: broker.id)
+        named = _rack_names(known, rules)
+        racks = tuple(sorted(set(named)))
+        weights = dict(layout.weights if layout is not None else {}) | dict(rules.weights)
+        fenced: Bools = np.asarray([broker.fenced for broker in known], bool)
+        excluded: Bools = np.asarray([broker.id in rules.exclude for broker in known], bool)
+        closed: Bools = np.asarray([broker.id in rules.no_new_replicas for broker in known], bool)
+        zeros = np.zeros(len(known), np.int64)
+        nodes = BrokerArrays(
+            rack=np.asarray([racks.index(rack) for rack in named], np.int64),
+            weight=_whole([float(weights.get(broker.id, 1)) for broker in known]),
+            load=zeros,
+            leader_load=zeros,
+            assignable=~closed & (~fenced if keep_fenced else np.ones(len(known), bool)),
+            leader_eligible=~fenced & ~excluded,
+            last_resort=fenced & (not keep_fenced),
+        )
+        ids = tuple(broker.id for broker in known)
+        node_of_broker = {broker: node for node, broker in enumerate(ids)}
+        return cls(ids, node_of_broker, racks, nodes, _limits(rules, racks), rules)
+
+    def spread(self, items: PartitionArrays, others: ReplicaLists, *, order: bool = True) -> PlacementResult:
+        """Solve, with the replicas of other topics as load, and put nodes in order.
+
+        Raises:
+            ReplicaPlacementError: The constraints leave no broker for some replicas.
+        """
+        try:
+            return place_replicas(
+                items, self._loaded(others), self.limits, self._goals(), order=order, work=self.rules.work
+            )
+        except ShortageError as error:
+            raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
+
+    def lead(self, items: PartitionArrays, others: ReplicaLists, *, keep: bool) -> PlacementResult:
+        """Choose leaders among the nodes of items, with the leaders of other topics as load."""
+        return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
+
+    def _loaded(self, others: ReplicaLists) -> BrokerArrays:
+        load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
+        for lists in others.values():
+            for replicas in lists:
+                own = self.numbered(replicas)
+                load[list(own)] += 1
+                leads[list(own[:1])] += 1
+        n = self.nodes
+        return BrokerArrays(n.rack, n.weight, load, leads, n.assignable, n.leader_eligible, n.last_resort)
+
+    def _goals(self) -> Objectives:
+        first = "group" if self.rules.first == "topic" else self.rules.first
+        return Objectives(first, self.rules.leaders, self._coverage())
+
+    def _coverage(self) -> Ints | None:
+        coverage = self.rules.coverage
+        if isinstance(coverage, Mapping):
+            weights = [float(coverage.get(rack, 0)) for rack in self.racks]
+            # Readers in racks without a broker are local to nothing, wherever replicas are.
+            return _whole(weights) * (np.asarray(weights) > 0) if any(weights) else None
+        return None if coverage == "broker" else np.ones(len(self.racks), np.int64)
+
+    def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
+        """Return the nodes of existing brokers."""
+        return tuple(dict.fromkeys(self.node_of_broker[broker] for broker in replicas if broker in self.node_of_broker))
+
+    def leads(self, replicas: tuple[int, ...]) -> bool:
+        """Return whether the first of a list is an existing broker."""
+        return bool(replicas) and replicas[0] in self.node_of_broker
+
+    def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
+        """Return the nodes to be kept if the replication factor decreases: fenced ones are removed first."""
+        fenced = [node for node in held if not self.nodes.assignable[node]]
+        gone = set(fenced[::-1][: max(0, len(held) - factor)])
+        return tuple(node for node in held if node not in gone)
+
+    def may_lead(self, nodes: Iterable[int]) -> bool:
+        """Return whether one of these nodes may lead."""
+        return any(self.nodes.leader_eligible[node] for node in nodes)
+
+    def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """Return the brokers of nodes; placeholders are unchanged."""
+        return tuple(self.ids[node] if node >= 0 else node for node in nodes)
+
+
+def _rack_names(brokers: list[Broker], rules: PlacementConstraints) -> list[str]:
+    asked = [broker for broker in brokers if broker.id not in rules.exclude]
+    without = [broker.id for broker in asked if broker.rack is None]
+    if without and len(without) < len(asked) and rules.rackless == "refuse":
+        shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
+        raise MissingRackError(
+            f"Not all brokers have rack information: brokers {shown_ids} have none."
+            " Set broker.rack there, or add --disable-rack-aware to place without racks."
+        )
+    return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
+
+
+def _limits(rules: PlacementConstraints, racks: tuple[str, ...]) -> Constraints:
+    forced = set(rules.forced_racks)
+    return Constraints(
+        max_per_rack=rules.max_per_rack,
+        min_racks=rules.min_racks,
+        max_racks=rules.max_racks,
+        counted_racks=len(forced | set(racks)) if forced else None,
+        leader_racks=frozenset(racks.index(rack) for rack in rules.leader_racks if rack in racks)
+        if rules.leader_racks
+        else None,
+        on_shortage=rules.on_shortage,
+    )
+
+
+def _whole(weights: list[float]) -> Ints:
+    most = max(weights, default=1.0)
+    if len(set(weights)) <= 1:
+        return np.ones(len(weights), np.int64)
+    return np.maximum(1, np.rint(np.asarray(weights) / most * _FINEST)).astype(np.int64)
+
 
 Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]
 """Replication factor: one for all, or by topic or partition; that of a partition has precedence over its topic's."""
@@ -325,3 +488,89 @@ def _check_replicas(count: int, brokers: list[Broker], rules: PlacementConstrain
         raise InvalidReplicationFactorError(
             f"Replication factor: {count} larger than the {len(brokers)} usable brokers."
         )
+
+
+class _Preset(OptimalPlacer):
+    """The exact placer with rules of its own.
+
+    Attributes:
+        own_rules: Settings that follow from the rules of the system, and cannot be set.
+    """
+
+    own_rules: ClassVar[frozenset[str]]
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        """Set the settings.
+
+        Raises:
+            ConfigError: A setting is unknown or invalid, or follows from the rules of the system.
+        """
+        taken = sorted(self.own_rules.intersection(configs))
+        if taken:
+            raise ConfigError(f"{', '.join(taken)} cannot be set: the rules of this placer determine it")
+        OptimalPlacer.configure(self, configs)
+
+
+def _used(brokers: Sequence[UsableBroker], rules: PlacementConstraints, num_replicas: int) -> list[UsableBroker]:
+    """Return the brokers that the exact placer uses: offline ones only if there are too few others."""
+    usable = [broker for broker in brokers if broker.id not in rules.exclude]
+    awake = [broker for broker in usable if not broker.fenced]
+    return awake if len(awake) >= num_replicas else usable
+
+
+class ElasticsearchPlacer(_Preset):
+    """Allocation awareness: a rack gets an equal share of the copies, rounded up; excess ones become placeholders.
+
+    With `forced_racks` (forced awareness) the share of an offline rack stays free as well. A broker without a rack gets
+    nothing if another broker has one, like a node without the attribute.
+    """
+
+    own_rules = frozenset({"max_per_rack", "on_shortage", "rackless"})
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
+        """Return even racks, counted over forced and existing racks, and at most that many replicas in each."""
+        rules = super().rules_for(num_replicas, brokers)
+        if any(broker.rack is not None and broker.id not in rules.exclude for broker in brokers):
+            rules = replace(rules, exclude=rules.exclude.union(b.id for b in brokers if b.rack is None))
+        known = {broker.rack for broker in _used(brokers, rules, num_replicas) if broker.rack is not None}
+        most = -(-num_replicas // max(1, len(known | rules.forced_racks)))
+        return replace(rules, max_per_rack=most, on_shortage="placeholder")
+
+
+class HadoopPlacer(_Preset):
+    """Two racks for three replicas, like HDFS: writes are cheaper, and the loss of one rack loses no data.
+
+    No rack has more than (replicas - 1) / racks + 2 replicas of a partition, rounded down, nor all of them if there are
+    two racks. Three or more replicas have two in one rack, unless racks are too small for that. With one rack there is
+    no limit.
+    """
+
+    own_rules = frozenset({"max_per_rack", "min_racks", "max_racks", "on_shortage"})
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
+        """Return the limits for a replication factor, as HDFS computes them from the racks."""
+        rules = super().rules_for(num_replicas, brokers)
+        in_rack = Counter(broker.rack for broker in _used(brokers, rules, num_replicas))
+        racks, most = max(1, len(in_rack)), num_replicas
+        if racks > 1 and num_replicas > 1:
+            most = min((num_replicas - 1) // racks + 2, num_replicas - 1)
+        sizes = sorted((min(size, most) for size in in_rack.values()), reverse=True)
+        few = max(2, num_replicas - 1)
+        return replace(
+            rules,
+            max_per_rack=max(1, most),
+            min_racks=min(2, num_replicas, racks),
+            max_racks=few if sum(sizes[:few]) >= num_replicas else None,
+            on_shortage="error",
+        )
+
+
+class RedisPlacer(_Preset):
+    """Rack-zone awareness: no two replicas of a partition in one rack, otherwise an error."""
+
+    own_rules = frozenset({"max_per_rack", "min_racks", "on_shortage"})
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
+        """Return strictly one replica per rack."""
+        rules = super().rules_for(num_replicas, brokers)
+        return replace(rules, max_per_rack=1, min_racks=None, on_shortage="error")
