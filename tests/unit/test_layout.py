@@ -68,7 +68,7 @@ def test_no_module_imports_a_test_module() -> None:
 def test_tests_and_their_helpers_lie_in_different_folders() -> None:
     for folder in ("tests/unit", "tests/property", "integration"):
         others = {file.name for file in modules(folder) if not file.name.startswith("test_")}
-        assert others <= {"__init__.py", "conftest.py"}
+        assert others <= {"conftest.py"}
     for folder in ("tests/helpers", "tools", "benchmarks", "examples"):
         tests = [file for file in modules(folder) if file.name.startswith("test_")]
         # A project of tests, for users to copy.

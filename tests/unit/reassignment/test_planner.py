@@ -304,8 +304,10 @@ def test_no_replica_is_taken_away_unless_that_is_asked_for(rules: dict[str, Any]
 def test_what_rules_leave_no_broker_for_waits_if_it_is_more_than_there_is_now(rules: dict[str, Any]) -> None:
     found = planned(state(t=[[1, 2, 3, 4]]), rules=rules, replication_factor=5)
     assert len(found.after.topics["t"][0]) == 4
-    # Brokers 1 and 2 are in one rack: either goes.
-    assert sorted(found.waiting[place(0)]) in ([-1, 1, 3, 4, 5], [-1, 2, 3, 4, 5])
+    # Two of the brokers are in each of two racks: one of the four goes, to either broker of the third rack.
+    waiting = found.waiting[place(0)]
+    online = [broker for broker in waiting if broker >= 0]
+    assert (len(waiting), len(online), len({1, 2, 3, 4}.intersection(online)), len(racks(online))) == (5, 4, 3, 3)
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -1,1 +1,0 @@
-"""What the documentation tells a user to run, run."""
