@@ -42,8 +42,11 @@ def test_the_readme(
     named: dict[str, str],
     first_port: int,
 ) -> None:
-    topic, shared = make_topic(3), rack_cluster.bootstrap
+    topic = make_topic(3)
     with open_page("README.md", **named, **{'"orders"': f'"{topic}"'}) as page:
+        with page.program() as member, Traffic(rack_cluster.client_config(), [topic]):
+            # It prints what it reads.
+            member.wait_for_output("b'")
         assert "USD" in page.run()
         page.leave(INSTALLED, 3)
         page.run()
@@ -53,10 +56,6 @@ def test_the_readme(
             assert "cooperative-sticky of rackassign" in page.run()
             page.run()
             assert cluster.wait() == 0
-        page.bootstrap = shared
-        with page.program() as member, Traffic(rack_cluster.client_config(), [topic]):
-            # It prints what it reads.
-            member.wait_for_output("b'")
 
 
 def test_whether_it_helps(open_page: OpenPage) -> None:

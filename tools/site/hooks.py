@@ -13,6 +13,7 @@ from mkdocs.structure.files import File
 
 _ROOT = Path(__file__).parents[2]
 
+_RELATIVE = re.compile(r"\]\((?P<target>(?!https?:)[^)\s#]+)")
 _LINK = re.compile(r"\]\((?P<target>\.\./[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 _FOREIGN_SCRIPT = re.compile(r'<script src="https?://[^"]*/iframe-worker/shim"></script>')
 _OWN_SCRIPT = "assets/search-from-a-folder.js"
@@ -20,9 +21,19 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the page of all modules."""
-    files.append(File.generated(config, "reference/modules.md", content=module_map()))
+    """Begin with the README, and add the pages that are made from the code."""
+    pages = files.get_file_from_path("index.md")
+    files.remove(pages)
+    made = {"index.md": start_page(), "pages.md": pages.content_string, "reference/modules.md": module_map()}
+    for uri, text in made.items():
+        files.append(File.generated(config, uri, content=text))
     return files
+
+
+def start_page() -> str:
+    """Return the README with its links as of a page in `docs/`."""
+    text = _RELATIVE.sub(r"](../\g<target>", (_ROOT / "README.md").read_text("utf-8"))
+    return text.replace("](../docs/index.md", "](pages.md").replace("](../docs/", "](")
 
 
 def module_map() -> str:
@@ -60,6 +71,9 @@ def _linked(text: str, folder: str, repository: str) -> str:
         target = posixpath.normpath(posixpath.join(folder, found["target"]))
         if target.startswith("docs/"):
             return found[0]
+        if target == "README.md":
+            start = posixpath.relpath("docs/index.md", folder)
+            return f"]({start}{found['anchor'] or ''})"
         kind = "blob" if "." in posixpath.basename(target) else "tree"
         return f"]({repository}/{kind}/main/{target}{found['anchor'] or ''})"
 

@@ -30,12 +30,13 @@ def linked(uri: str, markdown: str) -> str:
 @pytest.mark.parametrize(
     ("uri", "given", "found"),
     [
-        ("index.md", "[a](../README.md)", "[a](https://host/us/blob/main/README.md)"),
-        ("how-to/a.md", "[a](../../README.md#use-it)", "[a](https://host/us/blob/main/README.md#use-it)"),
+        ("pages.md", "[a](../README.md)", "[a](index.md)"),
+        ("how-to/a.md", "[a](../../README.md#install)", "[a](../index.md#install)"),
+        ("index.md", "[a](../SECURITY.md)", "[a](https://host/us/blob/main/SECURITY.md)"),
         ("how-to/a.md", "[a](../../examples/quix/)", "[a](https://host/us/tree/main/examples/quix)"),
         ("how-to/a.md", "[a](../reference/b.md#c)", "[a](../reference/b.md#c)"),
         ("how-to/a.md", "[a](b.md)", "[a](b.md)"),
-        ("how-to/a.md", "```md\n[a](../../README.md)\n```", "```md\n[a](../../README.md)\n```"),
+        ("how-to/a.md", "```md\n[a](../../x.py)\n```", "```md\n[a](../../x.py)\n```"),
         ("how-to/a.md", "```\nx\n```\n[a](../../x.py)", "```\nx\n```\n[a](https://host/us/blob/main/x.py)"),
     ],
 )
@@ -55,7 +56,7 @@ def test_no_script_comes_from_elsewhere() -> None:
 def test_each_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": (\S+\.md)$", CONFIG.read_text("utf-8"), re.MULTILINE))
     pages = {str(file.relative_to(ROOT / "docs")) for file in (ROOT / "docs").rglob("*.md")}
-    assert listed == {*pages, "reference/modules.md"}
+    assert listed == {*pages, "pages.md", "reference/modules.md"}
 
 
 def test_pages_are_built_strictly() -> None:
