@@ -157,7 +157,7 @@ docs-serve: $(VENV)/dev.stamp ## The same at http://127.0.0.1:8000, built again 
 	exec $(MKDOCS) serve --config-file tools/site/mkdocs.yml
 
 .PHONY: reference
-reference: $(VENV)/dev.stamp ## Pages of commands and metrics, and the list of stable names, from the code
+reference: $(VENV)/dev.stamp ## The names that programs of users rely on, recorded again from the code: tests/data/stable_names.json
 	$(BIN)/python -m tools.reference
 
 .PHONY: bench

@@ -1,6 +1,6 @@
-"""Pages of the reference and the list of stable names, made from the code: `python -m tools.reference`.
+"""Pages of the reference, which are made with the site, and the list of stable names.
 
-Tests compare the files with what would be written.
+`python -m tools.reference` writes the list. A test compares it with the names of the code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Command: TypeAlias = Any
 
 _COMMANDS_HEAD = """# All commands and options
 
-This page is made from the commands themselves, by `make reference`. What commands have in common, exit codes and output
+This page is made from the commands themselves. What commands have in common, exit codes and output
 are described in [Commands](commands.md).
 """
 
@@ -99,8 +99,6 @@ def _cell(text: str) -> str:
 
 
 _ERRORS_HEAD = """# Errors and exit codes
-
-This page is made from the code, by `make reference`.
 
 All errors are subclasses of `rackassign.errors.RackassignError`, and the message of each is one line. A consumer's
 `poll()` raises none of them because of an assignor: if an assignment fails, the group gets a plain one, and [a
@@ -174,9 +172,8 @@ def _importable(kind: type[RackassignError]) -> str:
 
 _METRICS_HEAD = """# Metrics
 
-This page is made from the metrics themselves, by `make reference`. [Monitor
-groups](../how-to/monitor-groups.md#questions-in-promql) has queries, alerts and a dashboard. Metrics of an exporter and
-of consumers with the same name have the same labels.
+This page is made from the metrics themselves. [Monitor groups](../how-to/monitor-groups.md#questions-in-promql) has
+queries, alerts and a dashboard. Metrics of an exporter and of consumers with the same name have the same labels.
 """
 
 
@@ -303,14 +300,40 @@ def _written_parameters(name: str, file: str) -> list[str]:
     return [each.arg for each in [*given.posonlyargs, *given.args]][1:] + optional
 
 
-FILES: Mapping[Path, Callable[[], str]] = {
-    _ROOT / "docs/reference/command-options.md": commands_page,
-    _ROOT / "docs/reference/errors.md": errors_page,
-    _ROOT / "docs/reference/metrics.md": metrics_page,
-    _ROOT / "tests/data/stable_names.json": stable_names,
+_API_HEAD = """# Python API
+
+The names that you import. Options that all assignors have are on the page [Options of the assignors and
+consumers](options-of-assignors.md), exceptions on [Errors and exit codes](errors.md). [Versions and
+stability](stability.md) states what you can rely on. [Test your consumers on a multi-rack
+cluster](../how-to/test-on-a-multi-rack-cluster.md) shows how to use `rackassign.testing`.
+"""
+
+
+def api_page() -> str:
+    """Return the page of all stable names but errors, for mkdocstrings; each is shown where it is first exported."""
+    exported = {module: [*import_module(module).__all__] for module in _WHOLE} | {
+        module: [*names] for module, names in _SINGLE.items() if module != RackassignError.__module__
+    }
+    shown: set[int] = set()
+    lines = [_API_HEAD]
+    for module, names in exported.items():
+        values = {name: getattr(import_module(module), name) for name in names}
+        lines.append(f"## `{module}`\n")
+        lines += [f"::: {module}.{name}\n" for name, value in values.items() if id(value) not in shown]
+        shown.update(map(id, values.values()))
+    lines += [f"## `{module}`\n\n::: {module}.{name}\n" for module, name in _UNINSTALLED]
+    return "\n".join(lines)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "reference/command-options.md": commands_page,
+    "reference/errors.md": errors_page,
+    "reference/metrics.md": metrics_page,
+    "reference/python-api.md": api_page,
 }
-"""The files that are made, and what makes each of them."""
+"""The pages of the site that are not kept, and what makes each of them."""
+
+STABLE_NAMES = _ROOT / "tests/data/stable_names.json"
 
 if __name__ == "__main__":
-    for path, text in FILES.items():
-        path.write_text(text(), "utf-8")
+    STABLE_NAMES.write_text(stable_names(), "utf-8")

@@ -11,6 +11,8 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from tools.reference import PAGES
+
 _ROOT = Path(__file__).parents[2]
 
 _RELATIVE = re.compile(r"\]\((?P<target>(?!https?:)[^)\s#]+)")
@@ -24,9 +26,9 @@ def on_files(files: Any, *, config: Any) -> Any:
     """Begin with the README, and add the pages that are made from the code."""
     pages = files.get_file_from_path("index.md")
     files.remove(pages)
-    made = {"index.md": start_page(), "pages.md": pages.content_string, "reference/modules.md": module_map()}
-    for uri, text in made.items():
-        files.append(File.generated(config, uri, content=text))
+    files.append(File.generated(config, "pages.md", content=pages.content_string))
+    for uri, text in MADE.items():
+        files.append(File.generated(config, uri, content=text()))
     return files
 
 
@@ -50,6 +52,19 @@ def module_map() -> str:
     return "\n".join(lines)
 
 
+MADE = {"index.md": start_page, "reference/modules.md": module_map, **PAGES}
+"""The pages that are not kept as text."""
+
+_PAGE_OF = {
+    "README.md": "index.md",
+    "rackassign": "reference/python-api.md",
+    "rackassign/cli": "reference/command-options.md",
+    "rackassign/errors.py": "reference/errors.md",
+    "rackassign/monitoring": "reference/metrics.md",
+}
+"""Files and folders of the repository to which pages link, and the page that the site has of each."""
+
+
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Return a page whose links out of the folder of the documentation are links to the repository."""
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
@@ -71,9 +86,9 @@ def _linked(text: str, folder: str, repository: str) -> str:
         target = posixpath.normpath(posixpath.join(folder, found["target"]))
         if target.startswith("docs/"):
             return found[0]
-        if target == "README.md":
-            start = posixpath.relpath("docs/index.md", folder)
-            return f"]({start}{found['anchor'] or ''})"
+        if target in _PAGE_OF:
+            page = posixpath.relpath(f"docs/{_PAGE_OF[target]}", folder)
+            return f"]({page}{found['anchor'] or ''})"
         kind = "blob" if "." in posixpath.basename(target) else "tree"
         return f"]({repository}/{kind}/main/{target}{found['anchor'] or ''})"
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tools.site.hooks import on_page_markdown, on_post_page
+from tools.site.hooks import MADE, on_page_markdown, on_post_page
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "tools" / "site" / "mkdocs.yml"
@@ -34,6 +34,7 @@ def linked(uri: str, markdown: str) -> str:
         ("how-to/a.md", "[a](../../README.md#install)", "[a](../index.md#install)"),
         ("index.md", "[a](../SECURITY.md)", "[a](https://host/us/blob/main/SECURITY.md)"),
         ("how-to/a.md", "[a](../../examples/quix/)", "[a](https://host/us/tree/main/examples/quix)"),
+        ("how-to/a.md", "[a](../../rackassign/cli/)", "[a](../reference/command-options.md)"),
         ("how-to/a.md", "[a](../reference/b.md#c)", "[a](../reference/b.md#c)"),
         ("how-to/a.md", "[a](b.md)", "[a](b.md)"),
         ("how-to/a.md", "```md\n[a](../../x.py)\n```", "```md\n[a](../../x.py)\n```"),
@@ -56,7 +57,7 @@ def test_no_script_comes_from_elsewhere() -> None:
 def test_each_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": (\S+\.md)$", CONFIG.read_text("utf-8"), re.MULTILINE))
     pages = {str(file.relative_to(ROOT / "docs")) for file in (ROOT / "docs").rglob("*.md")}
-    assert listed == {*pages, "pages.md", "reference/modules.md"}
+    assert listed == {*pages, "pages.md", *MADE}
 
 
 def test_pages_are_built_strictly() -> None:
