@@ -15,8 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:
+	@awk -F ':.*## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -48,93 +48,20 @@ $(QUIX)/dev.stamp: benchmarks/quix-requirements.txt
 	@$(QUIX)/bin/python $(INSTALL) --requirement $<
 	@touch $@
 
+##@ Use
+
 .PHONY: demo
-demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: the bytes that cross racks
+demo: $(VENV)/demo.stamp ## Kafka in three racks on this machine, read with and without rackassign
 	@exec $(BIN)/rackassign demo
-
-.PHONY: examples
-examples: $(VENV)/dev.stamp ## The examples with frameworks, with rackassign and without: local shares, and records after a kill
-	$(BIN)/python -m tools.run_examples
-
-.PHONY: test-examples
-test-examples: $(VENV)/dev.stamp ## Tests of the examples with frameworks, and of the image of examples/kubernetes where a Docker engine answers
-	$(BIN)/python -m pytest -m 'frameworks and not docker' integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
-
-.PHONY: test-docs
-test-docs: $(VENV)/dev.stamp ## Every command and program of the README and of the documentation, page by page; a quarter of an hour
-	$(BIN)/python -m pytest -m docs integration
-
-.PHONY: pipeline
-pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the cost of cross-rack traffic before and after, as predicted and as measured
-	@exec $(BIN)/python -m examples.pipeline
 
 # Beside each other: some compute while others wait for brokers. Workers with tests on brokers have a cluster each.
 TOGETHER := -n 4 --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 
 .PHONY: test
-test: lint ## Lint, types, import rules, unit, properties, and tests on brokers, also in containers
+test: lint ## Lint, types, unit and property tests, and tests on brokers; some ten minutes
 	$(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
-
-.PHONY: test-all
-EXAMPLES ?= 1
-test-all: $(VENV)/dev.stamp ## What `make test` leaves out: properties with all examples, what takes long, and tests on brokers in containers
-	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(TOGETHER) \
-	  -m '$(SHORT) and not release and (long or hypothesis)' tests integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
-
-.PHONY: test-release
-test-release: $(VENV)/dev.stamp ## Whole programs, before a release: the demo, examples whose members are killed, brokers of all versions
-	$(BIN)/python -m pytest $(TOGETHER) -m release tests integration
-
-.PHONY: test-stress
-ROUNDS ?= 3
-TESTS ?= integration
-test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: make test-stress ROUNDS=1 TESTS=integration/monitoring
-	$(BIN)/python -m tools.stress --rounds $(ROUNDS) --select '$(SHORT)' $(TESTS)
-
-.PHONY: test-docker
-CONTAINERS ?= not local and not frameworks
-test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
-	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
-	  exec $(BIN)/python -m pytest -n 3 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
-	else \
-	  echo "Skipped the tests on brokers in containers: no Docker engine responds"; \
-	fi
-
-.PHONY: test-spark
-test-spark: $(VENV)/dev.stamp ## The longer tests with Spark: dying workers, replays, tasks behind a barrier, the pipeline
-	$(BIN)/python -m pytest -m spark integration
-
-.PHONY: spark-faults
-spark-faults: $(SPARK40)/dev.stamp ## With Spark 4.0: beside the JVM source, its checkpoints, killed executors and brokers
-	# Two runs: a process has one Spark, and what is on its class path is settled with the first session.
-	$(SPARK40)/bin/python -m pytest -m spark_faults integration
-	$(SPARK40)/bin/python -m pytest -m spark integration
-
-.PHONY: test-wheel
-PYTHONS ?=
-test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed with each extra, used: make test-wheel PYTHONS='3.10 3.14'
-	$(BIN)/python -m tools.wheel $(if $(PYTHONS),--python $(PYTHONS))
-
-# The tool is in no environment but this, since a list of what is installed would contain it.
-$(SBOM)/bin/cyclonedx-py:
-	@$(PYTHON) -m venv $(SBOM)
-	@$(SBOM)/bin/python $(INSTALL) 'cyclonedx-bom==7.*'
-
-.PHONY: dependencies
-dependencies: $(VENV)/dev.stamp ## What each dependency is for, its licence, its size and its newest release: docs/reference/dependencies.md
-	$(BIN)/python -m tools.dependencies
-
-.PHONY: sbom
-sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of what `pip install rackassign` brings: build/sbom.json
-	rm -rf build/sbom
-	$(PYTHON) -m venv --without-pip build/sbom
-	$(SBOM)/bin/python -m pip --python build/sbom/bin/python --quiet install .
-	$(SBOM)/bin/cyclonedx-py environment --output-reproducible --validate \
-	  --output-file build/sbom.json build/sbom
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and import rules
@@ -153,88 +80,78 @@ docs: $(VENV)/dev.stamp ## The documentation as a site in build/site, which open
 	@echo "Open build/site/index.html"
 
 .PHONY: docs-serve
-docs-serve: $(VENV)/dev.stamp ## The same at http://127.0.0.1:8000, built again with each change
+docs-serve: $(VENV)/dev.stamp ## The site at http://127.0.0.1:8000, built again with each change
 	exec $(MKDOCS) serve --config-file tools/site/mkdocs.yml
 
-.PHONY: reference
-reference: $(VENV)/dev.stamp ## The names that programs of users rely on, recorded again from the code: tests/data/stable_names.json
-	$(BIN)/python -m tools.reference
+.PHONY: examples
+examples: $(VENV)/dev.stamp ## The examples with frameworks, with rackassign and without
+	$(BIN)/python -m tools.run_examples
 
-.PHONY: bench
-bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
-	$(BIN)/python -m benchmarks.assignors
-	$(BIN)/python -m benchmarks.long_run
+.PHONY: pipeline
+pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster: cost across racks, before and after
+	@exec $(BIN)/python -m examples.pipeline
 
-.PHONY: bench-placement
-bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, and how long an audit takes
-	$(BIN)/python -m benchmarks.placement
-	$(BIN)/python -m benchmarks.audit
+.PHONY: clean
+clean: ## Remove what make and the tools have made here; the cache of jars stays
+	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache mutants
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: bench-fleet
-bench-fleet: $(VENV)/dev.stamp ## The audit of a fleet in one process and on Spark: time, memory, equal answers; half an hour
-	$(BIN)/python -m benchmarks.fleet
+##@ Test
 
-.PHONY: bench-spark
-bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours, half an hour; and what is fetched in vain
-	$(SPARK40)/bin/python -m benchmarks.spark_racks
-	$(SPARK40)/bin/python -m benchmarks.spark_racks --record 100 --records 250000 --runs 3
-	$(SPARK40)/bin/python -m benchmarks.spark
+.PHONY: test-all
+EXAMPLES ?= 1
+test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of properties, and what takes long
+	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(TOGETHER) \
+	  -m '$(SHORT) and not release and (long or hypothesis)' tests integration
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
-.PHONY: bench-stateful
-bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is killed stand still, with warm copies and without; and bench-stateful-rate
-	$(BIN)/python -m benchmarks.standby
-	$(BIN)/python -m benchmarks.stateful
-	@$(MAKE) --no-print-directory bench-stateful-rate
+.PHONY: test-release
+test-release: $(VENV)/dev.stamp ## Whole programs: the demo, killed examples, brokers of all versions
+	$(BIN)/python -m pytest $(TOGETHER) -m release tests integration
 
-.PHONY: bench-stateful-rate
-RATE ?=
-bench-stateful-rate: $(VENV)/dev.stamp $(QUIX)/dev.stamp ## Records a second with state, beside Quix Streams; seconds with RATE=--quick
-	$(BIN)/python -m benchmarks.stateful_rate --quix $(QUIX)/bin/python $(RATE)
+.PHONY: test-docker
+CONTAINERS ?= not local and not frameworks
+test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
+	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
+	  exec $(BIN)/python -m pytest -n 3 --dist worksteal --durations 5 --rack-cluster-provider docker -m '$(CONTAINERS)' integration; \
+	else \
+	  echo "Skipped the tests on brokers in containers: no Docker engine responds"; \
+	fi
 
-.PHONY: bench-idle
-bench-idle: $(VENV)/dev.stamp ## What a consumer costs that does nothing: its import, and the memory of a member that does not lead; the first plan
-	$(BIN)/python -m benchmarks.idle_consumer
-	$(BIN)/python -m benchmarks.first_plan
+.PHONY: test-docs
+test-docs: $(VENV)/dev.stamp ## Every command and program of README and documentation; a quarter of an hour
+	$(BIN)/python -m pytest -m docs integration
 
-.PHONY: bench-full
-bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours
-	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json
+.PHONY: test-examples
+test-examples: $(VENV)/dev.stamp ## The examples with frameworks, and the image of examples/kubernetes
+	$(BIN)/python -m pytest -m 'frameworks and not docker' integration
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='frameworks and docker'
 
-.PHONY: defects
-defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches: tables
-	$(BIN)/python -m tools.defects
+.PHONY: test-spark
+test-spark: $(VENV)/dev.stamp ## Longer tests with Spark: dying workers, replays, the pipeline
+	$(BIN)/python -m pytest -m spark integration
 
-.PHONY: compatibility
-compatibility: $(VENV)/dev.stamp ## What works on each version of Kafka: checks on a cluster of each, written into the documentation
-	$(BIN)/python -m tools.compatibility --write
+.PHONY: spark-faults
+spark-faults: $(SPARK40)/dev.stamp ## Spark 4.0 beside the JVM source, with killed executors and brokers
+	# Two runs: a process has one Spark, and what is on its class path is settled with the first session.
+	$(SPARK40)/bin/python -m pytest -m spark_faults integration
+	$(SPARK40)/bin/python -m pytest -m spark integration
 
-.PHONY: chaos
-SEEDS ?= 5
-CLIENT ?= kafka-python
-chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20 CLIENT=confluent
-	$(BIN)/python -m tools.chaos --seeds $(SEEDS) --client $(CLIENT)
-
-.PHONY: chaos-stateful
-chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail at random, and a checker: make chaos-stateful SEEDS=20
-	$(BIN)/python -m tools.chaos.stateful --seeds $(SEEDS)
-
-.PHONY: exactly-once
-exactly-once: $(VENV)/dev.stamp ## A transactional example under faults, and a comparison of results: make exactly-once SEEDS=3 CLIENT=aiokafka
-	$(BIN)/python -m tools.chaos.exactly_once --client $(CLIENT) --seeds $(SEEDS)
-
-.PHONY: soak
-soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
-	$(BIN)/python -m tools.chaos.soak
+.PHONY: test-stress
+ROUNDS ?= 3
+TESTS ?= integration
+test-stress: $(VENV)/dev.stamp ## Tests on brokers beside eight busy processes: ROUNDS=1 TESTS=integration/cli
+	$(BIN)/python -m tools.stress --rounds $(ROUNDS) --select '$(SHORT)' $(TESTS)
 
 .PHONY: test-oldest
-test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
+test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python $(INSTALL) --editable '.[dev]' 'kafka-python==3.0.9'
 	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults and not frameworks' tests integration
 
 .PHONY: matrix
 ONLY ?=
-matrix: $(VENV)/dev.stamp ## Fixed tests with each supported Python and client, an hour; one of them: make matrix ONLY=aiokafka-0.13.0
+matrix: $(VENV)/dev.stamp ## Fixed tests with each Python and client; an hour, or ONLY=aiokafka-0.13.0
 	$(BIN)/python -m nox $(if $(ONLY),--session $(ONLY)) $(MATRIX)
 
 .PHONY: fuzz
@@ -244,17 +161,108 @@ fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
 .PHONY: mutants
 MINUTES ?= 60
 MUTANTS ?= *__mutmut_*1
-mutants: $(VENV)/dev.stamp ## Small changes to the core, each of which a unit test must find, an hour: make mutants MUTANTS='*.wire.*'
+mutants: $(VENV)/dev.stamp ## Small changes to the core that unit tests must find; an hour: MUTANTS='*.wire.*'
 	$(BIN)/python -m nox --reuse-existing-virtualenvs --session mutants -- $(MINUTES) '$(MUTANTS)'
 
 .PHONY: coverage
-coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by module; no figure is required
+coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by module
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q -n auto tests
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-empty
 
-.PHONY: clean
-clean: ## Remove what make and the tools have made here; the cache of jars stays
-	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache mutants
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+.PHONY: chaos
+SEEDS ?= 5
+CLIENT ?= kafka-python
+chaos: $(VENV)/dev.stamp ## Kills, outages, moves, and a checker: SEEDS=20 CLIENT=confluent
+	$(BIN)/python -m tools.chaos --seeds $(SEEDS) --client $(CLIENT)
+
+.PHONY: chaos-stateful
+chaos-stateful: $(VENV)/dev.stamp ## Members with state, brokers and disks fail, and a checker: SEEDS=20
+	$(BIN)/python -m tools.chaos.stateful --seeds $(SEEDS)
+
+.PHONY: exactly-once
+exactly-once: $(VENV)/dev.stamp ## A transactional example under faults: SEEDS=3 CLIENT=aiokafka
+	$(BIN)/python -m tools.chaos.exactly_once --client $(CLIENT) --seeds $(SEEDS)
+
+.PHONY: soak
+soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads, files
+	$(BIN)/python -m tools.chaos.soak
+
+##@ Measure
+
+.PHONY: bench
+bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
+	$(BIN)/python -m benchmarks.assignors
+	$(BIN)/python -m benchmarks.long_run
+
+.PHONY: bench-full
+bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors; hours
+	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json
+
+.PHONY: bench-placement
+bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, and an audit's time
+	$(BIN)/python -m benchmarks.placement
+	$(BIN)/python -m benchmarks.audit
+
+.PHONY: bench-fleet
+bench-fleet: $(VENV)/dev.stamp ## The audit of a fleet in one process and on Spark; half an hour
+	$(BIN)/python -m benchmarks.fleet
+
+.PHONY: bench-spark
+bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours; half an hour
+	$(SPARK40)/bin/python -m benchmarks.spark_racks
+	$(SPARK40)/bin/python -m benchmarks.spark_racks --record 100 --records 250000 --runs 3
+	$(SPARK40)/bin/python -m benchmarks.spark
+
+.PHONY: bench-stateful
+bench-stateful: $(VENV)/dev.stamp ## How long state of a killed zone stands still, with warm copies and without
+	$(BIN)/python -m benchmarks.standby
+	$(BIN)/python -m benchmarks.stateful
+	@$(MAKE) --no-print-directory bench-stateful-rate
+
+.PHONY: bench-stateful-rate
+RATE ?=
+bench-stateful-rate: $(VENV)/dev.stamp $(QUIX)/dev.stamp ## Records a second with state, beside Quix Streams; seconds: RATE=--quick
+	$(BIN)/python -m benchmarks.stateful_rate --quix $(QUIX)/bin/python $(RATE)
+
+.PHONY: bench-idle
+bench-idle: $(VENV)/dev.stamp ## What an idle consumer costs: import, memory, the first plan
+	$(BIN)/python -m benchmarks.idle_consumer
+	$(BIN)/python -m benchmarks.first_plan
+
+.PHONY: defects
+defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches
+	$(BIN)/python -m tools.defects
+
+##@ Release
+
+.PHONY: compatibility
+compatibility: $(VENV)/dev.stamp ## Checks on a cluster of each version of Kafka, written into the documentation
+	$(BIN)/python -m tools.compatibility --write
+
+.PHONY: reference
+reference: $(VENV)/dev.stamp ## Record the names that programs of users rely on, from the code
+	$(BIN)/python -m tools.reference
+
+.PHONY: dependencies
+dependencies: $(VENV)/dev.stamp ## Purpose, licence, size and release of each dependency, as a page
+	$(BIN)/python -m tools.dependencies
+
+# The tool is in no environment but this, since a list of what is installed would contain it.
+$(SBOM)/bin/cyclonedx-py:
+	@$(PYTHON) -m venv $(SBOM)
+	@$(SBOM)/bin/python $(INSTALL) 'cyclonedx-bom==7.*'
+
+.PHONY: sbom
+sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of `pip install rackassign`: build/sbom.json
+	rm -rf build/sbom
+	$(PYTHON) -m venv --without-pip build/sbom
+	$(SBOM)/bin/python -m pip --python build/sbom/bin/python --quiet install .
+	$(SBOM)/bin/cyclonedx-py environment --output-reproducible --validate \
+	  --output-file build/sbom.json build/sbom
+
+.PHONY: test-wheel
+PYTHONS ?=
+test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed, used: PYTHONS='3.10 3.14'
+	$(BIN)/python -m tools.wheel $(if $(PYTHONS),--python $(PYTHONS))
