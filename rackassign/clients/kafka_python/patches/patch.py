@@ -33,6 +33,9 @@ class Patch(NamedTuple):
         install: Installs it on a consumer.
         requires: Patches without which it would do harm.
         after: Patches that wrap one of the same methods. They are installed first, so that this one calls them.
+        versions: First and last version of kafka-python with the defect, among those that are supported. The code of
+            consumers and coordinators is the same in all of them. The patch is removed once all of these versions are
+            below the oldest one that is supported.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Patch(NamedTuple):
     install: Callable[[Consumer, WarnOnce], None]
     requires: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    versions: tuple[str, str] = ("3.0.9", "3.0.12")
 
     def incompatibility(self, consumer: Consumer) -> str | None:
         """Return what has changed in kafka-python so that the patch cannot work; None if it fits."""

@@ -6,6 +6,7 @@ The classes of responses exist before two threads can create the same one, and w
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from itertools import combinations
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorRespo
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.patch import Patch, create_response_classes, install
 from rackassign.text import WarnOnce
+from tests.helpers.documents import ROOT
 from tests.helpers.kafka.response_class_race import registered_class, response_class_race
 
 
@@ -48,6 +50,12 @@ def test_every_declared_order_is_about_a_shared_method() -> None:
     for patch in PATCHES:
         for name in patch.after:
             assert by_name[name].wraps.keys() & patch.wraps.keys()
+
+
+def test_the_page_has_each_patch_with_the_versions_that_have_the_defect() -> None:
+    page = (ROOT / "docs/reference/patches.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) to (\S+) \| ", page, re.MULTILINE)
+    assert sorted(rows) == sorted((patch.name, *patch.versions) for patch in PATCHES)
 
 
 def test_the_outer_patch_calls_the_inner_one(caplog: pytest.LogCaptureFixture) -> None:
