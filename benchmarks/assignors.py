@@ -129,10 +129,12 @@ class Run:
                     # All that has been measured before is still to be shown.
                     self._not_planned.append(Verdict(str(case), str(error), reached=False))
         self._write_json()
-        made_sheets = self._sheets()
-        show(made_sheets)
+        show(self._sheets(self._cells, self._verdicts()))
         if markdown is not None:
-            write_markdown(markdown, "assignors", made_sheets)
+            # The group of a running application, which a member joins, and what Java can be compared with.
+            cells = [cell for cell in self._cells if cell.java is not None or cell.case.shape.owners == "all but one"]
+            missed = [verdict for verdict in self._verdicts() if not verdict.reached]
+            write_markdown(markdown, "assignors", self._sheets(cells, missed))
 
     def _verdicts(self) -> list[Verdict]:
         ways = [verdict for case, stages in self._ways.items() for verdict in leader_join.verdicts(case, stages)]
@@ -153,14 +155,15 @@ class Run:
         self._json_file.parent.mkdir(parents=True, exist_ok=True)
         self._json_file.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
-    def _sheets(self) -> list[Sheet]:
+    def _sheets(self, cells: Sequence[Cell], judged: Sequence[Verdict]) -> list[Sheet]:
         machine = self._machine
         against = f"Java {machine['java']}, Kafka {machine['kafka']}" if machine["java"] else machine["missing"]
         about = f"Python {machine['python']} against {against}; {machine['cores']} cores, load {machine['load']}"
-        made = [replace(sheet, title=f"{sheet.title}: {about}") for sheet in sheets(self._cells)]
+        made = [replace(sheet, title=f"{sheet.title}: {about}") for sheet in sheets(cells)]
         made += [leader_join.sheet(case, stages) for case, stages in self._ways.items()]
-        judged = [verdict.row() for verdict in self._verdicts()]
-        return [*made, Sheet("Targets", ("target", "measured", ""), judged)]
+        reached = [verdict.reached for verdict in self._verdicts()]
+        title = f"Targets: {reached.count(True)} of {len(reached)} are reached"
+        return [*made, Sheet(title, ("target", "measured", ""), [verdict.row() for verdict in judged])]
 
 
 def _hopeless(case: Case, cells: Iterable[Cell]) -> bool:
