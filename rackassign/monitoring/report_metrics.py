@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from rackassign.errors import MissingExtraError
@@ -28,251 +28,12 @@ from rackassign.monitoring.prometheus import add_partitions, add_read_bytes, par
 from rackassign.monitoring.report import Price, hidden_topics
 from rackassign.monitoring.traffic import traffic_matrix
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
-
-try:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-except ModuleNotFoundError:
-    raise MissingExtraError("prometheus-client", "prometheus") from None
-
-
-def group_metrics(survey: ClusterReport, rebalances: Mapping[str, int], price: Price) -> Iterator[Metric]:
-    """Yield the metrics of the groups of a report.
-
-    Args:
-        survey: The report.
-        rebalances: Rebalances of each group so far.
-        price: Price of cross-rack traffic.
-    """
-    seen = _gauge("group_seen", "Whether the last survey could describe the group.")
-    for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
-        seen.add_metric((name,), 0)
-    for inspected in survey.inspections:
-        seen.add_metric((inspected.snapshot.live.name,), 1)
-    yield seen
-    yield from _locality(survey)
-    yield from _members(survey, rebalances)
-    yield from _money(survey, price)
-    yield from _lag(survey)
-
-
-def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"rackassign_{name}", text, labels=("group", *labels))
-
-
-def _locality(survey: ClusterReport) -> Iterator[Metric]:
-    partitions = partitions_metric()
-    reachable = _gauge(
-        "reachable_partitions", "What a strategy would make of rackassign_partitions.", "strategy", "locality"
-    )
-    moves = _gauge("reachable_moves", "Partitions that would change readers for that.", "strategy")
-    for inspected in survey.inspections:
-        name = inspected.snapshot.live.name
-        add_partitions(partitions, name, inspected.partitions)
-        for reach in inspected.reaches:
-            for locality, count in asdict(reach.partitions).items():
-                reachable.add_metric((name, reach.strategy, locality), count)
-            moves.add_metric((name, reach.strategy), reach.moved)
-    yield from (partitions, reachable, moves)
-
-
-def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[Metric]:
-    members = _gauge("members", "Members.")
-    without = _gauge("members_without_rack", "Members without a known rack.")
-    elsewhere = _gauge(
-        "members_in_foreign_racks", "Members with a rack that no broker has. Their reads count as unknown."
-    )
-    by_broker = _gauge(
-        "group_assigned_by_broker",
-        "Whether the broker assigns the group (KIP-848), not a member. 0 for a group without members.",
-    )
-    rebalanced = CounterMetricFamily(
-        "rackassign_rebalances",
-        "Rebalances between surveys, by the generations that members send. Without these, a change counts as one.",
-        labels=("group",),
-    )
-    racks = set(survey.cluster.topology.broker_racks().values())
-    for inspected in survey.inspections:
-        live = inspected.snapshot.live
-        members.add_metric((live.name,), len(live.members))
-        without.add_metric((live.name,), sum(m.rack is None for m in inspected.snapshot.group.members))
-        foreign = sum(m.rack is not None and m.rack not in racks for m in inspected.snapshot.group.members)
-        elsewhere.add_metric((live.name,), foreign)
-        # A group without members keeps the type of the last ones.
-        by_broker.add_metric((live.name,), live.kind == "consumer" and bool(live.members))
-        rebalanced.add_metric((live.name,), rebalances[live.name])
-    yield from (members, without, elsewhere, by_broker, rebalanced)
-
-
-def _money(survey: ClusterReport, price: Price) -> Iterator[Metric]:
-    cost = _gauge("cross_usd_per_month", "What crosses racks, in USD a month at the given price.")
-    saved = _gauge(
-        "savings_usd_per_month",
-        "What the cooperative-sticky strategy of rackassign would save, in USD a month: at least, and at most.",
-        "bound",
-    )
-    for inspected in survey.inspections:
-        # If only a part was measured or described, the cost would be too low.
-        if survey.measured.seconds and not inspected.flows.unmeasured and not hidden_topics(inspected):
-            name = inspected.snapshot.live.name
-            cost.add_metric((name,), price.monthly(inspected.flows.cross))
-            for bound, bytes_s in zip(("at_least", "at_most"), inspected.savings_bytes_s, strict=True):
-                saved.add_metric((name, bound), price.monthly(bytes_s))
-    yield from (cost, saved)
-
-
-def _lag(survey: ClusterReport) -> Iterator[Metric]:
-    whole = _gauge("lag_records", "Records between the committed offsets and the ends of the logs.")
-    of_racks = _gauge(
-        "rack_lag_records", "What of rackassign_lag_records is of partitions with a reader, by its rack.", "rack"
-    )
-    for inspected in survey.inspections:
-        if inspected.rates.total_lag is not None:
-            whole.add_metric((inspected.snapshot.live.name,), inspected.rates.total_lag)
-            for label, records in _lag_by_label(inspected).items():
-                of_racks.add_metric((inspected.snapshot.live.name, label), records)
-    yield from (whole, of_racks)
-
-
-def _lag_by_label(inspected: GroupAnalysis) -> Counter[str]:
-    # A rack may have the name that is the label of unknown ones.
-    sums: Counter[str] = Counter()
-    for rack, records in inspected.lag_by_rack.items():
-        sums[rack_label(rack)] += records
-    return sums
-
-
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise MissingExtraError("prometheus-client", "prometheus") from None
-
-Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-"""An application of WSGI (PEP 3333)."""
-
-METRICS, HEALTHY, READY = "/metrics", "/-/healthy", "/-/ready"
-
-_SILENCE_S = 30.0
-"""A client that sends nothing for so long is disconnected: each connection has a thread."""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in `socketserver`
-        """Ignore connections that end or stay silent, such as those of health checks; print any other error."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = _SILENCE_S
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing: a scrape every few seconds is no event."""
-
-
-@contextmanager
-def serve_metrics(address: str, port: int, registry: CollectorRegistry, not_ready: Callable[[], str]) -> Iterator[int]:
-    """Serve while the block lasts, in threads; yield the port.
-
-    Args:
-        address: Address to listen on, IPv4 or IPv6.
-        port: Port to listen on; 0 takes a free one.
-        registry: The metrics.
-        not_ready: Returns why the metrics are not current; empty if they are.
-
-    Raises:
-        OSError: The address cannot be used.
-    """
-    family, *_, (host, *_) = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
-    )[0]
-    kind: type[_Server] = type("_FamilyServer", (_Server,), {"address_family": family})
-    server: _Server = make_server(str(host), port, _app(registry, not_ready), kind, _Handler)
-    thread = threading.Thread(target=server.serve_forever, name="rackassign-metrics", daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _app(registry: CollectorRegistry, not_ready: Callable[[], str]) -> Application:
-    metrics: Application = make_wsgi_app(registry)
-
-    def app(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environment.get("PATH_INFO", "")
-        if path == METRICS:
-            return metrics(environment, start_response)
-        status, text = "404 Not Found", f"not found: {METRICS}, {HEALTHY} and {READY} are"
-        if path == HEALTHY:
-            status, text = "200 OK", "healthy"
-        elif path == READY:
-            reason = not_ready()
-            status, text = ("503 Service Unavailable", reason) if reason else ("200 OK", "ready")
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"{text}\n".encode()]
-
-    return app
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    generation: int
-    assigned: Mapping[str, Partitions]
-
-
-class RebalanceCounter:
-    """Counts the rebalances of groups from their descriptions, one after the other.
-
-    Members of cooperative and sticky strategies send their generation with their subscription, so the difference
-    counts all rebalances in between. Without generations, a change of members or of their partitions counts as one.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
-        self._totals: dict[str, int] = {}
-
-    def take(self, groups: Iterable[GroupDescription], hidden: frozenset[str]) -> None:
-        """Take the descriptions of all groups.
-
-        Args:
-            groups: The groups.
-            hidden: Names of groups that exist and could not be described now; those that are neither are forgotten.
-        """
-        named = {group.name: group for group in groups}
-        for name in set(self._seen) - set(named) - hidden:
-            del self._seen[name], self._totals[name]
-        for name, group in named.items():
-            now = _Seen(group.generation, {member.id: member.assigned for member in group.members})
-            before = self._seen.get(name)
-            self._totals[name] = self._totals.get(name, 0) + (0 if before is None else _between(before, now))
-            self._seen[name] = now
-
-    def totals(self) -> dict[str, int]:
-        """Return the rebalances of each group since it was first described."""
-        return dict(self._totals)
-
-
-def _between(before: _Seen, now: _Seen) -> int:
-    changed = before.assigned != now.assigned
-    if before.generation < 0 or now.generation < before.generation:
-        # No generations are sent, or the group was empty in between and its generations began again.
-        return int(changed)
-    return max(now.generation - before.generation, int(changed))
-
-
-try:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector, CollectorRegistry
-except ModuleNotFoundError:
-    raise MissingExtraError("prometheus-client", "prometheus") from None
-
 
 _LATE, _GRACE_S = 3, 10.0
 """A report that has not come after so many intervals, and so many seconds more, is overdue."""
@@ -415,3 +176,229 @@ def metrics_registry(metrics: Collector) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     return registry
+
+
+def group_metrics(survey: ClusterReport, rebalances: Mapping[str, int], price: Price) -> Iterator[Metric]:
+    """Yield the metrics of the groups of a report.
+
+    Args:
+        survey: The report.
+        rebalances: Rebalances of each group so far.
+        price: Price of cross-rack traffic.
+    """
+    seen = _gauge("group_seen", "Whether the last survey could describe the group.")
+    for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
+        seen.add_metric((name,), 0)
+    for inspected in survey.inspections:
+        seen.add_metric((inspected.snapshot.live.name,), 1)
+    yield seen
+    yield from _locality(survey)
+    yield from _members(survey, rebalances)
+    yield from _money(survey, price)
+    yield from _lag(survey)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"rackassign_{name}", text, labels=("group", *labels))
+
+
+def _locality(survey: ClusterReport) -> Iterator[Metric]:
+    partitions = partitions_metric()
+    reachable = _gauge(
+        "reachable_partitions", "What a strategy would make of rackassign_partitions.", "strategy", "locality"
+    )
+    moves = _gauge("reachable_moves", "Partitions that would change readers for that.", "strategy")
+    for inspected in survey.inspections:
+        name = inspected.snapshot.live.name
+        add_partitions(partitions, name, inspected.partitions)
+        for reach in inspected.reaches:
+            for locality, count in asdict(reach.partitions).items():
+                reachable.add_metric((name, reach.strategy, locality), count)
+            moves.add_metric((name, reach.strategy), reach.moved)
+    yield from (partitions, reachable, moves)
+
+
+def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[Metric]:
+    members = _gauge("members", "Members.")
+    without = _gauge("members_without_rack", "Members without a known rack.")
+    elsewhere = _gauge(
+        "members_in_foreign_racks", "Members with a rack that no broker has. Their reads count as unknown."
+    )
+    by_broker = _gauge(
+        "group_assigned_by_broker",
+        "Whether the broker assigns the group (KIP-848), not a member. 0 for a group without members.",
+    )
+    rebalanced = CounterMetricFamily(
+        "rackassign_rebalances",
+        "Rebalances between surveys, by the generations that members send. Without these, a change counts as one.",
+        labels=("group",),
+    )
+    racks = set(survey.cluster.topology.broker_racks().values())
+    for inspected in survey.inspections:
+        live = inspected.snapshot.live
+        members.add_metric((live.name,), len(live.members))
+        without.add_metric((live.name,), sum(m.rack is None for m in inspected.snapshot.group.members))
+        foreign = sum(m.rack is not None and m.rack not in racks for m in inspected.snapshot.group.members)
+        elsewhere.add_metric((live.name,), foreign)
+        # A group without members keeps the type of the last ones.
+        by_broker.add_metric((live.name,), live.kind == "consumer" and bool(live.members))
+        rebalanced.add_metric((live.name,), rebalances[live.name])
+    yield from (members, without, elsewhere, by_broker, rebalanced)
+
+
+def _money(survey: ClusterReport, price: Price) -> Iterator[Metric]:
+    cost = _gauge("cross_usd_per_month", "What crosses racks, in USD a month at the given price.")
+    saved = _gauge(
+        "savings_usd_per_month",
+        "What the cooperative-sticky strategy of rackassign would save, in USD a month: at least, and at most.",
+        "bound",
+    )
+    for inspected in survey.inspections:
+        # If only a part was measured or described, the cost would be too low.
+        if survey.measured.seconds and not inspected.flows.unmeasured and not hidden_topics(inspected):
+            name = inspected.snapshot.live.name
+            cost.add_metric((name,), price.monthly(inspected.flows.cross))
+            for bound, bytes_s in zip(("at_least", "at_most"), inspected.savings_bytes_s, strict=True):
+                saved.add_metric((name, bound), price.monthly(bytes_s))
+    yield from (cost, saved)
+
+
+def _lag(survey: ClusterReport) -> Iterator[Metric]:
+    whole = _gauge("lag_records", "Records between the committed offsets and the ends of the logs.")
+    of_racks = _gauge(
+        "rack_lag_records", "What of rackassign_lag_records is of partitions with a reader, by its rack.", "rack"
+    )
+    for inspected in survey.inspections:
+        if inspected.rates.total_lag is not None:
+            whole.add_metric((inspected.snapshot.live.name,), inspected.rates.total_lag)
+            for label, records in _lag_by_label(inspected).items():
+                of_racks.add_metric((inspected.snapshot.live.name, label), records)
+    yield from (whole, of_racks)
+
+
+def _lag_by_label(inspected: GroupAnalysis) -> Counter[str]:
+    # A rack may have the name that is the label of unknown ones.
+    sums: Counter[str] = Counter()
+    for rack, records in inspected.lag_by_rack.items():
+        sums[rack_label(rack)] += records
+    return sums
+
+
+Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+"""An application of WSGI (PEP 3333)."""
+
+
+METRICS, HEALTHY, READY = "/metrics", "/-/healthy", "/-/ready"
+
+
+_SILENCE_S = 30.0
+"""A client that sends nothing for so long is disconnected: each connection has a thread."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in `socketserver`
+        """Ignore connections that end or stay silent, such as those of health checks; print any other error."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENCE_S
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: a scrape every few seconds is no event."""
+
+
+@contextmanager
+def serve_metrics(address: str, port: int, registry: CollectorRegistry, not_ready: Callable[[], str]) -> Iterator[int]:
+    """Serve while the block lasts, in threads; yield the port.
+
+    Args:
+        address: Address to listen on, IPv4 or IPv6.
+        port: Port to listen on; 0 takes a free one.
+        registry: The metrics.
+        not_ready: Returns why the metrics are not current; empty if they are.
+
+    Raises:
+        OSError: The address cannot be used.
+    """
+    family, *_, (host, *_) = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )[0]
+    kind: type[_Server] = type("_FamilyServer", (_Server,), {"address_family": family})
+    server: _Server = make_server(str(host), port, _app(registry, not_ready), kind, _Handler)
+    thread = threading.Thread(target=server.serve_forever, name="rackassign-metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _app(registry: CollectorRegistry, not_ready: Callable[[], str]) -> Application:
+    metrics: Application = make_wsgi_app(registry)
+
+    def app(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environment.get("PATH_INFO", "")
+        if path == METRICS:
+            return metrics(environment, start_response)
+        status, text = "404 Not Found", f"not found: {METRICS}, {HEALTHY} and {READY} are"
+        if path == HEALTHY:
+            status, text = "200 OK", "healthy"
+        elif path == READY:
+            reason = not_ready()
+            status, text = ("503 Service Unavailable", reason) if reason else ("200 OK", "ready")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{text}\n".encode()]
+
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    generation: int
+    assigned: Mapping[str, Partitions]
+
+
+class RebalanceCounter:
+    """Counts the rebalances of groups from their descriptions, one after the other.
+
+    Members of cooperative and sticky strategies send their generation with their subscription, so the difference
+    counts all rebalances in between. Without generations, a change of members or of their partitions counts as one.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._totals: dict[str, int] = {}
+
+    def take(self, groups: Iterable[GroupDescription], hidden: frozenset[str]) -> None:
+        """Take the descriptions of all groups.
+
+        Args:
+            groups: The groups.
+            hidden: Names of groups that exist and could not be described now; those that are neither are forgotten.
+        """
+        named = {group.name: group for group in groups}
+        for name in set(self._seen) - set(named) - hidden:
+            del self._seen[name], self._totals[name]
+        for name, group in named.items():
+            now = _Seen(group.generation, {member.id: member.assigned for member in group.members})
+            before = self._seen.get(name)
+            self._totals[name] = self._totals.get(name, 0) + (0 if before is None else _between(before, now))
+            self._seen[name] = now
+
+    def totals(self) -> dict[str, int]:
+        """Return the rebalances of each group since it was first described."""
+        return dict(self._totals)
+
+
+def _between(before: _Seen, now: _Seen) -> int:
+    changed = before.assigned != now.assigned
+    if before.generation < 0 or now.generation < before.generation:
+        # No generations are sent, or the group was empty in between and its generations began again.
+        return int(changed)
+    return max(now.generation - before.generation, int(changed))

@@ -45,58 +45,29 @@ from rackassign.testing._topics import admin_client
 from rackassign.text import counted, join_ids
 from rackassign.util.callbacks import Progress, ProgressCallback
 
-_KEPT = frozenset({"kraft.version"})
-"""Features that a cluster of `LocalCluster` cannot raise: its list of controllers is part of the configuration."""
-
-
-_TIMEOUT_S = 180.0
-
-
-def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:
-    """Raise every feature of a cluster to the highest level that its brokers support.
-
-    Args:
-        client_config: Arguments for a client of the cluster. All brokers must have the same version.
-
-    Returns:
-        The level of each feature afterwards, such as that of `metadata.version`.
-
-    Raises:
-        ClusterError: The controller refuses a level, for instance because a broker does not support it.
-    """
-    with admin_client(client_config, _TIMEOUT_S) as admin:
-        described = admin.describe_features()
-        levels = {name: known["finalized"][1] for name, known in described.items() if "finalized" in known}
-        supported = {name: known["supported"][1] for name, known in described.items() if "supported" in known}
-        raised = {n: most for n, most in supported.items() if most > levels.get(n, 0) and n not in _KEPT}
-        if raised:
-            _update(admin, raised)
-    return levels | raised
-
-
-def _update(admin: Any, levels: Mapping[str, int]) -> None:  # noqa: ANN401 - kafka-python is untyped
-    from kafka.errors import KafkaError  # noqa: PLC0415 - a cluster can be started without an installed client
-
-    try:
-        results = admin.update_features(levels)
-    except KafkaError as error:
-        raise ClusterError(f"the features cannot be raised: {error}") from error
-    # Brokers before 4.0 return an error for each feature.
-    refused = [f"{name}: {result}" for name, result in results.items() if result != "OK"]
-    if refused:
-        raise ClusterError(f"the features cannot be raised: {'; '.join(refused)}")
+_log = logging.getLogger(__name__)
 
 
 _LOG_LINES = 30
+
+
 _LARGEST_PORT = 65_535
+
+
 _STOP_TIMEOUT_S = 30.0
+
+
 _KILL_TIMEOUT_S = 30.0
+
+
 _POLL_INTERVAL_S = 0.1
+
+
 _PORT_TAKEN = "Address already in use"
+
+
 _MOST_PORT_CLASHES = 3
 """So often a broker is started again because another program had its port; a program that keeps it is an error."""
-
-_log = logging.getLogger(__name__)
 
 
 class LocalCluster(Cluster):
@@ -371,3 +342,45 @@ def _are_racks(racks: object) -> bool:
     """Return whether this is a list of racks; a set has no order, and of a mapping either side might be meant."""
     listed = isinstance(racks, Sequence) and not isinstance(racks, (str, bytes)) and bool(racks)
     return listed and all(rack is None or (isinstance(rack, str) and rack) for rack in racks)  # type: ignore[attr-defined]
+
+
+_KEPT = frozenset({"kraft.version"})
+"""Features that a cluster of `LocalCluster` cannot raise: its list of controllers is part of the configuration."""
+
+
+_TIMEOUT_S = 180.0
+
+
+def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:
+    """Raise every feature of a cluster to the highest level that its brokers support.
+
+    Args:
+        client_config: Arguments for a client of the cluster. All brokers must have the same version.
+
+    Returns:
+        The level of each feature afterwards, such as that of `metadata.version`.
+
+    Raises:
+        ClusterError: The controller refuses a level, for instance because a broker does not support it.
+    """
+    with admin_client(client_config, _TIMEOUT_S) as admin:
+        described = admin.describe_features()
+        levels = {name: known["finalized"][1] for name, known in described.items() if "finalized" in known}
+        supported = {name: known["supported"][1] for name, known in described.items() if "supported" in known}
+        raised = {n: most for n, most in supported.items() if most > levels.get(n, 0) and n not in _KEPT}
+        if raised:
+            _update(admin, raised)
+    return levels | raised
+
+
+def _update(admin: Any, levels: Mapping[str, int]) -> None:  # noqa: ANN401 - kafka-python is untyped
+    from kafka.errors import KafkaError  # noqa: PLC0415 - a cluster can be started without an installed client
+
+    try:
+        results = admin.update_features(levels)
+    except KafkaError as error:
+        raise ClusterError(f"the features cannot be raised: {error}") from error
+    # Brokers before 4.0 return an error for each feature.
+    refused = [f"{name}: {result}" for name, result in results.items() if result != "OK"]
+    if refused:
+        raise ClusterError(f"the features cannot be raised: {'; '.join(refused)}")

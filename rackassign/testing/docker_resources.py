@@ -390,10 +390,6 @@ def _remove_all(client: Any, should_remove: Callable[[ResourceOwner], bool], rem
     return refusal
 
 
-if __name__ == "__main__":
-    print(f"Removed {sweep()} containers and networks of runs that have ended")  # noqa: T201 - a command prints
-
-
 class DockerResources:
     """A lock that marks the cluster as running, its ports, its network, and its containers.
 
@@ -506,3 +502,7 @@ def _remove_directory(cluster_dir: ClusterDirectory) -> None:
     shutil.rmtree(cluster_dir.directory)
     cluster_dir.lock.unlink(missing_ok=True)
     os.close(cluster_dir.descriptor)
+
+
+if __name__ == "__main__":
+    print(f"Removed {sweep()} containers and networks of runs that have ended")  # noqa: T201 - a command prints
