@@ -1,4 +1,4 @@
-"""Text for messages: one line, bounded in length, without control characters and secrets.
+"""Text for messages: one line, bounded in length, without control characters and secrets; warnings logged once.
 
 Secret settings of any client are redacted by one rule, for messages and for `repr`: Kafka's own tools write `[hidden]`
 in place of a password, and so does this module.

@@ -3,8 +3,8 @@
 Rules of this package:
 
 * It does not depend on assignment or on consumers.
-* Private names of kafka-python's admin client are needed here: `raw_requests` and `groups` use them, state the purpose,
-  and name the version in which they exist.
+* Private names of kafka-python's admin client are needed here: only `raw_requests` uses them, states the
+  purpose, and names the version in which they exist.
 * A function that queries one broker sends requests to that broker alone, and a missing permission is an
   `AuthorizationError`.
 """

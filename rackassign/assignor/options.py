@@ -1,7 +1,8 @@
 """The options of the assignors, the same for every client: one class for `range`, one for the sticky strategies.
 
 An assignor of a client inherits its options from here and the interface of its library from the client's base class. A
-new option is added here, and where it takes effect: in `OptimalPlanner`, or in `MemberContext` if it is every member's.
+new option is added here, and where it takes effect: in `OptimalPlanner`, or in `MemberContext` and
+`Assignor.member_context` if it is every member's, which then `StandbyAwareAssignor` of kafka-python has as well.
 """
 
 from __future__ import annotations

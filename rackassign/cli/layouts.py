@@ -118,8 +118,6 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
 
 def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
     """Return what would change."""
-    # Takes the solver along, which commands that fail early do without.
-
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
         "waiting": _by_topic({tp: list(row) for tp, row in planned.waiting.items()}),

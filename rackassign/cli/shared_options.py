@@ -1,7 +1,4 @@
-"""Options that several commands share: live groups, placement and reassignment, and files that users name.
-
-What is wrong with a file is one line.
-"""
+"""What several commands share: files that users name, and options of placement, of reassignment and of live groups."""
 
 from __future__ import annotations
 

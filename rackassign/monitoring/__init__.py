@@ -4,7 +4,7 @@ Invariants of this package:
 
 * Reading changes nothing in a group that works. The code that may change a group that does not is in `wedged_group`,
   and its docstrings state that.
-* Reading and analysis are separate: `health` gets values and does no I/O.
+* Reading and analysis are separate: `analysis`, and the checks of `health` (`findings`), get values and do no I/O.
 * Data that members sent is untrusted until it is decoded: no member's data prevents the description of the others.
 """
 

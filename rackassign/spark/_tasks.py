@@ -48,37 +48,111 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rack to which reads from this executor are bound; None to read from leaders.
+_TASKS_PER_RACK = 2
+"""With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot.
+
+A batch that is worth one task has one for each rack: if a rack gets none, at most what one task reads crosses.
+"""
+
+
+class SplitPartition(InputPartition):
+    """An input partition whose splits are known when the query is planned.
+
+    Args:
+        splits: The splits to read.
+    """
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        super().__init__(None)
+        self.splits = tuple(splits)
+
+
+class PullPartition(InputPartition):
+    """An input partition whose task requests its splits from a coordinator.
+
+    Args:
+        endpoint: The endpoint of the coordinator.
+        task: The index of the task.
+    """
+
+    def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
+        super().__init__(None)
+        self.endpoint = endpoint
+        self.task = task
+
+
+def make_planner(options: Options) -> Planner:
+    """Return a planner for these options that is connected to the brokers.
 
     Raises:
-        ConfigError: The executor has no rack although one is required, or its rack is not UTF-8.
+        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
     """
-    if options.rack_binding == "none":
-        return None
-    rack = _rack_of_environment(options, environment)
-    if rack is None:
-        problem = f"{options.rack_variable} is not set on this executor"
-        if options.rack_required:
-            raise ConfigError(f"onMissingRack: fail: {problem}")
-        log.warning("%s: reading from leaders in any rack", problem)
-    elif not _is_unicode(rack):
-        # Python reads such text from variables whose bytes are not UTF-8. The client raises a SystemError for it.
-        raise ConfigError(f"{options.rack_variable} on this executor is not UTF-8: {short_repr(rack)}")
-    return rack
+    from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
+    from rackassign.spark._range_reader import check_properties  # noqa: PLC0415 - executors do not need it
+    from rackassign.spark._record_sampling import sample  # noqa: PLC0415 - executors do not need it
+
+    check_properties(options.client, options.max_fetch_bytes)
+    return Planner(options, KafkaMetadata(options.client), lambda offsets: sample(options.client, offsets))
 
 
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded: it has no half of a surrogate pair."""
+def task_count(options: Options, splits: Sequence[Split]) -> int:
+    """Return the number of tasks that read these splits.
+
+    It is what the option `tasks` allows. Without the option there is one task for each split if the user has determined
+    the number of splits, and otherwise as few as are worth their cost.
+    """
+    if options.tasks:
+        return min(options.tasks, len(splits))
+    if options.min_splits or options.max_records:
+        return len(splits)
+    # Splits are only requested where tasks run, so there has to be a task in each rack.
+    racks = {rack for split in splits for rack in split.racks} if options.rack_binding == "pull" else ()
+    per_rack = 1 if worthwhile_tasks(splits) == 1 else _TASKS_PER_RACK
+    return worthwhile_tasks(splits, max(1, per_rack * len(racks)))
+
+
+def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -> int:
+    """Return how many splits a task of `pull` may request: one if there are as many tasks as splits; 0 for no limit."""
+    return 1 if tasks == len(splits) and not options.tasks else 0
+
+
+def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
+    """Return the input partitions of these splits, each with the splits of one task."""
+    return [SplitPartition(each) for each in distribute(splits, task_count(options, splits))]
+
+
+def pull_partitions(
+    options: Options, splits: Sequence[Split], begin: Callable[[int, int], CoordinatorEndpoint]
+) -> list[InputPartition]:
+    """Return the input partitions of tasks that request these splits.
+
+    Args:
+        options: The options of the query.
+        splits: The splits.
+        begin: Passes the splits to a coordinator, with the number of tasks and the highest number of splits of a task.
+    """
+    tasks = task_count(options, splits)
+    endpoint = begin(tasks, max_splits_per_task(options, tasks, splits))
+    return [PullPartition(endpoint, task) for task in range(tasks)]
+
+
+def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
+    """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        yield from _rows(options, partition, names)
+    finally:
+        forget_finders_of_spark()
 
 
-def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> str | None:
-    return environment.get(options.rack_variable, "").strip() or None
+def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
+    if isinstance(partition, SplitPartition):
+        yield from batches(options, partition.splits, names, executor_rack(options))
+    elif isinstance(partition, PullPartition):
+        from rackassign.spark._pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
+
+        rack = executor_rack(options)
+        for splits in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
+            yield from batches(options, splits, names, rack)
 
 
 def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
@@ -137,11 +211,46 @@ def _metered(
     write_report(options.metrics_path, split, here, useful, process_meter().received() - before)
 
 
+def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rack to which reads from this executor are bound; None to read from leaders.
+
+    Raises:
+        ConfigError: The executor has no rack although one is required, or its rack is not UTF-8.
+    """
+    if options.rack_binding == "none":
+        return None
+    rack = _rack_of_environment(options, environment)
+    if rack is None:
+        problem = f"{options.rack_variable} is not set on this executor"
+        if options.rack_required:
+            raise ConfigError(f"onMissingRack: fail: {problem}")
+        log.warning("%s: reading from leaders in any rack", problem)
+    elif not _is_unicode(rack):
+        # Python reads such text from variables whose bytes are not UTF-8. The client raises a SystemError for it.
+        raise ConfigError(f"{options.rack_variable} on this executor is not UTF-8: {short_repr(rack)}")
+    return rack
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> str | None:
+    return environment.get(options.rack_variable, "").strip() or None
+
+
 _STARTING_S = 30.0
 """Age of an application from which on its executors are not waited for: Spark itself waits as long at most."""
 
+
 _SETTLED_S = 2.0
 """Seconds without another executor after which those are all."""
+
 
 _POLL_INTERVAL_S = 0.1
 
@@ -208,110 +317,3 @@ def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> 
         if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(Path(finder.archive).name):
             # Another thread may have removed it.
             cache.pop(path, None)
-
-
-_TASKS_PER_RACK = 2
-"""With `pull`. Spark distributes tasks over executors in turn, so most racks get one even if some have no free slot.
-
-A batch that is worth one task has one for each rack: if a rack gets none, at most what one task reads crosses.
-"""
-
-
-class SplitPartition(InputPartition):
-    """An input partition whose splits are known when the query is planned.
-
-    Args:
-        splits: The splits to read.
-    """
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        super().__init__(None)
-        self.splits = tuple(splits)
-
-
-class PullPartition(InputPartition):
-    """An input partition whose task requests its splits from a coordinator.
-
-    Args:
-        endpoint: The endpoint of the coordinator.
-        task: The index of the task.
-    """
-
-    def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
-        super().__init__(None)
-        self.endpoint = endpoint
-        self.task = task
-
-
-def task_count(options: Options, splits: Sequence[Split]) -> int:
-    """Return the number of tasks that read these splits.
-
-    It is what the option `tasks` allows. Without the option there is one task for each split if the user has determined
-    the number of splits, and otherwise as few as are worth their cost.
-    """
-    if options.tasks:
-        return min(options.tasks, len(splits))
-    if options.min_splits or options.max_records:
-        return len(splits)
-    # Splits are only requested where tasks run, so there has to be a task in each rack.
-    racks = {rack for split in splits for rack in split.racks} if options.rack_binding == "pull" else ()
-    per_rack = 1 if worthwhile_tasks(splits) == 1 else _TASKS_PER_RACK
-    return worthwhile_tasks(splits, max(1, per_rack * len(racks)))
-
-
-def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -> int:
-    """Return how many splits a task of `pull` may request: one if there are as many tasks as splits; 0 for no limit."""
-    return 1 if tasks == len(splits) and not options.tasks else 0
-
-
-def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
-    """Return the input partitions of these splits, each with the splits of one task."""
-    return [SplitPartition(each) for each in distribute(splits, task_count(options, splits))]
-
-
-def pull_partitions(
-    options: Options, splits: Sequence[Split], begin: Callable[[int, int], CoordinatorEndpoint]
-) -> list[InputPartition]:
-    """Return the input partitions of tasks that request these splits.
-
-    Args:
-        options: The options of the query.
-        splits: The splits.
-        begin: Passes the splits to a coordinator, with the number of tasks and the highest number of splits of a task.
-    """
-    tasks = task_count(options, splits)
-    endpoint = begin(tasks, max_splits_per_task(options, tasks, splits))
-    return [PullPartition(endpoint, task) for task in range(tasks)]
-
-
-def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
-    """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
-    try:
-        yield from _rows(options, partition, names)
-    finally:
-        forget_finders_of_spark()
-
-
-def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
-    if isinstance(partition, SplitPartition):
-        yield from batches(options, partition.splits, names, executor_rack(options))
-    elif isinstance(partition, PullPartition):
-        from rackassign.spark._pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
-
-        rack = executor_rack(options)
-        for splits in request_splits(partition.endpoint, partition.task, rack, options.coordinator_timeout_s):
-            yield from batches(options, splits, names, rack)
-
-
-def make_planner(options: Options) -> Planner:
-    """Return a planner for these options that is connected to the brokers.
-
-    Raises:
-        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
-    """
-    from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
-    from rackassign.spark._range_reader import check_properties  # noqa: PLC0415 - executors do not need it
-    from rackassign.spark._record_sampling import sample  # noqa: PLC0415 - executors do not need it
-
-    check_properties(options.client, options.max_fetch_bytes)
-    return Planner(options, KafkaMetadata(options.client), lambda offsets: sample(options.client, offsets))

@@ -39,7 +39,7 @@ class PendingWrite(Protocol):
 
 
 class ChangelogPort(Protocol):
-    """A changelog; see `changelog.ChangelogClient`."""
+    """A changelog; see `ChangelogClient`."""
 
     def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> PendingWrite:
         """Begin to write records, behind those that were sent before."""

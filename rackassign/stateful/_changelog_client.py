@@ -165,7 +165,7 @@ class ChangelogClient:
 
     Args:
         name: Return the name of the changelog of a topic.
-        topics: Input topics of each kind of task, of which the first one names it (`tasks`).
+        topics: Input topics of each kind of task, of which the first one names it.
         config: Settings of the group's consumer, from which those of the other clients are derived.
         rack: Rack of this member, for follower fetching.
         counts: Counters of the member.

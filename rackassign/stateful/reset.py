@@ -5,7 +5,7 @@ be those of rackassign. Offsets are marked before the changelogs are deleted, an
 was interrupted is recognized and completed, and offsets of a group without changelogs are never deleted. Since Kafka
 refuses to commit offsets of a group that has members, the mark also proves that it has none.
 
-What may be deleted is decided without I/O. `KafkaCluster` asks Kafka, and deletes.
+What may be deleted is decided without I/O. `KafkaResetCluster` asks Kafka, and deletes.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Broker:
 class Cluster(ABC):
     """A cluster of real brokers in racks, with methods that inject faults.
 
-    A subclass implements the brokers and five operations on them: start, stop, kill, pause and unpause. The operations
+    A subclass implements the brokers and the operations on them, such as start, stop, kill, pause and unpause. Those
     on racks are built on these. Methods may be called in any order; an operation does nothing if the broker is already
     in the requested state.
 

@@ -1,6 +1,6 @@
 """What the demo shows: fetched bytes by rack, and a consumer group to look at.
 
-A topic is read once with one consumer in each rack (`measured_read`). Nothing is computed from a plan: bytes are
+A topic is read once with one consumer in each rack (`consume_topic`). Nothing is computed from a plan: bytes are
 counted in the fetch responses, on the side that receives them. The integration tests share this code.
 
 The group has a topic, a producer of bounded rate, and one member in each rack. The members assign partitions as

@@ -5,7 +5,7 @@ Rules of this package:
 * Nothing is patched globally. A patch shadows methods on the one consumer that it is given.
 * A patch that does not fit the installed kafka-python stays off, and a warning is logged once.
 * Every patch has a test that fails without it (`proof`).
-* A defect of the whole process is no patch of a consumer (`response_classes`).
+* A defect of the whole process is no patch of a consumer (`create_response_classes`).
 """
 
 from __future__ import annotations
