@@ -32,10 +32,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from rackassign.solver.network_flow import Bools, Floats, Ints, Network, stable_order
+from rackassign.solver.network_flow import Bools, Floats, Ints, Network, changes, split_at, stable_order
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, factorize
 
 
@@ -132,7 +133,7 @@ class NetworkLayout:
 
     def split(self, flow: Ints) -> list[Ints]:
         """Return the flows on stays, to hubs, to kinds or shares, to nodes and to the sink."""
-        return np.split(flow, np.cumsum([len(layer.tail) for layer in self._layers])[:-1])
+        return split_at(flow, [*accumulate(len(layer.tail) for layer in self._layers[:-1])])
 
     def kept(self, flow: Ints) -> Ints:
         """Return the flows on stays."""
@@ -258,19 +259,19 @@ def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty:
     key = grouped.edge_topic_class[pair] * len(node_class) + node
     # Kinds are in order already, and sorting takes longer than all else here.
     if (key[1:] < key[:-1]).any():
-        order = np.argsort(key)
+        order = key.argsort()
         pair, node = pair[order], node[order]
     topic_class, size = grouped.edge_topic_class[pair], grouped.node_size[node]
     rack = grouped.kind_rack[grouped.node_kind[node]]
-    hub = np.searchsorted(hubs, topic_class * grouped.problem.cost.shape[1] + rack)
+    hub = hubs.searchsorted(topic_class * grouped.problem.cost.shape[1] + rack)
     nodes = len(node_class)
-    stay = np.searchsorted(
-        topic_class * nodes + node, grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+    stay = (topic_class * nodes + node).searchsorted(
+        grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
     )
     entered = np.zeros(len(node), bool)
     entered[stay] = True
-    shares = np.flatnonzero(entered)
-    row = np.where(entered, np.cumsum(entered) - 1, -1)
+    shares = entered.nonzero()[0]
+    row = np.where(entered, entered.cumsum() - 1, -1)
     low, high = topics.low[pair] * size, topics.high[pair] * size
     return _Middle(
         len(shares),
@@ -295,18 +296,18 @@ def _unbounded_arcs(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
 
 def _pairs_of_equals(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """Return all pairs of indexes of equal values, ordered by the left index and then by the right one."""
-    order = np.argsort(right, kind="stable")
-    first = np.searchsorted(right[order], left, "left")
-    count = np.searchsorted(right[order], left, "right") - first
-    at = np.repeat(np.arange(len(left)), count)
-    step = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
-    return at, order[np.repeat(first, count) + step]
+    order = right.argsort(kind="stable")
+    first = right[order].searchsorted(left, "left")
+    count = right[order].searchsorted(left, "right") - first
+    at = np.arange(len(left)).repeat(count)
+    step = np.arange(len(at)) - (count.cumsum() - count).repeat(count)
+    return at, order[first.repeat(count) + step]
 
 
 def ranges(counts: Ints) -> tuple[Ints, Ints]:
     """Return 0, 1, .. up to each count, concatenated, and the index of the count that each belongs to."""
-    whose = np.repeat(np.arange(len(counts)), counts)
-    return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
+    whose = np.arange(len(counts)).repeat(counts)
+    return np.arange(len(whose)) - (counts.cumsum() - counts).repeat(counts), whose
 
 
 _EXCHANGES_TRIED = 32
@@ -353,15 +354,15 @@ class Shares:
         self._problem, self._held, self._whole = problem, held, whole
         self._pair_topic_class, self._pair_class = pairs
         self._sizes = np.bincount(member_class)
-        self._by_class = np.argsort(member_class, kind="stable")
-        self._first_of_class = np.cumsum(self._sizes) - self._sizes
+        self._by_class = member_class.argsort(kind="stable")
+        self._first_of_class = self._sizes.cumsum() - self._sizes
         self._rank = np.empty(len(member_class), np.int64)
         self._rank[self._by_class] = np.arange(len(member_class)) - self._first_of_class[member_class[self._by_class]]
         self._size = self._sizes[self._pair_class]
-        self._first = np.cumsum(self._size) - self._size
+        self._first = self._size.cumsum() - self._size
         topic_class, owner = problem.topic_class[held], problem.owner[held]
         key = self._pair_topic_class * len(self._sizes) + self._pair_class
-        pair = np.searchsorted(key, topic_class * len(self._sizes) + member_class[owner])
+        pair = key.searchsorted(topic_class * len(self._sizes) + member_class[owner])
         self._share = self._first[pair] + self._rank[owner]
         # Shares that owners have are few; all of them would be topic classes x members.
         shares, at, count = np.unique(self._share, return_index=True, return_counts=True)
@@ -379,18 +380,19 @@ class Shares:
             extras: Number of extras of each pair, which are spread evenly over each member class.
         """
         # There may be ten million of them.
-        counts = np.repeat((self._whole + (extras == self._size)).astype(np.int32), self._size)
-        some = np.flatnonzero((extras > 0) & (extras < self._size))
+        counts = (self._whole + (extras == self._size)).astype(np.int32).repeat(self._size)
+        some = ((extras > 0) & (extras < self._size)).nonzero()[0]
         for member_class in np.unique(self._pair_class[some]).tolist():
             pairs = some[self._pair_class[some] == member_class]
             over = np.zeros((len(pairs), self._sizes[member_class]), bool)
             mine = np.isin(self._over_pair, pairs)
-            row = np.searchsorted(pairs, self._over_pair[mine])
+            row = pairs.searchsorted(self._over_pair[mine])
             over[row, self._over[mine] - self._first[pairs[row]]] = True
             given = _extras_of_owners(over, extras[pairs])
             for first, members in zip(self._first[pairs].tolist(), given, strict=True):
                 counts[first : first + len(members)] += members
-        return counts
+        dealt: Ints = counts
+        return dealt
 
     def assign(self, left: Ints, class_of: Ints, room: Ints) -> Ints:
         """Return the reader of each partition: its owner if possible, or else a member of the cheapest rack.
@@ -409,10 +411,10 @@ class Shares:
                 left[share] -= 1
                 free[class_][rack] -= 1
                 reader[partition] = member
-        loose = np.flatnonzero(reader == NO_MEMBER)
-        loose = loose[np.argsort(problem.topic_class[loose], kind="stable")]
+        loose = (reader == NO_MEMBER).nonzero()[0]
+        loose = loose[problem.topic_class[loose].argsort(kind="stable")]
         topic_classes, sizes = np.unique(problem.topic_class[loose], return_counts=True)
-        ends = np.cumsum(sizes)
+        ends = sizes.cumsum()
         for topic_class, first, end in zip(topic_classes.tolist(), ends - sizes, ends, strict=True):
             members, capacity = self._readers(topic_class, left)
             queues: dict[int, deque[int]] = {}
@@ -434,14 +436,14 @@ class Shares:
 
     def _readers(self, topic_class: int, left: Ints) -> tuple[Ints, Ints]:
         """Return the members that still get partitions of a topic class, ascending, and how many each."""
-        pairs = slice(*np.searchsorted(self._pair_topic_class, [topic_class, topic_class + 1]).tolist())
+        pairs = slice(*self._pair_topic_class.searchsorted([topic_class, topic_class + 1]).tolist())
         first, size = self._first[pairs], self._size[pairs]
         count = left[first[0] : first[-1] + size[-1]]
-        used = np.flatnonzero(count)
-        pair = np.searchsorted(first - first[0], used, "right") - 1
+        used = count.nonzero()[0]
+        pair = (first - first[0]).searchsorted(used, "right") - 1
         rank = used + first[0] - first[pair]
         members = self._by_class[self._first_of_class[self._pair_class[pairs][pair]] + rank]
-        order = np.argsort(members)
+        order = members.argsort()
         return members[order], count[used][order]
 
 
@@ -459,12 +461,12 @@ def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
     left[most[:rest]] += 1
     given = np.zeros(over.shape, bool)
     for row, amount in enumerate(extras.tolist()):
-        keeping = np.flatnonzero(over[row] & (left > 0))[:amount]
+        keeping = (over[row] & (left > 0)).nonzero()[0][:amount]
         given[row, keeping] = True
         left[keeping] -= 1
     for row, amount in enumerate((extras - given.sum(axis=1)).tolist()):
-        free = np.flatnonzero(~given[row] & (left > 0))
-        best = free[np.argsort(-left[free], kind="stable")[:amount]]
+        free = (~given[row] & (left > 0)).nonzero()[0]
+        best = free[(-left[free]).argsort(kind="stable")[:amount]]
         given[row, best] = True
         left[best] -= 1
         for _ in range(amount - len(best)):
@@ -486,7 +488,7 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
         row: Row whose extra is dealt.
         short: Member that has to get one more.
     """
-    others = np.flatnonzero(~given[row])[:_EXCHANGES_TRIED]
+    others = (~given[row]).nonzero()[0][:_EXCHANGES_TRIED]
     possible = given[:, others] & ~given[:, [short]]
     # What the one owns is gained, what the other owns is lost.
     gain = np.where(possible, over[:, [short]].astype(np.int64) - over[:, others] + over[row, others], -_NEVER)
@@ -510,7 +512,7 @@ def flow_of(
     kind, topic_class = grouped.node_kind[node], grouped.class_topic_class[class_]
     racks, hubs, nodes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.node_kind)
     key = layout.hub_topic_class * racks + layout.hub_rack
-    hub = np.searchsorted(key, topic_class * racks + grouped.kind_rack[kind])
+    hub = key.searchsorted(topic_class * racks + grouped.kind_rack[kind])
     arcs = layout.hub_arcs
     to_hub = _sums(arcs.tail * hubs + arcs.head, class_ * hubs + hub, amount)
     if layout.share_topic_class is None:
@@ -528,7 +530,7 @@ def flow_of(
 
 def _sums(keys: Ints, given: Ints, amount: Ints) -> Ints:
     """Return for each of these ascending keys the sum of the amounts given for it."""
-    return np.bincount(np.searchsorted(keys, given), amount, len(keys)).astype(np.int64)
+    return np.bincount(keys.searchsorted(given), amount, len(keys)).astype(np.int64)
 
 
 def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
@@ -540,9 +542,10 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     stay, to_hub, to_middle, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
     even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
-    kept = _first_of_pools(grouped.hold_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
-    reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
-    loose = np.flatnonzero(reader < 0)
+    if len(grouped.current):
+        kept = _first_of_pools(grouped.hold_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
+        reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
+    loose = (reader < 0).nonzero()[0]
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
     pool = _distribute(hub, layout.middle_arcs.tail, to_middle)
     if layout.share_topic_class is None:
@@ -565,9 +568,9 @@ def _rank_in_pool(pool: Ints, order: Ints | None = None) -> Ints:
     """Return the place of each item in its pool, by their order or by this one."""
     order = stable_order(pool) if order is None else order
     ordered = pool[order]
-    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    begins = changes(ordered)
     rank = np.empty(len(pool), np.int64)
-    rank[order] = np.arange(len(pool)) - np.repeat(first, np.diff(np.append(first, len(pool))))
+    rank[order] = np.arange(len(pool)) - begins.nonzero()[0][begins.cumsum() - 1]
     return rank
 
 
@@ -601,10 +604,10 @@ class _EvenSplit:
         self, grouped: CompressedProblem, layout: NetworkLayout, stay: Ints, to_middle: Ints, to_node: Ints
     ) -> None:
         self._size = grouped.node_size
-        order = np.argsort(grouped.node_of, kind="stable")
+        order = grouped.node_of.argsort(kind="stable")
         whose = grouped.node_of[order]
         rank = np.empty(len(whose), np.int64)
-        rank[order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
+        rank[order] = np.arange(len(whose)) - whose.searchsorted(whose, "left")
         if layout.share_topic_class is None:
             stay_topic_class = 0 * grouped.stay_class
             pool_node = np.arange(len(self._size))
@@ -627,7 +630,7 @@ class _EvenSplit:
             turn[grouped.hold_stay],
             rank[grouped.hold_member],
         )
-        used = np.flatnonzero(loose)
+        used = loose.nonzero()[0]
         # A member that gets nothing of a pool needs no pair: most have fewer partitions than their node has members.
         step, at = ranges(np.minimum(loose[used], self._size[pool_node[used]]))
         pool = used[at]
@@ -635,14 +638,14 @@ class _EvenSplit:
         by_member = np.lexsort((served, pool))
         self.pool, served = pool[by_member], served[by_member]
         pairs_node = pool_node[self.pool]
-        self.member = order[np.searchsorted(whose, pairs_node) + served]
+        self.member = order[whose.searchsorted(pairs_node) + served]
         self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], served)
 
     def _first_turns(self, node: Ints, amount: Ints) -> Ints:
         """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""
         rest = amount % self._size[node]
-        before = np.cumsum(rest) - rest
-        turns: Ints = before - before[np.searchsorted(node, node, "left")]
+        before = rest.cumsum() - rest
+        turns: Ints = before - before[node.searchsorted(node, "left")]
         return turns
 
     def _share(self, amount: Ints, node: Ints, turn: Ints, rank: Ints) -> Ints:
@@ -663,7 +666,7 @@ def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
     Returns:
         The arc of each item. The items of an arc are spread evenly over its pool.
     """
-    used = np.flatnonzero(amount)
+    used = amount.nonzero()[0]
     last = np.zeros(int(tail.max(initial=-1)) + 1, np.int64)
     last[tail[used]] = used
     if len(used) == np.count_nonzero(np.bincount(tail[used])):
@@ -672,7 +675,7 @@ def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
     step, whose = ranges(amount[used])
     arc = used[whose]
     # Arcs are in order, so by position and then by pool, both stable.
-    slots = arc[np.argsort((2 * step + 1) / (2 * amount[arc]), kind="stable")]
+    slots = arc[((2 * step + 1) / (2 * amount[arc])).argsort(kind="stable")]
     slots = slots[stable_order(tail[slots])]
     dealt = np.empty(len(pool), np.int64)
     dealt[stable_order(pool)] = slots

@@ -166,7 +166,7 @@ class ConvexFlow:
         )
         self._charge = charge
         self._limit = supply[topic_class] if limit is None else limit
-        self.first = np.searchsorted(topic_class, np.arange(len(supply)))
+        self.first = topic_class.searchsorted(np.arange(len(supply)))
         self._end = np.append(self.first[1:], len(topic_class))
         self.flow = np.zeros(len(topic_class), np.int64)
         self.load = np.zeros(len(sizes), np.int64) if base is None else base.copy()
@@ -186,7 +186,7 @@ class ConvexFlow:
 
     def _before(self, amount: Ints) -> Ints:
         """Return for each pair the sum of an amount over the pairs of its topic class in front of it."""
-        before = np.cumsum(amount) - amount
+        before = amount.cumsum() - amount
         sums: Ints = before - before[self.first[self._topic_class]]
         return sums
 
@@ -220,7 +220,7 @@ class ConvexFlow:
         readers = (
             np.add.reduceat(self._sizes[self._subscription_class], self.first) if len(self._topic_class) else self.first
         )
-        order = np.argsort(readers, kind="stable")
+        order = readers.argsort(kind="stable")
         # Those that one subscription class reads have none at all, and there may be thousands of them.
         fixed = self._end - self.first == 1
         self._charge(len(order))
@@ -258,13 +258,13 @@ class ConvexFlow:
         classes = len(self.load)
         # Topic classes pass partitions on, and have neither excess nor deficit.
         passed_on = np.zeros(len(self._supply), np.int64)
-        takers = np.flatnonzero(active[self._subscription_class])
+        takers = active[self._subscription_class].nonzero()[0]
         while True:
             self._charge(len(self.flow) // 4)
             excess = np.where(active, self.load - limit, 0)
             if not (excess > 0).any():
                 return np.zeros(classes, bool)
-            give = np.flatnonzero(self.flow)
+            give = self.flow.nonzero()[0]
             take = takers[self.flow[takers] < self._limit[takers]]
             tail = np.concatenate([self._subscription_class[give], classes + self._topic_class[take]])
             head = np.concatenate([classes + self._topic_class[give], self._subscription_class[take]])
@@ -379,13 +379,13 @@ def _room(ceiling: Ints, topic_class: Ints, size: Ints) -> tuple[Ints, Ints]:
     """Return for each pair how many readers its topic class has at lower ceilings, and at the ceiling of the pair."""
     order = np.lexsort((ceiling, topic_class))
     key = np.stack([topic_class[order], ceiling[order]], axis=1)
-    starts = np.flatnonzero(np.any(np.diff(key, axis=0, prepend=-1) != 0, axis=1))
+    starts = np.any(np.diff(key, axis=0, prepend=-1) != 0, axis=1).nonzero()[0]
     group = np.zeros(len(order), np.int64)
     group[starts] = 1
-    group = np.cumsum(group) - 1
+    group = group.cumsum() - 1
     room = np.bincount(group, size[order]).astype(np.int64)
-    before = np.cumsum(room) - room
-    first = np.searchsorted(topic_class[order][starts], np.arange(len(np.unique(topic_class))))
+    before = room.cumsum() - room
+    first = topic_class[order][starts].searchsorted(np.arange(len(np.unique(topic_class))))
     before -= before[first][topic_class[order][starts]]
     below, within = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     below[order], within[order] = before[group], room[group]

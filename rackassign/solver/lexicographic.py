@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 
@@ -54,6 +54,7 @@ from rackassign.solver.network_flow import (
     UnprovenFlow,
     low_cost_flow,
     min_cost_flow,
+    split_at,
 )
 from rackassign.solver.problem import CompressedProblem, Problem, factorize
 
@@ -128,16 +129,18 @@ class _Optimum:
     def _prices_in(self, layout: NetworkLayout, grouped: CompressedProblem) -> Ints:
         """Return equivalent prices of another network."""
         old = self.layout
-        classes, hubs, middle, nodes, sink = np.split(self.price, np.cumsum(old.rows)[:-1])
+        if layout is old:
+            return self.price
+        classes, hubs, middle, nodes, sink = split_at(self.price, [*accumulate(old.rows[:-1])])
         node = _value_of_group(grouped.node_of, self.grouped.node_of, len(grouped.node_kind))
         if old.share_topic_class is not None and layout.share_topic_class is not None:
             # The hub's price is valid for a share that has no row.
             of_share = hubs[old.middle_arcs.tail]
             of_share[old.share_row >= 0] = middle
             place = old.share_topic_class * len(nodes) + old.share_node
-            shares = np.flatnonzero(layout.share_row >= 0)
+            shares = (layout.share_row >= 0).nonzero()[0]
             wanted = layout.share_topic_class[shares] * len(nodes) + node[layout.share_node[shares]]
-            middle = of_share[np.searchsorted(place, wanted)]
+            middle = of_share[place.searchsorted(wanted)]
         class_ = _value_of_group(grouped.class_of, self.grouped.class_of, len(grouped.class_supply))
         return np.concatenate([classes[class_], hubs, middle, nodes[node], sink])
 
@@ -199,17 +202,15 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     """
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare, work)
-    network = small.network
     # What members own is nearly a solution, if it is one of an earlier plan.
     owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
     flow = flow_of(bare, small, grouped.stay_size[:0], owned)
     optima: tuple[_Optimum, ...] = ()
     for objective in [NetworkLayout.cost, NetworkLayout.squares] if bounds.levels else [NetworkLayout.cost]:
-        found = min_cost_flow(network, objective(small), work, start=flow)
+        cost = objective(small)
+        found = min_cost_flow(_restricted(optima, small, bare), cost, work, start=flow)
         flow = found.flow
-        optimum = _Optimum(objective, int(objective(small) @ flow), bare, small, found.dual)
-        network = optimum.restrict(network, small, bare)
-        optima += (optimum,)
+        optima += (_Optimum(objective, int(cost @ flow), bare, small, found.dual),)
     if not len(grouped.current):
         return LexicographicResult(bare, bounds, small, flow, optima)
     # Before arrays of topic classes x members are made.

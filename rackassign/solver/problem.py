@@ -68,11 +68,11 @@ class Problem:
 
     def current(self) -> tuple[Ints, Ints]:
         """Return the partitions with an owner, ascending, and the class pair of each with its owner."""
-        held = np.flatnonzero(self.owner != NO_MEMBER)
+        held = (self.owner != NO_MEMBER).nonzero()[0]
         subscription_classes = len(self.sizes())
         pairs = self.edge_topic_class * subscription_classes + self.edge_subscription_class
-        return held, np.searchsorted(
-            pairs, self.topic_class[held] * subscription_classes + self.subscription_class[self.owner[held]]
+        return held, pairs.searchsorted(
+            self.topic_class[held] * subscription_classes + self.subscription_class[self.owner[held]]
         )
 
     def cost_of(self, reader: Ints) -> int:
@@ -91,7 +91,7 @@ def factorize(keys: Ints) -> tuple[Ints, Ints]:
     if top > 4 * len(keys) + 1000:
         different, places = np.unique(keys, return_inverse=True)
         return different, places.astype(np.int64)
-    different = np.flatnonzero(np.bincount(keys, minlength=top))
+    different = np.bincount(keys, minlength=top).nonzero()[0]
     place = np.zeros(top, np.int64)
     place[different] = np.arange(len(different))
     return different, place[keys]
@@ -243,8 +243,8 @@ def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) 
     """Return the node of each member and the kind of each node; holds are ordered by member and class."""
     members = np.arange(len(kind_of))
     content = np.stack([hold_class, hold_size], axis=1)
-    starts = np.searchsorted(hold_member, members).tolist()
-    ends = np.searchsorted(hold_member, members, "right").tolist()
+    starts = hold_member.searchsorted(members).tolist()
+    ends = hold_member.searchsorted(members, "right").tolist()
     nodes: dict[tuple[int, bytes], int] = {}
     node_of = [
         nodes.setdefault((kind, content[start:end].tobytes()), len(nodes))

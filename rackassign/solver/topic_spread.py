@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rackassign.solver.network_flow import Bools, Ints, SolveBudget
+from rackassign.solver.network_flow import Bools, Ints, SolveBudget, split_at
 from rackassign.solver.problem import NO_MEMBER, Problem
 
 _STEPS = 400
@@ -77,8 +77,8 @@ def _uneven_topics(problem: Problem, topic: Ints, reader: Ints) -> Ints:
     class_of_topic[topic] = problem.topic_class
     least[np.bincount(of_pair, minlength=topics) < readers[class_of_topic]] = 0
     spread = most - least
-    uneven: Ints = np.flatnonzero(spread > 1)
-    most_first: Ints = uneven[np.argsort(-spread[uneven], kind="stable")]
+    uneven: Ints = (spread > 1).nonzero()[0]
+    most_first: Ints = uneven[(-spread[uneven]).argsort(kind="stable")]
     return most_first
 
 
@@ -100,9 +100,9 @@ class _Exchanges:
         self.reader: Ints = reader.copy()
         members = len(problem.subscription_class)
         self._count = np.bincount(topic * members + reader, minlength=topics * members).reshape(topics, members)
-        order = np.argsort(reader, kind="stable")
-        self._parts = np.split(order, np.searchsorted(reader[order], np.arange(1, members)))
-        self._moving: Ints = np.flatnonzero(reader != problem.owner)
+        order = reader.argsort(kind="stable")
+        self._parts = split_at(order, reader[order].searchsorted(np.arange(1, members)).tolist())
+        self._moving: Ints = (reader != problem.owner).nonzero()[0]
         self._class_of_topic = np.zeros(topics, np.int64)
         self._class_of_topic[topic] = problem.topic_class
         self._pairs = problem.edge_topic_class * len(problem.sizes()) + problem.edge_subscription_class
@@ -122,12 +122,12 @@ class _Exchanges:
         """Make one exchange: of a member with the most partitions of a topic, with one that has two less of it."""
         topic_class = self._class_of_topic[topic]
         subscriptions = np.arange(len(self._problem.sizes()))
-        readers = np.flatnonzero(self._is_read(topic_class, subscriptions)[self._problem.subscription_class])
+        readers = self._is_read(topic_class, subscriptions)[self._problem.subscription_class].nonzero()[0]
         count = self._count[topic, readers]
-        order = np.argsort(count, kind="stable")
+        order = count.argsort(kind="stable")
         readers, count = readers[order], count[order]
         for giver, many in zip(readers[::-1].tolist(), count[::-1].tolist(), strict=True):
-            less = readers[: np.searchsorted(count, many - 2, "right")]
+            less = readers[: count.searchsorted(many - 2, "right")]
             if not len(less) or work.end():
                 return False
             given = self._parts[giver]
@@ -141,7 +141,7 @@ class _Exchanges:
     def _is_read(self, topic_class: Ints, subscription_class: Ints) -> Bools:
         """Return for pairs of a topic class and a subscription class whether the one is read by the other."""
         key = topic_class * len(self._problem.sizes()) + subscription_class
-        found: Bools = self._pairs[np.minimum(np.searchsorted(self._pairs, key), len(self._pairs) - 1)] == key
+        found: Bools = self._pairs[np.minimum(self._pairs.searchsorted(key), len(self._pairs) - 1)] == key
         return found
 
     def _candidates(self, given: Ints, giver: int, takers: Ints) -> Ints:
@@ -180,10 +180,10 @@ class _Exchanges:
         subscription = self._problem.subscription_class[giver]
         if len(self._problem.sizes()) > 1:
             possible &= self._is_read(self._problem.topic_class[taken], subscription)
-        best_first = np.flatnonzero(possible)
+        best_first = possible.nonzero()[0]
         if not len(best_first):
             return False
-        best_first = best_first[np.argsort(loss[best_first], kind="stable")]
+        best_first = best_first[loss[best_first].argsort(kind="stable")]
         taken, takers = taken[best_first], takers[best_first]
         givers = np.full(len(taken), giver)
         back = self._changes(taken, takers, givers)
@@ -222,4 +222,4 @@ class _Exchanges:
             self._parts[loser][self._parts[loser] == partition] = other
             self._count[self._topic[partition], loser] -= 1
             self._count[self._topic[partition], winner] += 1
-        self._moving = np.flatnonzero(self.reader != self._problem.owner)
+        self._moving = (self.reader != self._problem.owner).nonzero()[0]

@@ -51,7 +51,7 @@ class MergedGroup:
             if len(existing) > 1:
                 topics[existing[0]] = existing
         if not topics:
-            return cls(group, replace(group, copartition=()), {}, {})
+            return cls(group, replace(group, copartition=()) if group.copartition else group, {}, {})
         parts = {
             name: tuple(
                 tuple(each for each in row if each is not None)
@@ -81,7 +81,6 @@ class MergedGroup:
             target=target,
             withheld=partitions_by_topic(withheld),
             moved=sum(last.get(tp) not in {None, member} for tp, member in owner.items()),
-            explain_fn=None,
         )
 
     def _withheld(

@@ -16,7 +16,7 @@ import numpy as np
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER, Problem, TieCosts
-from rackassign.solver.network_flow import Bools, Floats, Ints, stable_order
+from rackassign.solver.network_flow import Bools, Floats, Ints, bits_of, changes, split_at, stable_order
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
 
@@ -57,12 +57,12 @@ class IndexedGroup:
     @cached_property
     def partition_offsets(self) -> Ints:
         """Number of the first partition of each topic."""
-        return np.cumsum(self.sizes) - self.sizes
+        return self.sizes.cumsum() - self.sizes
 
     @cached_property
     def topic_of(self) -> Ints:
         """Topic of each partition."""
-        return np.repeat(np.arange(len(self.topics)), self.sizes)
+        return np.arange(len(self.topics)).repeat(self.sizes)
 
     @cached_property
     def _subscription_classes(self) -> tuple[Ints, list[list[int]]]:
@@ -107,10 +107,10 @@ class IndexedGroup:
         # Groups with a subscription for each member have a million of these pairs.
         lengths = list(map(len, read))
         topic = np.fromiter(chain.from_iterable(read), np.int64, sum(lengths))
-        reader = np.repeat(np.arange(len(read)), lengths)[np.argsort(topic, kind="stable")]
-        ends = np.cumsum(np.bincount(topic, minlength=len(self.topics)))
+        reader = np.arange(len(read)).repeat(lengths)[topic.argsort(kind="stable")]
+        ends = np.bincount(topic, minlength=len(self.topics)).cumsum()
         # Without topics there is one part, which is empty.
-        readers = np.split(reader, ends[:-1])[: len(self.topics)]
+        readers = split_at(reader, ends[:-1].tolist())[: len(self.topics)]
         if per_topic:
             classes = readers
             class_of_topic = list(range(len(self.topics)))
@@ -137,7 +137,7 @@ class IndexedGroup:
             owner=self.claims.owner,
             subscription_class=subscription_class,
             rack=place[np.asarray([column[rack] for rack in racks], np.int64)],
-            edge_topic_class=np.repeat(np.arange(len(classes)), list(map(len, classes))),
+            edge_topic_class=np.arange(len(classes)).repeat(list(map(len, classes))),
             edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
             cost=cost,
             ties=None if self.mode == "leader" else TieCosts(tie_row, tie_cost),
@@ -160,11 +160,11 @@ class IndexedGroup:
     def decode_assignment(self, reader: Ints) -> dict[str, Partitions]:
         """Return the partitions of each member by name, in order; partitions of `NO_MEMBER` are omitted."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
-        given = np.flatnonzero(reader != NO_MEMBER)
+        given = (reader != NO_MEMBER).nonzero()[0]
         given = given[stable_order(reader[given])]
         whose, topic = reader[given], self.topic_of[given]
         ids = (given - self.partition_offsets[topic]).tolist()
-        starts = np.flatnonzero(np.diff(whose * len(self.topics) + topic, prepend=-1))
+        starts = changes(whose * len(self.topics) + topic).nonzero()[0]
         entries = list(found.values())
         for (start, end), member, topic_index in zip(
             pairwise([*starts.tolist(), len(ids)]), whose[starts].tolist(), topic[starts].tolist(), strict=True
@@ -193,7 +193,7 @@ class IndexedGroup:
         names = [member.id for member in self.members]
         taken: dict[tuple[str, str], set[int]] = {}
         back: dict[str, list[int]] = {}
-        which = np.flatnonzero(chosen)
+        which = chosen.nonzero()[0]
         for member, topic, partition in zip(
             reader[which].tolist(),
             self.topic_of[which].tolist(),
@@ -225,27 +225,29 @@ class _CostTables:
     def __init__(
         self, units: Sequence[Partition | Sequence[Partition]], homes: Sequence[str | None], group: Group
     ) -> None:
-        self._units, self._homes, self._topology = units, homes, group.topology
-        self._table = cost_table(group.costs)
+        self._units, self._homes = units, homes
+        self._racks = RackSets.of(group.topology, "leader")
+        table = cost_table(group.costs)
+        # The cost of reading from each rack in each of the homes; nothing without a home.
+        self._prices = [tuple(cross_rack_cost(table, home, (rack,)) for home in homes) for rack in self._racks.bits]
 
     def of(self, mode: LocalityMode) -> tuple[Ints, Ints]:
         """Return for each unit its row of costs, and the rows: the cost of reading from each of the homes."""
-        racks = RackSets.of(self._topology, mode)
-        price = self._prices(list(racks.bits))
-        numbers: dict[tuple[int, ...], int] = {}
-        number_of: dict[object, int] = {}
+        racks = self._racks._replace(mode=mode)
+        costs: dict[tuple[int, ...], tuple[int, ...]] = {}
+        cost_of: dict[object, tuple[int, ...]] = {}
         keys = self._keys(mode)
         for key, unit in dict(zip(keys, self._units, strict=True)).items():
-            parts = (unit,) if isinstance(unit, Partition) else unit
-            number_of[key] = numbers.setdefault(tuple(map(racks.partition_racks, parts)), len(numbers))
-        cost = np.asarray(
-            [sum((_cheapest(price, bits) for bits in parts), np.zeros(len(price), np.int64)) for parts in numbers],
-            np.int64,
-        ).reshape(len(numbers), len(price))
+            sets = tuple(map(racks.partition_racks, (unit,) if isinstance(unit, Partition) else unit))
+            if sets not in costs:
+                costs[sets] = tuple(map(sum, zip(*map(self._cheapest, sets), strict=True)))
+            cost_of[key] = costs[sets]
         # In an order of their own, independent of the order of topics.
-        rows, row = np.unique(cost, axis=0, return_inverse=True)
-        unit_number = np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
-        return row.reshape(-1).astype(np.int64)[unit_number], rows
+        rows = sorted(set(costs.values()))
+        number = {row: i for i, row in enumerate(rows)}
+        number_of = {key: number[row] for key, row in cost_of.items()}
+        row = np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
+        return row, np.asarray(rows, np.int64).reshape(len(rows), len(self._homes))
 
     def _keys(self, mode: LocalityMode) -> list[object]:
         """Return for each unit a key that only units with equal costs share."""
@@ -257,22 +259,10 @@ class _CostTables:
             for unit in self._units
         ]
 
-    def _prices(self, racks: Sequence[str]) -> Ints:
-        """Return the cost of reading from each rack (column) in each of the homes (row); nothing without a home."""
-        prices = [
-            [0 if home is None else cross_rack_cost(self._table, home, (rack,)) for rack in racks]
-            for home in self._homes
-        ]
-        return np.asarray(prices, np.int64).reshape(len(self._homes), len(racks))
-
-
-def _cheapest(price: Ints, racks: int) -> Ints:
-    """Return the cost of reading from the cheapest of these racks, given as bits, in each of the homes."""
-    if not racks:
-        return np.zeros(len(price), np.int64)
-    columns = [i for i in range(price.shape[1]) if racks >> i & 1]
-    cheapest: Ints = price[:, columns].min(axis=1)
-    return cheapest
+    def _cheapest(self, racks: int) -> tuple[int, ...]:
+        """Return the cost of reading from the cheapest of these racks, given as bits, in each of the homes."""
+        found = [self._prices[i] for i in bits_of(racks)] or [(0,) * len(self._homes)]
+        return found[0] if len(found) == 1 else tuple(map(min, *found))
 
 
 def _equal_columns(table: Ints) -> tuple[Ints, Ints]:

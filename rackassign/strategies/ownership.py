@@ -72,7 +72,7 @@ def resolve_ownership(
         return OwnershipClaims(no_members, no_members)
     exists = claimed < sizes[topic]
     member, topic = member[exists], topic[exists]
-    claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic]
+    claimed = claimed[exists] + (sizes.cumsum() - sizes)[topic]
     generation = np.asarray([-1 if m.generation is None else m.generation for m in members], np.int64)[member]
 
     highest = np.full(total, -1)
@@ -82,7 +82,7 @@ def resolve_ownership(
     claimant = np.full(total, NO_MEMBER)
     claimant[claimed] = member
     claimant[np.bincount(claimed, minlength=total) > 1] = SEVERAL
-    topic_of = np.repeat(np.arange(len(sizes)), sizes)
+    topic_of = np.arange(len(sizes)).repeat(sizes)
     one = claimant >= 0
     subscribed = np.zeros(total, bool)
     subscribed[one] = reads[claimant[one] if row is None else row[claimant[one]], topic_of[one]]
@@ -98,8 +98,8 @@ def _claims(members: Sequence[Member], topic_index: Mapping[str, int]) -> tuple[
     ids = [*chain.from_iterable(arrays)]
     # No partition has such an ID, and an array cannot hold it.
     claimed = np.asarray(ids if max(ids, default=0) < _HUGE else [min(p, _HUGE) for p in ids], np.int64)
-    topic = np.repeat(np.fromiter(map(topic_index.get, names, repeat(-1)), np.int64, len(names)), lengths)
-    member = np.repeat(np.repeat(np.arange(len(members)), [len(m.owned) for m in members]), lengths)
+    topic = np.fromiter(map(topic_index.get, names, repeat(-1)), np.int64, len(names)).repeat(lengths)
+    member = np.arange(len(members)).repeat([len(m.owned) for m in members]).repeat(lengths)
     known = topic >= 0
     return member[known], topic[known], claimed[known]
 
@@ -107,6 +107,6 @@ def _claims(members: Sequence[Member], topic_index: Mapping[str, int]) -> tuple[
 def flatten_partitions(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
     """Return the member, the topic and the ID of every partition, from rows of a member, a topic and several IDs."""
     lengths = [len(ids) for _, _, ids in rows]
-    member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
-    topic = np.repeat(np.asarray([i for _, i, _ in rows], np.int64), lengths)
+    member = np.asarray([i for i, _, _ in rows], np.int64).repeat(lengths)
+    topic = np.asarray([i for _, i, _ in rows], np.int64).repeat(lengths)
     return member, topic, np.fromiter(chain.from_iterable(ids for _, _, ids in rows), np.int64, sum(lengths))

@@ -38,7 +38,7 @@ def plan_sticky(group: Group, options: Options | None = None) -> Plan:
     Raises:
         ConfigError: If there are weights, and an option that counts partitions.
     """
-    return _explained(group, options or Options(), "sticky")
+    return _plan(group, options or Options(), "sticky")
 
 
 def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
@@ -51,11 +51,7 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     Raises:
         ConfigError: If there are weights, and an option that counts partitions.
     """
-    return _explained(group, options or Options(), "cooperative-sticky")
-
-
-def _explained(group: Group, options: Options, name: StrategyName) -> Plan:
-    return replace(_plan(group, options, name), explain_fn=partial(_explain, group, options, name))
+    return _plan(group, options or Options(), "cooperative-sticky")
 
 
 def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
@@ -70,7 +66,8 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     begun = time.monotonic()
     merged = MergedGroup.of(group)
     plan = merged.expand(plan_units(merged, options, name, begun=begun))
-    return replace(plan, seconds=time.monotonic() - begun)
+    explained = partial(_explain, group, options, name)
+    return replace(plan, seconds=time.monotonic() - begun, explain_fn=explained)
 
 
 def plan_units(merged: MergedGroup, options: Options, name: StrategyName, *, begun: float | None = None) -> Plan:
