@@ -49,14 +49,12 @@ class Arcs:
         head: Row of the next layer that each arc enters.
         lower: Lower bound of the flow on each arc.
         upper: Capacity of each arc.
-        cost: Cost of a partition on each arc.
     """
 
     tail: Ints
     head: Ints
     lower: Ints
     upper: Ints
-    cost: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,9 @@ class NetworkLayout:
         hub_arcs: Arcs from classes to hubs.
         middle_arcs: Arcs from hubs to kinds, or one for each share.
         node_arcs: Arcs from kinds, or shares with a row, to nodes.
-        to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
+        to_sink: Arcs from nodes to the sink, one for each level; none without levels.
+        cost: Cost of a partition on each arc.
+        level_cost: By how much a partition on each arc to the sink increases the sum of squared loads.
         rows: Numbers of classes, hubs, kinds or shares with a row, nodes and sinks.
         hub_topic_class: Topic class of each hub.
         hub_rack: Rack of each hub.
@@ -120,6 +120,8 @@ class NetworkLayout:
     middle_arcs: Arcs
     node_arcs: Arcs
     to_sink: Arcs
+    cost: Ints
+    level_cost: Ints
     rows: tuple[int, ...]
     hub_topic_class: Ints
     hub_rack: Ints
@@ -139,18 +141,21 @@ class NetworkLayout:
         """Return the flows on stays."""
         return flow[: len(self.sticky_arcs.tail)]
 
-    def cost(self) -> Ints:
+    def reading(self) -> Ints:
         """Return the objective: cost of reading."""
-        return np.concatenate([*(layer.cost for layer in self._layers[:-1]), 0 * self.to_sink.cost])
+        return self.cost
 
     def squares(self) -> Ints:
         """Return the objective: sum of squared loads, less a constant; all 0 without levels."""
-        return np.concatenate([*(0 * layer.cost for layer in self._layers[:-1]), self.to_sink.cost])
+        found = 0 * self.cost
+        found[len(found) - len(self.level_cost) :] = self.level_cost
+        return found
 
     def moves(self) -> Ints:
         """Return the objective: number of moves, less the number of owned partitions."""
-        stays = len(self.sticky_arcs.tail)
-        return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
+        found = 0 * self.cost
+        found[: len(self.sticky_arcs.tail)] = -1
+        return found
 
     def tie_cost(self, grouped: CompressedProblem, cost: Ints) -> Ints:
         """Return the objective: tie cost.
@@ -161,11 +166,19 @@ class NetworkLayout:
         """
         hubs = self.hub_arcs
         stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
-        given = (
+        return _costs_out_of_classes(
+            len(self.network.tail),
             cost[grouped.class_near[grouped.stay_class], stay_rack],
             cost[grouped.class_near[hubs.tail], self.hub_rack[hubs.head]],
         )
-        return np.concatenate([*given, np.zeros(len(self.network.tail) - sum(map(len, given)), np.int64)])
+
+
+def _costs_out_of_classes(arcs: int, sticky: Ints, to_hub: Ints) -> Ints:
+    """Return costs of all arcs, of which only the first two layers have one."""
+    found = np.zeros(arcs, np.int64)
+    found[: len(sticky)] = sticky
+    found[len(sticky) : len(sticky) + len(to_hub)] = to_hub
+    return found
 
 
 def build_network(
@@ -195,23 +208,11 @@ def build_network(
     plenty = total + 1
     middle = _kinds(grouped, hub, kind, plenty) if topics is None else _shares(grouped, hubs, topics, plenty)
     layers = (
-        Arcs(
-            grouped.stay_class,
-            middle.stay_head,
-            0 * grouped.stay_size,
-            grouped.stay_size,
-            p.cost[grouped.class_near[grouped.stay_class], stay_rack],
-        ),
-        _unbounded_arcs(class_, to_hub, plenty, p.cost[grouped.class_near[class_], hubs[to_hub] % racks]),
+        Arcs(grouped.stay_class, middle.stay_head, 0 * grouped.stay_size, grouped.stay_size),
+        _unbounded_arcs(class_, to_hub, plenty),
         middle.enter,
         middle.leave,
-        Arcs(
-            level_node,
-            np.zeros(len(level_node), np.int64),
-            np.zeros(len(level_node), np.int64),
-            grouped.node_size[level_node],
-            2 * (low[node_class][level_node] + step) + 1,
-        ),
+        Arcs(level_node, 0 * level_node, 0 * level_node, grouped.node_size[level_node]),
     )
     rows = (len(grouped.class_supply), len(hubs), middle.rows, len(node_class), int(levels))
     at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
@@ -229,8 +230,22 @@ def build_network(
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
+    cost = _costs_out_of_classes(
+        len(network.tail),
+        p.cost[grouped.class_near[grouped.stay_class], stay_rack],
+        p.cost[grouped.class_near[class_], hubs[to_hub] % racks],
+    )
     return NetworkLayout(
-        network, *layers, rows, hubs // racks, hubs % racks, middle.topic_class, middle.node, middle.row
+        network,
+        *layers,
+        cost,
+        2 * (low[node_class][level_node] + step) + 1,
+        rows,
+        hubs // racks,
+        hubs % racks,
+        middle.topic_class,
+        middle.node,
+        middle.row,
     )
 
 
@@ -247,8 +262,8 @@ def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _M
         None,
         kinds,
         kinds,
-        _unbounded_arcs(hub, kind, plenty, 0 * hub),
-        _unbounded_arcs(grouped.node_kind, nodes, plenty, 0 * nodes),
+        _unbounded_arcs(hub, kind, plenty),
+        _unbounded_arcs(grouped.node_kind, nodes, plenty),
         grouped.stay_node,
     )
 
@@ -283,15 +298,15 @@ def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty:
             np.where(entered, row, len(shares) + node),
             np.where(entered, 0, low),
             np.where(entered, plenty, high),
-            0 * hub,
         ),
-        Arcs(row[shares], node[shares], low[shares], high[shares], 0 * shares),
+        Arcs(row[shares], node[shares], low[shares], high[shares]),
         row[stay],
     )
 
 
-def _unbounded_arcs(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
-    return Arcs(tail, head, 0 * cost, np.full(len(tail), upper), cost)
+def _unbounded_arcs(tail: Ints, head: Ints, upper: int) -> Arcs:
+    none = 0 * tail
+    return Arcs(tail, head, none, none + upper)
 
 
 def _pairs_of_equals(left: Ints, right: Ints) -> tuple[Ints, Ints]:

@@ -206,7 +206,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
     flow = flow_of(bare, small, grouped.stay_size[:0], owned)
     optima: tuple[_Optimum, ...] = ()
-    for objective in [NetworkLayout.cost, NetworkLayout.squares] if bounds.levels else [NetworkLayout.cost]:
+    for objective in [NetworkLayout.reading, NetworkLayout.squares] if bounds.levels else [NetworkLayout.reading]:
         cost = objective(small)
         found = min_cost_flow(_restricted(optima, small, bare), cost, work, start=flow)
         flow = found.flow

@@ -105,7 +105,8 @@ class _Exchanges:
         self._moving: Ints = (reader != problem.owner).nonzero()[0]
         self._class_of_topic = np.zeros(topics, np.int64)
         self._class_of_topic[topic] = problem.topic_class
-        self._pairs = problem.edge_topic_class * len(problem.sizes()) + problem.edge_subscription_class
+        self._subscriptions = len(problem.sizes())
+        self._pairs = problem.edge_topic_class * self._subscriptions + problem.edge_subscription_class
 
     def run(self, uneven: list[int], work: SolveBudget) -> None:
         """Exchange partitions of these topics until no exchange makes them more even, or the budget ends."""
@@ -121,7 +122,7 @@ class _Exchanges:
     def _improve(self, topic: int, work: SolveBudget) -> bool:
         """Make one exchange: of a member with the most partitions of a topic, with one that has two less of it."""
         topic_class = self._class_of_topic[topic]
-        subscriptions = np.arange(len(self._problem.sizes()))
+        subscriptions = np.arange(self._subscriptions)
         readers = self._is_read(topic_class, subscriptions)[self._problem.subscription_class].nonzero()[0]
         count = self._count[topic, readers]
         order = count.argsort(kind="stable")
@@ -140,7 +141,7 @@ class _Exchanges:
 
     def _is_read(self, topic_class: Ints, subscription_class: Ints) -> Bools:
         """Return for pairs of a topic class and a subscription class whether the one is read by the other."""
-        key = topic_class * len(self._problem.sizes()) + subscription_class
+        key = topic_class * self._subscriptions + subscription_class
         found: Bools = self._pairs[np.minimum(self._pairs.searchsorted(key), len(self._pairs) - 1)] == key
         return found
 
@@ -152,13 +153,15 @@ class _Exchanges:
         """
         owner = self._problem.owner
         moving = given[owner[given] != giver]
-        back: Ints = self._moving[np.isin(self.reader[self._moving], takers)]
+        taking = np.zeros(len(self._parts), bool)
+        taking[takers] = True
+        back: Ints = self._moving[taking[self.reader[self._moving]]]
         if not len(moving):
             own: Ints = back[owner[back] == giver]
             return own
-        owners = np.intersect1d(owner[moving], takers)
-        kept = (self._parts[taker] for taker in owners.tolist())
-        return np.concatenate([back, *(parts[owner[parts] == self.reader[parts]] for parts in kept)])
+        owners = sorted({member for member in owner[moving].tolist() if member != NO_MEMBER and taking[member]})
+        kept = (parts[owner[parts] == taker] for taker in owners for parts in (self._parts[taker],))
+        return np.concatenate([back, *kept])
 
     def _exchange(self, given: Ints, giver: int, taken: Ints) -> bool:
         """Give one of these partitions, all of one topic, for one of another topic, if both become more even by it.
@@ -178,7 +181,7 @@ class _Exchanges:
         loss += self._count[topic, takers] - self._count[topic, giver] + 1
         possible = (loss < 0) & (other != topic)
         subscription = self._problem.subscription_class[giver]
-        if len(self._problem.sizes()) > 1:
+        if self._subscriptions > 1:
             possible &= self._is_read(self._problem.topic_class[taken], subscription)
         best_first = possible.nonzero()[0]
         if not len(best_first):
@@ -187,7 +190,7 @@ class _Exchanges:
         taken, takers = taken[best_first], takers[best_first]
         givers = np.full(len(taken), giver)
         back = self._changes(taken, takers, givers)
-        for partition in self._one_of_each_kind(given).tolist():
+        for partition in self._one_of_each_kind(given):
             fits = (back + self._changes(np.full(len(taken), partition), givers, takers) <= 0).all(axis=0)
             if fits.any():
                 first = int(np.argmax(fits))
@@ -195,14 +198,14 @@ class _Exchanges:
                 return True
         return False
 
-    def _one_of_each_kind(self, partitions: Ints) -> Ints:
+    def _one_of_each_kind(self, partitions: Ints) -> list[int]:
         """Return the first of all partitions that are equal in costs and owner."""
-        problem = self._problem
-        rows = [problem.cost_row[partitions], problem.owner[partitions]]
-        if problem.ties is not None:
-            rows.append(problem.ties.row[partitions])
-        kinds: Ints = partitions[np.sort(np.unique(np.stack(rows), axis=1, return_index=True)[1])]
-        return kinds[:_KINDS_TRIED]
+        problem, first = self._problem, dict[tuple[int, ...], int]()
+        rows = (problem.cost_row, problem.owner, *(() if problem.ties is None else (problem.ties.row,)))
+        kinds = zip(*(row[partitions].tolist() for row in rows), strict=True)
+        for kind, partition in zip(kinds, partitions.tolist(), strict=True):
+            first.setdefault(kind, partition)
+        return list(first.values())[:_KINDS_TRIED]
 
     def _changes(self, partitions: Ints, before: Ints, after: Ints) -> Ints:
         """Return by how much cost, moves and ties (rows) increase if these partitions go to other members."""
