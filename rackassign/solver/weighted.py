@@ -10,7 +10,7 @@ and every part has a bound of its own: its level, or its heaviest partition.
 
 The *reference* is an assignment computed without owners: a flow of lowest cost at the level of the split weights, along
 which partitions are assigned, the heaviest first, then shifts and swaps of the fullest members (`weighted_search`),
-then several members at once (`weighted_repack`). It is the same in every rebalance with the same weights.
+then several members at once. It is the same in every rebalance with the same weights.
 
 Weights are measurements and never the same twice. So the current assignment, completed with the unowned partitions, is
 kept if it is *good*:
@@ -19,15 +19,14 @@ kept if it is *good*:
    reference if that is above the bound. The bound may be out of reach, as of 3 equal partitions on 2 members; nothing
    would be kept if it were demanded.
 2. It costs no more than the reference. Or of each amount, the weight that is read at that cost or more exceeds the
-   reference's by at most the tolerance, as a share of all weight. In a group of up to `_FEW` partitions the cost of the
-   reference depends on chance: one partition more or less fits. There the costs of some other references are as good,
-   which are computed from weights as they may be measured the next time.
+   reference's by at most the tolerance, as a share of all weight, and the heaviest partition, but by no more than three
+   times the tolerance. The cost of the reference of a small group depends on chance: one partition more or less fits.
 3. No more members than in the reference are *starved*. A member is starved if it has less than half of its even level,
    and another member has a partition for it, with which it would have less than the other one has with it, and without
    which the other one would not be starved. Otherwise a member that joins a large group would stay without partitions,
    since all others are within the tolerance.
 
-An assignment that is not good is changed (`weighted_relief`). The overloaded members give away the least weight that is
+An assignment that is not good is changed (`weighted_search`). The overloaded members give away the least weight that is
 sufficient. They are brought down to half of the tolerance, so that the next noise does not start moves again, unless
 that moves more than `_MOST_MOVES` times a lower bound of what has to move. If costs are not good then, the flow is
 computed with owners: of lowest cost with loads within half of the tolerance, then of fewest moves.
@@ -42,7 +41,7 @@ weights in the next rebalance it holds as far as they are within the margin.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,7 +50,7 @@ from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.weighted_instance import WeightedInstance, moved_weight
 from rackassign.solver.weighted_search import (
     Goal,
-    least_moves,
+    least_to_move,
     lift_starved,
     relieve,
     starved,
@@ -62,16 +61,6 @@ from rackassign.solver.weighted_search import (
 _NOTHING = 1e-12
 
 _TRIES = 6
-
-_ALIKE = 3
-"""Number of references with other weights."""
-
-_FEW = 1000
-"""Number of partitions up to which they are computed; with more, the noise of single weights evens out."""
-
-_GOLDEN = (5**0.5 - 1) / 2
-
-_MOST_NOISE = 0.5
 
 _MOST_MOVES = 2.0
 """Ratio to the lower bound of what moves, up to which more is moved to be clearly within the tolerance."""
@@ -120,13 +109,11 @@ class _Reference:
     Args:
         ground: Members and partitions.
         reader: Member of each partition.
-        others: Assignments computed from other weights, with whose costs an assignment may be compared as well.
     """
 
-    def __init__(self, ground: WeightedInstance, reader: Ints, others: list[Ints]) -> None:
-        self._ground, self.reader = ground, reader
-        self.base = ground.reached(reader)
-        self._costs, self._starved = [ground.costs(each) for each in (reader, *others)], starved(ground, reader)
+    def __init__(self, ground: WeightedInstance, reader: Ints) -> None:
+        self._ground, self.base = ground, ground.reached(reader)
+        self._costs, self._starved = ground.costs(reader), starved(ground, reader)
 
     def good(self, reader: Ints) -> bool:
         """Return whether an assignment is within the tolerance of this one, and starves no more members."""
@@ -135,8 +122,7 @@ class _Reference:
 
     def cheap(self, reader: Ints) -> bool:
         """Return whether the costs of an assignment are within the tolerance of this one."""
-        ground = self._ground
-        return any(ground.costs_within(ground.costs(reader), costs) for costs in self._costs)
+        return self._ground.costs_within(self._ground.costs(reader), self._costs)
 
 
 class _StabilityPolicy:
@@ -160,13 +146,13 @@ class _StabilityPolicy:
             return owner
         # The next rebalance, in which some partitions have no owner, must find the same reference.
         self._work.left, self._work.owed = begun
-        fresh = self._fresh(ground)
+        fresh = self._fresh()
         relabelled = fresh if (owner == NO_MEMBER).all() else self._relabelled(fresh)
         # With a budget that has ended the result is not as even as it could be, or moves more than it should.
         self.note = self._work.end() or self.note
         if _moves_nothing(owner, relabelled):
             return relabelled
-        found = self._changed(owner, _Reference(ground, fresh, []))
+        found = self._changed(owner, _Reference(ground, fresh))
         self.note = self._work.end() or self.note
         if self._work.late():
             return ground.kept_to_limit(owner)
@@ -181,17 +167,8 @@ class _StabilityPolicy:
             and not starved(ground, reader)
         )
 
-    def _alike(self, work: SolveBudget) -> Iterator[WeightedInstance]:
-        """Yield instances with other weights, as they could be measured the next time, with this budget."""
-        ground = self._ground
-        number = np.arange(1, len(ground.weight) + 1)
-        for i in range(_ALIKE if len(number) <= _FEW else 0):
-            noise = 2 * (number * _GOLDEN * (i + 1) % 1) - 1
-            weight = ground.weight * (1 + noise * min(ground.tolerance, _MOST_NOISE))
-            yield WeightedInstance(ground.problem, weight / float(weight.max()), ground.tolerance, work)
-
-    def _fresh(self, ground: WeightedInstance) -> Ints:
-        staged = None
+    def _fresh(self) -> Ints:
+        ground, staged = self._ground, None
         try:
             staged = ground.flow(np.full(len(self._waiting), NO_MEMBER), 0.0)
         except SolverError as error:
@@ -200,13 +177,7 @@ class _StabilityPolicy:
 
     def _changed(self, owner: Ints, reference: _Reference) -> Ints | None:
         """Return the current assignment, completed, if it is good; otherwise one that moves as little as possible."""
-        # As above, what does not depend on owners has the same budget in every rebalance.
-        left, own = self._work.left, replace(self._work)
-        completed = self._completed(owner)
-        if left > 0 and not reference.good(completed):
-            reference = _Reference(self._ground, reference.reader, [self._fresh(each) for each in self._alike(own)])
-            self._work.left -= left - own.left
-        for target in self._candidates(owner, completed, reference):
+        for target in self._candidates(owner, self._completed(owner), reference):
             if self._work.late():
                 return None
             found = self._settled_target(target, reference) if reference.good(target) else None
@@ -236,16 +207,15 @@ class _StabilityPolicy:
         ground = self._ground
         outer, inner = 1 + ground.tolerance, 1 + ground.tolerance / 2
         loosest = Goal(reference.base, outer, outer)
-        found, bound = least_moves(ground, reader, owner, loosest)
-        already = moved_weight(ground.weight, owner, reader)
+        found = relieve(ground, reader, owner, loosest)
+        most = moved_weight(ground.weight, owner, reader)
+        most += least_to_move(ground, reader, owner, loosest) * _MOST_MOVES
         for base in (ground.bound, reference.base):
             for factor in (inner, outer):
                 goal = Goal(base, outer, factor)
                 more = relieve(ground, reader, owner, goal)
-                if more is not None:
-                    moved = moved_weight(ground.weight, owner, more)
-                    if found is None or moved <= already + bound * _MOST_MOVES:
-                        return lift_starved(ground, more, owner, goal)
+                if more is not None and (found is None or moved_weight(ground.weight, owner, more) <= most):
+                    return lift_starved(ground, more, owner, goal)
         return lift_starved(ground, reader if found is None else found, owner, loosest)
 
     def _completed(self, owner: Ints) -> Ints:

@@ -123,12 +123,14 @@ class WeightedInstance:
         """Return whether costs of partitions are within the tolerance of these.
 
         They are if their sum is not higher. They also are if, of each amount, the weight that is read at that cost or
-        more exceeds that of the reference by the tolerance at most, as a share of all weight.
+        more exceeds that of the reference by the tolerance at most, as a share of all weight, and the heaviest
+        partition, but by no more than three times the tolerance.
         """
         if float((costs - reference) @ self.weight) <= 0:
             return True
         amounts = np.unique(np.append(costs, reference))
-        allowed = float(self.weight.sum()) * self.tolerance * (1 + ROUNDING)
+        tolerated = float(self.weight.sum()) * self.tolerance
+        allowed = (tolerated + min(2 * tolerated, float(self.weight.max()))) * (1 + ROUNDING)
         above = self._weight_from(amounts, costs) - self._weight_from(amounts, reference)
         return bool((above <= allowed).all())
 

@@ -24,12 +24,8 @@ compared with it.
 `relieve` takes the most overloaded member first. While its excess is that of many partitions, it gives away the
 heaviest (`_give_many`). Then it gives away partitions that together weigh at least the excess, and as little more as
 possible (`_cover`), each to the cheapest reader with capacity. Where none has capacity, it swaps, and where no swap
-helps, it packs several members again (`weighted_repack`).
+helps, it packs several members again.
 Partitions that are not with an owner move for nothing, and are given away first.
-
-`least_moves` is exact. It branches on one partition of the most overloaded member: it stays, or it goes to one of its
-readers. A partition moves once. Branches whose moves and excesses weigh as much as the best result are cut. It is for
-small groups: beyond a number of branches the best result is used, and its lower bound is that of the first excesses.
 
 Even loads
 ----------
@@ -52,7 +48,6 @@ from rackassign.solver.weighted_instance import (
     STARVED,
     Loads,
     WeightedInstance,
-    moved_weight,
 )
 
 _NODES = 500
@@ -239,15 +234,6 @@ class _Packing:
         return False
 
 
-_BRANCHES = 6_000
-"""Number of branches of `least_moves`."""
-
-_SMALL = 400
-"""Number of partitions times readers of a group that `least_moves` is used for."""
-
-_CLOSE = 1.1
-"""Ratio of moves to their lower bound that is not worth a search."""
-
 _MOST_SUMS = 2_000
 """Number of sums of partitions that are compared to find the least that is sufficient."""
 
@@ -407,8 +393,8 @@ def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     return True
 
 
-def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> tuple[Ints | None, float]:
-    """Return the assignment with all members within their limits that moves the least weight, and a lower bound of it.
+def least_to_move(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> float:
+    """Return a lower bound of the weight that moves until all members are within their limits.
 
     Args:
         ground: Members and partitions.
@@ -418,19 +404,10 @@ def least_moves(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal)
     """
     loads = Loads(ground, reader, owner, goal.base)
     excess = loads.excess(goal.factor)
-    bound = sum(
+    return sum(
         _least_sum([loads.price(p) for p in loads.has[member]], float(excess[member]))
         for member in np.flatnonzero(excess > 0).tolist()
     )
-    found = relieve(ground, reader, owner, goal)
-    moved = float("inf") if found is None else moved_weight(ground.weight, owner, found)
-    if moved <= bound * _CLOSE or len(reader) * len(ground.level) > _SMALL:
-        return found, bound
-    search = _Search(loads, goal, moved)
-    search.run(0.0)
-    if search.best is not None:
-        found = np.asarray(search.best, np.int64)
-    return found, search.moved if search.branches < _BRANCHES and found is not None else bound
 
 
 def _least_sum(weights: list[float], need: float) -> float:
@@ -447,45 +424,6 @@ def _least_sum(weights: list[float], need: float) -> float:
         if len(sums) > _MOST_SUMS:
             return need
     return best
-
-
-class _Search:
-    """Branch and bound of `least_moves`."""
-
-    def __init__(self, loads: Loads, goal: Goal, moved: float) -> None:
-        self._loads, self._factor, self.moved = loads, goal.factor, moved
-        self.best: list[int] | None = None
-        self.branches = 0
-        self._fixed: set[int] = set()
-
-    def run(self, moved: float) -> None:
-        """Search below an assignment that moves this weight."""
-        self.branches += 1
-        loads = self._loads
-        excess = loads.excess(self._factor)
-        rest = float(excess[excess > 0].sum())
-        if self.branches >= _BRANCHES or loads.ground.work.end() or (moved + rest) * (1 + ROUNDING) >= self.moved:
-            return
-        if rest <= 0:
-            self.moved, self.best = moved, list(loads.reader)
-            return
-        member = int(np.argmax(excess))
-        free = [p for p in loads.has[member] if p not in self._fixed and loads.weight[p]]
-        need = float(excess[member])
-        if sum(loads.weight[p] for p in free) < need:
-            return
-        # First the lightest that is sufficient, or the heaviest.
-        chosen = min(free, key=lambda p: (loads.weight[p] < need, abs(loads.weight[p] - need), p))
-        self._fixed.add(chosen)
-        price = loads.price(chosen)
-        others = loads.others(chosen)
-        room = loads.room(chosen, others, self._factor)
-        for other in others[np.lexsort((-room, loads.costs(chosen, others), room < 0))].tolist():
-            loads.move(chosen, other)
-            self.run(moved + price)
-            loads.move(chosen, member)
-        self.run(moved)
-        self._fixed.discard(chosen)
 
 
 def lift_starved(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
