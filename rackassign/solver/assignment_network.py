@@ -1,16 +1,17 @@
 r"""The network of a compressed problem: its arcs, amounts as flows on them, and flows as members of partitions again.
 
-"The arcs, left to right::
+The arcs, left to right::
 
-    class ----------------- stay -----------------> node -> levels -> sink
+    class --------------- keep arc ---------------> member class -> levels -> sink
       \--> hub (topic class, rack) --> kind --> /
 
-If each topic class has bounds of its own, a *share* (topic class, node) takes the place of a kind, and stays enter it::
+If each topic class has bounds of its own, a *share* (topic class, member class) takes the place of a kind, and keep
+arcs enter it::
 
-    class ---- stay ----> share -> node -> levels -> sink
-      \--> hub --------> /
+    class ---- keep arc ----> share -> member class -> levels -> sink
+      \--> hub ----------> /
 
-A share that no stay enters is a single arc from its hub to its node. These are nearly all of them.
+A share that no keep arc enters is a single arc from its hub to its member class. These are nearly all of them.
 
 All cost is on the arcs out of classes. A hub joins all arcs that lead to the readers of a topic class in one rack. So
 costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs seconds for the
@@ -72,25 +73,25 @@ class TopicBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Middle:
-    """The layer between hubs and nodes: kinds, or shares.
+    """The layer between hubs and member classes: kinds, or shares.
 
     Args:
-        rows: Number of its rows: all kinds, or the shares that stays enter.
+        rows: Number of its rows: all kinds, or the shares that keep arcs enter.
         topic_class: Topic class of each share; None of kinds.
-        node: Node of each share; each kind itself.
+        member_class: Member class of each share; each kind itself.
         row: Row of each share, or -1; each kind itself.
         enter: Arcs from hubs. Nodes are the rows after this layer.
-        leave: Arcs to nodes.
-        stay_head: Row that each stay enters: a share, or else a node.
+        leave: Arcs to member classes.
+        keep_arc_head: Row that each keep arc enters: a share, or else a member class.
     """
 
     rows: int
     topic_class: Ints | None
-    node: Ints
+    member_class: Ints
     row: Ints
     enter: Arcs
     leave: Arcs
-    stay_head: Ints
+    keep_arc_head: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +100,18 @@ class NetworkLayout:
 
     Args:
         network: Network for the solver.
-        sticky_arcs: Arcs from classes to nodes or shares.
+        sticky_arcs: Arcs from classes to member classes or shares.
         hub_arcs: Arcs from classes to hubs.
         middle_arcs: Arcs from hubs to kinds, or one for each share.
-        node_arcs: Arcs from kinds, or shares with a row, to nodes.
-        to_sink: Arcs from nodes to the sink, one for each level; none without levels.
+        member_class_arcs: Arcs from kinds, or shares with a row, to member classes.
+        to_sink: Arcs from member classes to the sink, one for each level; none without levels.
         cost: Cost of a partition on each arc.
         level_cost: By how much a partition on each arc to the sink increases the sum of squared loads.
-        rows: Numbers of classes, hubs, kinds or shares with a row, nodes and sinks.
+        rows: Numbers of classes, hubs, kinds or shares with a row, member classes and sinks.
         hub_topic_class: Topic class of each hub.
         hub_rack: Rack of each hub.
         share_topic_class: Topic class of each share; None if there are kinds.
-        share_node: Node of each share; ordered by topic class, then node.
+        share_member_class: Member class of each share; ordered by topic class, then member class.
         share_row: Row of each share, -1 if it is a single arc.
     """
 
@@ -118,7 +119,7 @@ class NetworkLayout:
     sticky_arcs: Arcs
     hub_arcs: Arcs
     middle_arcs: Arcs
-    node_arcs: Arcs
+    member_class_arcs: Arcs
     to_sink: Arcs
     cost: Ints
     level_cost: Ints
@@ -126,19 +127,19 @@ class NetworkLayout:
     hub_topic_class: Ints
     hub_rack: Ints
     share_topic_class: Ints | None
-    share_node: Ints
+    share_member_class: Ints
     share_row: Ints
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
-        return self.sticky_arcs, self.hub_arcs, self.middle_arcs, self.node_arcs, self.to_sink
+        return self.sticky_arcs, self.hub_arcs, self.middle_arcs, self.member_class_arcs, self.to_sink
 
     def split(self, flow: Ints) -> list[Ints]:
-        """Return the flows on stays, to hubs, to kinds or shares, to nodes and to the sink."""
+        """Return the flows on keep arcs, to hubs, to kinds or shares, to member classes and to the sink."""
         return split_at(flow, [*accumulate(len(layer.tail) for layer in self._layers[:-1])])
 
     def kept(self, flow: Ints) -> Ints:
-        """Return the flows on stays."""
+        """Return the flows on keep arcs."""
         return flow[: len(self.sticky_arcs.tail)]
 
     def reading(self) -> Ints:
@@ -165,10 +166,10 @@ class NetworkLayout:
             cost: Tie costs by row of class and rack.
         """
         hubs = self.hub_arcs
-        stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
+        keep_arc_rack = grouped.kind_rack[grouped.member_class_kind[grouped.keep_arc_member_class]]
         return _costs_out_of_classes(
             len(self.network.tail),
-            cost[grouped.class_near[grouped.stay_class], stay_rack],
+            cost[grouped.class_near[grouped.keep_arc_class], keep_arc_rack],
             cost[grouped.class_near[hubs.tail], self.hub_rack[hubs.head]],
         )
 
@@ -199,108 +200,124 @@ def build_network(
     pair_of, kind = _pairs_of_equals(grouped.edge_subscription_class, grouped.kind_subscription_class)
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
     class_, to_hub = _pairs_of_equals(grouped.class_topic_class, hubs // racks)
-    node_class = grouped.kind_subscription_class[grouped.node_kind]
-    step, level_node = ranges((high - low)[node_class] * levels)
-    stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
+    subscription_class = grouped.kind_subscription_class[grouped.member_class_kind]
+    step, level_member_class = ranges((high - low)[subscription_class] * levels)
+    keep_arc_rack = grouped.kind_rack[grouped.member_class_kind[grouped.keep_arc_member_class]]
 
     total = int(grouped.class_supply.sum())
     # Never reached. So no price depends on it, and the prices of one layout are valid in the other.
     plenty = total + 1
     middle = _kinds(grouped, hub, kind, plenty) if topics is None else _shares(grouped, hubs, topics, plenty)
     layers = (
-        Arcs(grouped.stay_class, middle.stay_head, 0 * grouped.stay_size, grouped.stay_size),
+        Arcs(grouped.keep_arc_class, middle.keep_arc_head, 0 * grouped.keep_arc_size, grouped.keep_arc_size),
         _unbounded_arcs(class_, to_hub, plenty),
         middle.enter,
         middle.leave,
-        Arcs(level_node, 0 * level_node, 0 * level_node, grouped.node_size[level_node]),
+        Arcs(
+            level_member_class,
+            0 * level_member_class,
+            0 * level_member_class,
+            grouped.member_class_size[level_member_class],
+        ),
     )
-    rows = (len(grouped.class_supply), len(hubs), middle.rows, len(node_class), int(levels))
-    at_class, at_hub, at_middle, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
-    at_stay = at_node if topics is None else at_middle
-    starts = ((at_class, at_stay), (at_class, at_hub), (at_hub, at_middle), (at_middle, at_node), (at_node, at_sink))
-    between = np.zeros(at_node - at_hub, np.int64)
-    node_low, node_high = low[node_class] * grouped.node_size, high[node_class] * grouped.node_size
+    rows = (len(grouped.class_supply), len(hubs), middle.rows, len(subscription_class), int(levels))
+    at_class, at_hub, at_middle, at_member_class, at_sink = np.cumsum([0, *rows])[:-1].tolist()
+    at_stay = at_member_class if topics is None else at_middle
+    starts = (
+        (at_class, at_stay),
+        (at_class, at_hub),
+        (at_hub, at_middle),
+        (at_middle, at_member_class),
+        (at_member_class, at_sink),
+    )
+    between = np.zeros(at_member_class - at_hub, np.int64)
+    member_class_low, member_class_high = (
+        low[subscription_class] * grouped.member_class_size,
+        high[subscription_class] * grouped.member_class_size,
+    )
     sink = np.full(int(levels), -total)
     network = Network(
         tail=np.concatenate([layer.tail + start for layer, (start, _) in zip(layers, starts, strict=True)]),
         head=np.concatenate([layer.head + start for layer, (_, start) in zip(layers, starts, strict=True)]),
         lower=np.concatenate([layer.lower for layer in layers]),
         upper=np.concatenate([layer.upper for layer in layers]),
-        # With levels a node keeps its lower bound and sends the rest to the sink.
-        low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
-        high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
+        # With levels a member class keeps its lower bound and sends the rest to the sink.
+        low=np.concatenate([grouped.class_supply, between, -(member_class_low if levels else member_class_high), sink]),
+        high=np.concatenate([grouped.class_supply, between, -member_class_low, 0 * sink]),
     )
     cost = _costs_out_of_classes(
         len(network.tail),
-        p.cost[grouped.class_near[grouped.stay_class], stay_rack],
+        p.cost[grouped.class_near[grouped.keep_arc_class], keep_arc_rack],
         p.cost[grouped.class_near[class_], hubs[to_hub] % racks],
     )
     return NetworkLayout(
         network,
         *layers,
         cost,
-        2 * (low[node_class][level_node] + step) + 1,
+        2 * (low[subscription_class][level_member_class] + step) + 1,
         rows,
         hubs // racks,
         hubs % racks,
         middle.topic_class,
-        middle.node,
+        middle.member_class,
         middle.row,
     )
 
 
 def count_shares(grouped: CompressedProblem) -> int:
     """Return the number of shares in the network of a problem with bounds for each topic class."""
-    nodes = np.bincount(grouped.kind_subscription_class[grouped.node_kind], minlength=len(grouped.problem.sizes()))
-    return int(nodes[grouped.edge_subscription_class].sum())
+    member_classes = np.bincount(
+        grouped.kind_subscription_class[grouped.member_class_kind], minlength=len(grouped.problem.sizes())
+    )
+    return int(member_classes[grouped.edge_subscription_class].sum())
 
 
 def _kinds(grouped: CompressedProblem, hub: Ints, kind: Ints, plenty: int) -> _Middle:
-    nodes, kinds = np.arange(len(grouped.node_kind)), np.arange(len(grouped.kind_rack))
+    member_classes, kinds = np.arange(len(grouped.member_class_kind)), np.arange(len(grouped.kind_rack))
     return _Middle(
         len(kinds),
         None,
         kinds,
         kinds,
         _unbounded_arcs(hub, kind, plenty),
-        _unbounded_arcs(grouped.node_kind, nodes, plenty),
-        grouped.stay_node,
+        _unbounded_arcs(grouped.member_class_kind, member_classes, plenty),
+        grouped.keep_arc_member_class,
     )
 
 
 def _shares(grouped: CompressedProblem, hubs: Ints, topics: TopicBounds, plenty: int) -> _Middle:
-    node_class = grouped.kind_subscription_class[grouped.node_kind]
-    pair, node = _pairs_of_equals(grouped.edge_subscription_class, node_class)
-    key = grouped.edge_topic_class[pair] * len(node_class) + node
+    subscription_class = grouped.kind_subscription_class[grouped.member_class_kind]
+    pair, member_class = _pairs_of_equals(grouped.edge_subscription_class, subscription_class)
+    key = grouped.edge_topic_class[pair] * len(subscription_class) + member_class
     # Kinds are in order already, and sorting takes longer than all else here.
     if (key[1:] < key[:-1]).any():
         order = key.argsort()
-        pair, node = pair[order], node[order]
-    topic_class, size = grouped.edge_topic_class[pair], grouped.node_size[node]
-    rack = grouped.kind_rack[grouped.node_kind[node]]
+        pair, member_class = pair[order], member_class[order]
+    topic_class, size = grouped.edge_topic_class[pair], grouped.member_class_size[member_class]
+    rack = grouped.kind_rack[grouped.member_class_kind[member_class]]
     hub = hubs.searchsorted(topic_class * grouped.problem.cost.shape[1] + rack)
-    nodes = len(node_class)
-    stay = (topic_class * nodes + node).searchsorted(
-        grouped.class_topic_class[grouped.stay_class] * nodes + grouped.stay_node
+    member_classes = len(subscription_class)
+    keep_arc = (topic_class * member_classes + member_class).searchsorted(
+        grouped.class_topic_class[grouped.keep_arc_class] * member_classes + grouped.keep_arc_member_class
     )
-    entered = np.zeros(len(node), bool)
-    entered[stay] = True
+    entered = np.zeros(len(member_class), bool)
+    entered[keep_arc] = True
     shares = entered.nonzero()[0]
     row = np.where(entered, entered.cumsum() - 1, -1)
     low, high = topics.low[pair] * size, topics.high[pair] * size
     return _Middle(
         len(shares),
         topic_class,
-        node,
+        member_class,
         row,
         Arcs(
             hub,
-            np.where(entered, row, len(shares) + node),
+            np.where(entered, row, len(shares) + member_class),
             np.where(entered, 0, low),
             np.where(entered, plenty, high),
         ),
-        Arcs(row[shares], node[shares], low[shares], high[shares]),
-        row[stay],
+        Arcs(row[shares], member_class[shares], low[shares], high[shares]),
+        row[keep_arc],
     )
 
 
@@ -332,7 +349,7 @@ _NEVER = 9
 
 
 def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
-    """Convert a flow whose nodes are kinds to the member of each partition.
+    """Convert a flow whose member classes are kinds to the member of each partition.
 
     Args:
         grouped: Problem of the network. Its original problem has the owners.
@@ -340,17 +357,17 @@ def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints)
         flow: The flow.
     """
     problem = grouped.problem
-    stay, to_hub, amount, to_node, _ = layout.split(flow)
+    keep_arc, to_hub, amount, to_member_class, _ = layout.split(flow)
     amount = amount.copy()
-    amount[layout.share_row >= 0] = to_node
+    amount[layout.share_row >= 0] = to_member_class
     room = np.zeros((len(grouped.class_supply), problem.cost.shape[1]), np.int64)
     room[layout.hub_arcs.tail, layout.hub_rack[layout.hub_arcs.head]] = to_hub
-    np.add.at(room, (grouped.stay_class, grouped.kind_rack[grouped.stay_node]), stay)
+    np.add.at(room, (grouped.keep_arc_class, grouped.kind_rack[grouped.keep_arc_member_class]), keep_arc)
     held = grouped.current
     held = held[room[grouped.class_of[held], problem.rack[problem.owner[held]]] > 0]
-    whole, extras = np.divmod(amount, grouped.node_size[layout.share_node])
-    pairs = layout.hub_topic_class[layout.middle_arcs.tail], layout.share_node
-    shares = Shares(problem, grouped.node_of, pairs, whole, held)
+    whole, extras = np.divmod(amount, grouped.member_class_size[layout.share_member_class])
+    pairs = layout.hub_topic_class[layout.middle_arcs.tail], layout.share_member_class
+    shares = Shares(problem, grouped.member_class_of, pairs, whole, held)
     return shares.assign(shares.counts(extras), grouped.class_of, room)
 
 
@@ -520,12 +537,12 @@ def flow_of(
     Args:
         grouped: Problem of the network.
         layout: The network.
-        kept: Flow of each stay.
-        others: Class, node and size of other amounts.
+        kept: Flow of each keep arc.
+        others: Class, member class and size of other amounts.
     """
-    class_, node, amount = others or (kept[:0], kept[:0], kept[:0])
-    kind, topic_class = grouped.node_kind[node], grouped.class_topic_class[class_]
-    racks, hubs, nodes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.node_kind)
+    class_, member_class, amount = others or (kept[:0], kept[:0], kept[:0])
+    kind, topic_class = grouped.member_class_kind[member_class], grouped.class_topic_class[class_]
+    racks, hubs, member_classes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.member_class_kind)
     key = layout.hub_topic_class * racks + layout.hub_rack
     hub = key.searchsorted(topic_class * racks + grouped.kind_rack[kind])
     arcs = layout.hub_arcs
@@ -535,12 +552,16 @@ def flow_of(
         # Like shares, these arcs are ordered by topic class first.
         key = layout.hub_topic_class[layout.middle_arcs.tail] * kinds + layout.middle_arcs.head
         to_middle = _sums(key, topic_class * kinds + kind, amount)
-        to_node = np.bincount(node, amount, nodes)
+        to_member_class = np.bincount(member_class, amount, member_classes)
     else:
-        to_middle = _sums(layout.share_topic_class * nodes + layout.share_node, topic_class * nodes + node, amount)
-        stays = np.bincount(layout.sticky_arcs.head, kept, len(layout.node_arcs.tail))
-        to_node = to_middle[layout.share_row >= 0] + stays
-    return np.concatenate([kept, to_hub, to_middle, to_node.astype(np.int64), 0 * layout.to_sink.tail])
+        to_middle = _sums(
+            layout.share_topic_class * member_classes + layout.share_member_class,
+            topic_class * member_classes + member_class,
+            amount,
+        )
+        keep_arcs = np.bincount(layout.sticky_arcs.head, kept, len(layout.member_class_arcs.tail))
+        to_member_class = to_middle[layout.share_row >= 0] + keep_arcs
+    return np.concatenate([kept, to_hub, to_middle, to_member_class.astype(np.int64), 0 * layout.to_sink.tail])
 
 
 def _sums(keys: Ints, given: Ints, amount: Ints) -> Ints:
@@ -554,17 +575,19 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     A flow may leave open which partitions of a class it means. Each member then gets partitions spread over the whole
     list, so that the partitions of one topic do not end up together.
     """
-    stay, to_hub, to_middle, to_node, _ = layout.split(flow)
+    keep_arc, to_hub, to_middle, to_member_class, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
-    even = _EvenSplit(grouped, layout, stay, to_middle, to_node)
+    even = _EvenSplit(grouped, layout, keep_arc, to_middle, to_member_class)
     if len(grouped.current):
-        kept = _first_of_pools(grouped.hold_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
+        kept = _first_of_pools(grouped.owned_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
         reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = (reader < 0).nonzero()[0]
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
     pool = _distribute(hub, layout.middle_arcs.tail, to_middle)
     if layout.share_topic_class is None:
-        pool = layout.node_arcs.head[_distribute(layout.middle_arcs.head[pool], layout.node_arcs.tail, to_node)]
+        pool = layout.member_class_arcs.head[
+            _distribute(layout.middle_arcs.head[pool], layout.member_class_arcs.tail, to_member_class)
+        ]
     reader[loose] = even.member[_distribute(pool, even.pool, even.amount)]
     return reader
 
@@ -595,78 +618,78 @@ def _first_of_pools(pool: Ints, amount: Ints, turn: Floats) -> Bools:
 
 
 class _EvenSplit:
-    """Distribution of the partitions of nodes among their members, as evenly as possible.
+    """Distribution of the partitions of member classes among their members, as evenly as possible.
 
-    Each amount is distributed over the members of its node in turn, and the next amount continues after the last member
-    served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of a topic
-    class, if it has shares, are such a sequence.
+    Each amount is distributed over the members of its class in turn, and the next amount continues after the last
+    member served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of
+    a topic class, if it has shares, are such a sequence.
 
     Args:
         grouped: The problem.
         layout: The network.
-        stay: Flow of each stay.
+        keep_arc: Flow of each keep arc.
         to_middle: Flow to kinds or shares, without what stays.
-        to_node: Flow from these to nodes.
+        to_member_class: Flow from these to member classes.
 
     Attributes:
-        kept: Number of partitions that remain of each hold.
-        pool: Node or share of each pair of one and a member that gets a partition of it.
+        kept: Number of partitions that remain of each owned set.
+        pool: Member class or share of each pair of one and a member that gets a partition of it.
         member: Member of each pair.
         amount: Number of partitions of the pool that the member gets.
     """
 
     def __init__(
-        self, grouped: CompressedProblem, layout: NetworkLayout, stay: Ints, to_middle: Ints, to_node: Ints
+        self, grouped: CompressedProblem, layout: NetworkLayout, keep_arc: Ints, to_middle: Ints, to_member_class: Ints
     ) -> None:
-        self._size = grouped.node_size
-        order = grouped.node_of.argsort(kind="stable")
-        whose = grouped.node_of[order]
+        self._size = grouped.member_class_size
+        order = grouped.member_class_of.argsort(kind="stable")
+        whose = grouped.member_class_of[order]
         rank = np.empty(len(whose), np.int64)
         rank[order] = np.arange(len(whose)) - whose.searchsorted(whose, "left")
         if layout.share_topic_class is None:
-            stay_topic_class = 0 * grouped.stay_class
-            pool_node = np.arange(len(self._size))
-            pool_topic_class = 0 * pool_node
-            loose = np.bincount(layout.node_arcs.head, to_node, len(pool_node)).astype(np.int64)
+            keep_arc_topic_class = 0 * grouped.keep_arc_class
+            pool_member_class = np.arange(len(self._size))
+            pool_topic_class = 0 * pool_member_class
+            loose = np.bincount(layout.member_class_arcs.head, to_member_class, len(pool_member_class)).astype(np.int64)
         else:
-            stay_topic_class = grouped.class_topic_class[grouped.stay_class]
-            pool_node = layout.share_node
+            keep_arc_topic_class = grouped.class_topic_class[grouped.keep_arc_class]
+            pool_member_class = layout.share_member_class
             pool_topic_class = layout.share_topic_class
             loose = to_middle
         # What stays of a topic class before the rest of it.
-        node = np.concatenate([grouped.stay_node, pool_node])
-        sequence = np.lexsort((np.concatenate([stay_topic_class, pool_topic_class]), node))
-        first = self._first_turns(node[sequence], np.concatenate([stay, loose])[sequence])
+        member_class = np.concatenate([grouped.keep_arc_member_class, pool_member_class])
+        sequence = np.lexsort((np.concatenate([keep_arc_topic_class, pool_topic_class]), member_class))
+        first = self._first_turns(member_class[sequence], np.concatenate([keep_arc, loose])[sequence])
         turn = np.empty(len(first), np.int64)
         turn[sequence] = first
         self.kept = self._share(
-            stay[grouped.hold_stay],
-            grouped.stay_node[grouped.hold_stay],
-            turn[grouped.hold_stay],
-            rank[grouped.hold_member],
+            keep_arc[grouped.owned_keep_arc],
+            grouped.keep_arc_member_class[grouped.owned_keep_arc],
+            turn[grouped.owned_keep_arc],
+            rank[grouped.owned_member],
         )
         used = loose.nonzero()[0]
-        # A member that gets nothing of a pool needs no pair: most have fewer partitions than their node has members.
-        step, at = ranges(np.minimum(loose[used], self._size[pool_node[used]]))
+        # A member that gets nothing of a pool needs no pair: most have fewer partitions than their class has members.
+        step, at = ranges(np.minimum(loose[used], self._size[pool_member_class[used]]))
         pool = used[at]
-        served = (turn[len(stay) + pool] + step) % self._size[pool_node[pool]]
+        served = (turn[len(keep_arc) + pool] + step) % self._size[pool_member_class[pool]]
         by_member = np.lexsort((served, pool))
         self.pool, served = pool[by_member], served[by_member]
-        pairs_node = pool_node[self.pool]
-        self.member = order[whose.searchsorted(pairs_node) + served]
-        self.amount = self._share(loose[self.pool], pairs_node, turn[len(stay) + self.pool], served)
+        pairs_member_class = pool_member_class[self.pool]
+        self.member = order[whose.searchsorted(pairs_member_class) + served]
+        self.amount = self._share(loose[self.pool], pairs_member_class, turn[len(keep_arc) + self.pool], served)
 
-    def _first_turns(self, node: Ints, amount: Ints) -> Ints:
-        """Return whose turn it is at the beginning of each amount; the amounts are ordered by node."""
-        rest = amount % self._size[node]
+    def _first_turns(self, member_class: Ints, amount: Ints) -> Ints:
+        """Return whose turn it is at the beginning of each amount; the amounts are ordered by member class."""
+        rest = amount % self._size[member_class]
         before = rest.cumsum() - rest
-        turns: Ints = before - before[node.searchsorted(node, "left")]
+        turns: Ints = before - before[member_class.searchsorted(member_class, "left")]
         return turns
 
-    def _share(self, amount: Ints, node: Ints, turn: Ints, rank: Ints) -> Ints:
-        """Return the part of an amount that the member of this rank in its node gets."""
-        whole, rest = np.divmod(amount, self._size[node])
-        shares: Ints = whole + ((rank - turn) % self._size[node] < rest)
+    def _share(self, amount: Ints, member_class: Ints, turn: Ints, rank: Ints) -> Ints:
+        """Return the part of an amount that the member of this rank in its member class gets."""
+        whole, rest = np.divmod(amount, self._size[member_class])
+        shares: Ints = whole + ((rank - turn) % self._size[member_class] < rest)
         return shares
 
 

@@ -1,15 +1,15 @@
 """Optimize one objective after the other, each on the smallest network that is sufficient.
 
-Cost and balance do not depend on ownership, so they are optimized with all members of a kind as one node. The resulting
-prices are also valid in the full network, where the price of a node is that of its kind. There they determine which
-arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed. With
-bounds for each topic class it may be too large for the budget. Then owners are counted by kind, and members are chosen
-when the flow becomes an assignment (`shares`).
+Cost and balance do not depend on ownership, so they are optimized with all members of a kind as one member class. The
+resulting prices are also valid in the full network, where the price of a member class is that of its kind. There they
+determine which arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been
+removed. With bounds for each topic class it may be too large for the budget. Then owners are counted by kind, and
+members are chosen when the flow becomes an assignment (`expand_shares`).
 
-Tie costs need smaller classes than these objectives, and with them smaller nodes. Again the prices are valid there: a
-class has the price of the class that it is a part of, and a node that of its node. `break_ties` is separate, because
-`skew` compares many results and needs it for the best only. It has a limit of its own, so that it does not double the
-time of the largest plans.
+Tie costs need smaller classes than these objectives, and with them smaller member classes. Again the prices are valid
+there: a class, of partitions or of members, has the price of the class that it is a part of. `break_ties` is separate,
+because `solve_with_skew` compares many results and needs it for the best only. It has a limit of its own, so that it
+does not double the time of the largest plans.
 
 Skew
 ----
@@ -122,7 +122,7 @@ class _Optimum:
         Args:
             network: The network, restricted by the optima before this one.
             layout: Its layout.
-            grouped: Its problem, with the same or smaller classes and nodes.
+            grouped: Its problem, with the same or smaller classes and member classes.
         """
         return network.restrict_to_optimal(self.objective(layout), self._prices_in(layout, grouped))
 
@@ -131,18 +131,22 @@ class _Optimum:
         old = self.layout
         if layout is old:
             return self.price
-        classes, hubs, middle, nodes, sink = split_at(self.price, [*accumulate(old.rows[:-1])])
-        node = _value_of_group(grouped.node_of, self.grouped.node_of, len(grouped.node_kind))
+        classes, hubs, middle, member_classes, sink = split_at(self.price, [*accumulate(old.rows[:-1])])
+        member_class = _value_of_group(
+            grouped.member_class_of, self.grouped.member_class_of, len(grouped.member_class_kind)
+        )
         if old.share_topic_class is not None and layout.share_topic_class is not None:
             # The hub's price is valid for a share that has no row.
             of_share = hubs[old.middle_arcs.tail]
             of_share[old.share_row >= 0] = middle
-            place = old.share_topic_class * len(nodes) + old.share_node
+            place = old.share_topic_class * len(member_classes) + old.share_member_class
             shares = (layout.share_row >= 0).nonzero()[0]
-            wanted = layout.share_topic_class[shares] * len(nodes) + node[layout.share_node[shares]]
+            wanted = (
+                layout.share_topic_class[shares] * len(member_classes) + member_class[layout.share_member_class[shares]]
+            )
             middle = of_share[place.searchsorted(wanted)]
         class_ = _value_of_group(grouped.class_of, self.grouped.class_of, len(grouped.class_supply))
-        return np.concatenate([classes[class_], hubs, middle, nodes[node], sink])
+        return np.concatenate([classes[class_], hubs, middle, member_classes[member_class], sink])
 
 
 def _value_of_group(group: Ints, value: Ints, groups: int) -> Ints:
@@ -203,8 +207,8 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare, work)
     # What members own is nearly a solution, if it is one of an earlier plan.
-    owned = grouped.stay_class, grouped.node_kind[grouped.stay_node], grouped.stay_size
-    flow = flow_of(bare, small, grouped.stay_size[:0], owned)
+    owned = grouped.keep_arc_class, grouped.member_class_kind[grouped.keep_arc_member_class], grouped.keep_arc_size
+    flow = flow_of(bare, small, grouped.keep_arc_size[:0], owned)
     optima: tuple[_Optimum, ...] = ()
     for objective in [NetworkLayout.reading, NetworkLayout.squares] if bounds.levels else [NetworkLayout.reading]:
         cost = objective(small)
@@ -219,7 +223,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
         grouped = grouped.with_owners_as_kinds()
     layout = bounds.network(grouped, work)
     network = _restricted(optima, layout, grouped)
-    last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.stay_size))
+    last = low_cost_flow(network, layout.moves(), work, flow_of(grouped, layout, grouped.keep_arc_size))
     _check(optima, layout, last.flow)
     if too_large:
         # A flow of fewest moves between kinds is a bound of the moves between members.
@@ -280,11 +284,11 @@ def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLa
         layout: The network.
     """
     keeps = reader[grouped.current] == grouped.problem.owner[grouped.current]
-    kept = np.bincount(grouped.hold_stay[grouped.hold_of[keeps]], minlength=len(grouped.stay_class))
+    kept = np.bincount(grouped.owned_keep_arc[grouped.owned_of[keeps]], minlength=len(grouped.keep_arc_class))
     others = np.ones(len(reader), bool)
     others[grouped.current[keeps]] = False
     amount = np.ones(int(others.sum()), np.int64)
-    return flow_of(grouped, layout, kept, (grouped.class_of[others], grouped.node_of[reader[others]], amount))
+    return flow_of(grouped, layout, kept, (grouped.class_of[others], grouped.member_class_of[reader[others]], amount))
 
 
 def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: CompressedProblem) -> Network:

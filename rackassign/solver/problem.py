@@ -102,8 +102,9 @@ class CompressedProblem:
     """The problem with interchangeable elements counted instead of listed.
 
     A *class* is all partitions of one topic class and one row of costs; a *kind* is all members of one subscription
-    class and one rack. A *hold* is the partitions of one class that one member owns. A *node* is all members of one
-    kind that own the same number of each class (often none of any); a *stay* is all holds of one class in one node.
+    class and one rack. An *owned set* is the partitions of one class that one member owns. A *member class* is all
+    members of one kind that own the same number of each class (often none of any); a *keep arc* is all owned sets of
+    one class in one member class.
 
     Args:
         problem: The original problem.
@@ -114,17 +115,17 @@ class CompressedProblem:
         class_near: Row of costs of each class.
         class_supply: Number of partitions of each class.
         current: Partitions that their owners could keep, ascending.
-        hold_of: Hold of each partition of `current`.
-        hold_member: Member of each hold.
-        hold_stay: Stay of each hold.
-        stay_class: Class of each stay.
-        stay_node: Node of each stay.
-        stay_size: Number of partitions of each stay.
+        owned_of: Owned set of each partition of `current`.
+        owned_member: Member of each owned set.
+        owned_keep_arc: Keep arc of each owned set.
+        keep_arc_class: Class of each keep arc.
+        keep_arc_member_class: Member class of each keep arc.
+        keep_arc_size: Number of partitions of each keep arc.
         kind_subscription_class: Subscription class of each kind.
         kind_rack: Rack of each kind.
-        node_of: Node of each member.
-        node_kind: Kind of each node.
-        node_size: Number of members of each node.
+        member_class_of: Member class of each member.
+        member_class_kind: Kind of each member class.
+        member_class_size: Number of members of each member class.
     """
 
     problem: Problem
@@ -135,17 +136,17 @@ class CompressedProblem:
     class_near: Ints
     class_supply: Ints
     current: Ints
-    hold_of: Ints
-    hold_member: Ints
-    hold_stay: Ints
-    stay_class: Ints
-    stay_node: Ints
-    stay_size: Ints
+    owned_of: Ints
+    owned_member: Ints
+    owned_keep_arc: Ints
+    keep_arc_class: Ints
+    keep_arc_member_class: Ints
+    keep_arc_size: Ints
     kind_subscription_class: Ints
     kind_rack: Ints
-    node_of: Ints
-    node_kind: Ints
-    node_size: Ints
+    member_class_of: Ints
+    member_class_kind: Ints
+    member_class_size: Ints
 
     @classmethod
     def of(cls, problem: Problem, allowed: Bools) -> CompressedProblem:
@@ -155,11 +156,11 @@ class CompressedProblem:
         kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
         held, pair = problem.current()
         held = held[allowed[pair]]
-        holds, hold_of = factorize(problem.owner[held] * len(classes) + class_of[held])
-        hold_member, hold_class = holds // len(classes), holds % len(classes)
-        hold_size = np.bincount(hold_of, minlength=len(holds))
-        node_of, node_kind = _nodes(kind_of, hold_member, hold_class, hold_size)
-        stays, hold_stay = factorize(node_of[hold_member] * len(classes) + hold_class)
+        owned_sets, owned_of = factorize(problem.owner[held] * len(classes) + class_of[held])
+        owned_member, owned_class = owned_sets // len(classes), owned_sets % len(classes)
+        owned_size = np.bincount(owned_of, minlength=len(owned_sets))
+        member_class_of, member_class_kind = _member_classes(kind_of, owned_member, owned_class, owned_size)
+        keep_arcs, owned_keep_arc = factorize(member_class_of[owned_member] * len(classes) + owned_class)
         return cls(
             problem=problem,
             edge_topic_class=problem.edge_topic_class[allowed],
@@ -169,55 +170,57 @@ class CompressedProblem:
             class_near=classes % rows,
             class_supply=np.bincount(class_of, minlength=len(classes)),
             current=held,
-            hold_of=hold_of,
-            hold_member=hold_member,
-            hold_stay=hold_stay,
-            stay_class=stays % len(classes),
-            stay_node=stays // len(classes),
-            stay_size=np.bincount(hold_stay, hold_size, len(stays)).astype(np.int64),
+            owned_of=owned_of,
+            owned_member=owned_member,
+            owned_keep_arc=owned_keep_arc,
+            keep_arc_class=keep_arcs % len(classes),
+            keep_arc_member_class=keep_arcs // len(classes),
+            keep_arc_size=np.bincount(owned_keep_arc, owned_size, len(keep_arcs)).astype(np.int64),
             kind_subscription_class=kinds // racks,
             kind_rack=kinds % racks,
-            node_of=node_of,
-            node_kind=node_kind,
-            node_size=np.bincount(node_of, minlength=len(node_kind)),
+            member_class_of=member_class_of,
+            member_class_kind=member_class_kind,
+            member_class_size=np.bincount(member_class_of, minlength=len(member_class_kind)),
         )
 
     def ignoring_ownership(self) -> CompressedProblem:
-        """Return the problem without ownership: classes and kinds are unchanged, nodes are kinds."""
-        kinds, kind_of = len(self.kind_subscription_class), self.node_kind[self.node_of]
+        """Return the problem without ownership: classes and kinds are unchanged, member classes are kinds."""
+        kinds, kind_of = len(self.kind_subscription_class), self.member_class_kind[self.member_class_of]
         none = self.current[:0]
         return replace(
             self,
             current=none,
-            hold_of=none,
-            hold_member=none,
-            hold_stay=none,
-            stay_class=none,
-            stay_node=none,
-            stay_size=none,
-            node_of=kind_of,
-            node_kind=np.arange(kinds),
-            node_size=np.bincount(kind_of, minlength=kinds),
+            owned_of=none,
+            owned_member=none,
+            owned_keep_arc=none,
+            keep_arc_class=none,
+            keep_arc_member_class=none,
+            keep_arc_size=none,
+            member_class_of=kind_of,
+            member_class_kind=np.arange(kinds),
+            member_class_size=np.bincount(kind_of, minlength=kinds),
         )
 
     def with_owners_as_kinds(self) -> CompressedProblem:
-        """Return the problem in which only the kind of each owner is known: nodes are kinds."""
+        """Return the problem in which only the kind of each owner is known: member classes are kinds."""
         classes, kinds = len(self.class_supply), len(self.kind_subscription_class)
-        kind_of = self.node_kind[self.node_of]
-        stays, stay = factorize(self.node_kind[self.stay_node] * classes + self.stay_class)
+        kind_of = self.member_class_kind[self.member_class_of]
+        keep_arcs, keep_arc = factorize(
+            self.member_class_kind[self.keep_arc_member_class] * classes + self.keep_arc_class
+        )
         return replace(
             self,
-            hold_stay=stay[self.hold_stay],
-            stay_class=stays % classes,
-            stay_node=stays // classes,
-            stay_size=np.bincount(stay, self.stay_size, len(stays)).astype(np.int64),
-            node_of=kind_of,
-            node_kind=np.arange(kinds),
-            node_size=np.bincount(kind_of, minlength=kinds),
+            owned_keep_arc=keep_arc[self.owned_keep_arc],
+            keep_arc_class=keep_arcs % classes,
+            keep_arc_member_class=keep_arcs // classes,
+            keep_arc_size=np.bincount(keep_arc, self.keep_arc_size, len(keep_arcs)).astype(np.int64),
+            member_class_of=kind_of,
+            member_class_kind=np.arange(kinds),
+            member_class_size=np.bincount(kind_of, minlength=kinds),
         )
 
     def with_rows(self, row: Ints, cost: Ints) -> CompressedProblem:
-        """Return the problem with other rows of costs: those of a class are parts of it, and nodes fit these parts.
+        """Return the problem with other rows of costs, which are parts of classes; member classes fit these parts.
 
         Args:
             row: Row of each partition.
@@ -239,15 +242,15 @@ class CompressedProblem:
         return CompressedProblem.of(split, allowed)
 
 
-def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) -> tuple[Ints, Ints]:
-    """Return the node of each member and the kind of each node; holds are ordered by member and class."""
+def _member_classes(kind_of: Ints, owned_member: Ints, owned_class: Ints, owned_size: Ints) -> tuple[Ints, Ints]:
+    """Return the member class of each member and the kind of each; owned sets are ordered by member and class."""
     members = np.arange(len(kind_of))
-    content = np.stack([hold_class, hold_size], axis=1)
-    starts = hold_member.searchsorted(members).tolist()
-    ends = hold_member.searchsorted(members, "right").tolist()
-    nodes: dict[tuple[int, bytes], int] = {}
-    node_of = [
-        nodes.setdefault((kind, content[start:end].tobytes()), len(nodes))
+    content = np.stack([owned_class, owned_size], axis=1)
+    starts = owned_member.searchsorted(members).tolist()
+    ends = owned_member.searchsorted(members, "right").tolist()
+    member_classes: dict[tuple[int, bytes], int] = {}
+    member_class_of = [
+        member_classes.setdefault((kind, content[start:end].tobytes()), len(member_classes))
         for kind, start, end in zip(kind_of.tolist(), starts, ends, strict=True)
     ]
-    return np.asarray(node_of, np.int64), np.asarray([kind for kind, _ in nodes], np.int64)
+    return np.asarray(member_class_of, np.int64), np.asarray([kind for kind, _ in member_classes], np.int64)

@@ -217,11 +217,13 @@ class WeightedInstance:
             start=self._flow // (BOUND_UNITS // FLOW_UNITS),
         )
         counted = CompressedProblem.of(problem, sand.allowed)
-        classes, stays = len(counted.class_topic_class), len(counted.stay_class)
+        classes, keep_arcs = len(counted.class_topic_class), len(counted.keep_arc_class)
         grouped = replace(
             counted,
             class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
-            stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.current], stays).astype(np.int64),
+            keep_arc_size=np.bincount(
+                counted.owned_keep_arc[counted.owned_of], grains[counted.current], keep_arcs
+            ).astype(np.int64),
         )
         slack = np.floor(sand.max_load * tolerance).astype(np.int64)
         return solve_lexicographic(
@@ -234,20 +236,21 @@ class WeightedInstance:
         if staged is None:
             return self._assign_by_quota(reader, {})
         grouped, layout = staged.grouped, staged.layout
-        stays, to_hub, *_ = layout.split(staged.flow)
+        keep_arcs, to_hub, *_ = layout.split(staged.flow)
         unit = float(self.weight.sum()) / FLOW_UNITS
-        order = np.lexsort((grouped.current, -self.weight[grouped.current], grouped.hold_of))
-        # Each hold of a stay keeps the same share of its partitions.
-        kept = stays / np.maximum(grouped.stay_size, 1)
+        order = np.lexsort((grouped.current, -self.weight[grouped.current], grouped.owned_of))
+        # Each owned set of a keep arc keeps the same share of its partitions.
+        kept = keep_arcs / np.maximum(grouped.keep_arc_size, 1)
         left = (
-            np.bincount(grouped.hold_of, self.weight[grouped.current], len(grouped.hold_stay)) * kept[grouped.hold_stay]
+            np.bincount(grouped.owned_of, self.weight[grouped.current], len(grouped.owned_keep_arc))
+            * kept[grouped.owned_keep_arc]
         )
         for place in order.tolist():
-            partition, hold = int(grouped.current[place]), int(grouped.hold_of[place])
+            partition, owned_set = int(grouped.current[place]), int(grouped.owned_of[place])
             # A partition is on the flow if more than half of its weight is.
-            if left[hold] >= self.weight[partition] / 2:
+            if left[owned_set] >= self.weight[partition] / 2:
                 reader[partition] = grouped.problem.owner[partition]
-                left[hold] -= self.weight[partition]
+                left[owned_set] -= self.weight[partition]
         wanted: dict[tuple[int, int], dict[int, float]] = {}
         arcs = layout.hub_arcs
         for arc in np.flatnonzero(to_hub).tolist():

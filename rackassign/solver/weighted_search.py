@@ -514,7 +514,7 @@ def with_exchanges(ground: WeightedInstance, reader: Ints) -> Ints:
 
 
 class _LocalSearch:
-    """Gifts and swaps between members, each of which reduces the larger of two loads."""
+    """Shifts and swaps between members, each of which reduces the larger of two loads."""
 
     def __init__(self, ground: WeightedInstance, reader: Ints) -> None:
         problem, weight, level = ground.problem, ground.weight, ground.level

@@ -97,7 +97,7 @@ def few_topics_each(seed: int) -> Group:
 
 @pytest.mark.parametrize("seed", seeds(20, 100))
 def test_with_different_subscriptions_the_heaviest_member_is_near_the_least_possible(seed: int) -> None:
-    """Gifts and swaps between two members leave one in ten of these 5 % and more above it, and some 30 %."""
+    """Shifts and swaps between two members leave one in ten of these 5 % and more above it, and some 30 %."""
     group = few_topics_each(seed)
     heaviest = max(loads_of(group, plan_sticky(group).target).values())
     assert heaviest <= lowest_heaviest_load(group) * 1.03
