@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -200,7 +200,7 @@ def build_network(
     pair_of, kind = _pairs_of_equals(grouped.edge_subscription_class, grouped.kind_subscription_class)
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
     class_, to_hub = _pairs_of_equals(grouped.class_topic_class, hubs // racks)
-    subscription_class = grouped.kind_subscription_class[grouped.member_class_kind]
+    subscription_class, size = grouped.kind_subscription_class[grouped.member_class_kind], grouped.member_class_size
     step, level_member_class = ranges((high - low)[subscription_class] * levels)
     keep_arc_rack = grouped.kind_rack[grouped.member_class_kind[grouped.keep_arc_member_class]]
 
@@ -213,28 +213,13 @@ def build_network(
         _unbounded_arcs(class_, to_hub, plenty),
         middle.enter,
         middle.leave,
-        Arcs(
-            level_member_class,
-            0 * level_member_class,
-            0 * level_member_class,
-            grouped.member_class_size[level_member_class],
-        ),
+        Arcs(level_member_class, 0 * step, 0 * step, size[level_member_class]),
     )
     rows = (len(grouped.class_supply), len(hubs), middle.rows, len(subscription_class), int(levels))
-    at_class, at_hub, at_middle, at_member_class, at_sink = np.cumsum([0, *rows])[:-1].tolist()
-    at_stay = at_member_class if topics is None else at_middle
-    starts = (
-        (at_class, at_stay),
-        (at_class, at_hub),
-        (at_hub, at_middle),
-        (at_middle, at_member_class),
-        (at_member_class, at_sink),
-    )
-    between = np.zeros(at_member_class - at_hub, np.int64)
-    member_class_low, member_class_high = (
-        low[subscription_class] * grouped.member_class_size,
-        high[subscription_class] * grouped.member_class_size,
-    )
+    at = [0, *accumulate(rows[:-1])]
+    starts = [(at[0], at[3] if topics is None else at[2]), *pairwise(at)]
+    between = np.zeros(at[3] - at[1], np.int64)
+    least, most = low[subscription_class] * size, high[subscription_class] * size
     sink = np.full(int(levels), -total)
     network = Network(
         tail=np.concatenate([layer.tail + start for layer, (start, _) in zip(layers, starts, strict=True)]),
@@ -242,26 +227,17 @@ def build_network(
         lower=np.concatenate([layer.lower for layer in layers]),
         upper=np.concatenate([layer.upper for layer in layers]),
         # With levels a member class keeps its lower bound and sends the rest to the sink.
-        low=np.concatenate([grouped.class_supply, between, -(member_class_low if levels else member_class_high), sink]),
-        high=np.concatenate([grouped.class_supply, between, -member_class_low, 0 * sink]),
+        low=np.concatenate([grouped.class_supply, between, -(least if levels else most), sink]),
+        high=np.concatenate([grouped.class_supply, between, -least, 0 * sink]),
     )
     cost = _costs_out_of_classes(
         len(network.tail),
         p.cost[grouped.class_near[grouped.keep_arc_class], keep_arc_rack],
         p.cost[grouped.class_near[class_], hubs[to_hub] % racks],
     )
-    return NetworkLayout(
-        network,
-        *layers,
-        cost,
-        2 * (low[subscription_class][level_member_class] + step) + 1,
-        rows,
-        hubs // racks,
-        hubs % racks,
-        middle.topic_class,
-        middle.member_class,
-        middle.row,
-    )
+    level_cost = 2 * (low[subscription_class][level_member_class] + step) + 1
+    hub_pairs, shares = (hubs // racks, hubs % racks), (middle.member_class, middle.row)
+    return NetworkLayout(network, *layers, cost, level_cost, rows, *hub_pairs, middle.topic_class, *shares)
 
 
 def count_shares(grouped: CompressedProblem) -> int:
