@@ -17,7 +17,7 @@ source docker/rootfs.sh
 need docker/build.sh docker mmdebstrap jlink "$python"
 
 jdk=$(jlink --version)
-digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/local/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
+digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
 if [[ $(docker image inspect -f '{{index .Config.Labels "rackassign.digest"}}' "$image" 2> /dev/null) == "$digest" ]]
 then
   echo "$image is up to date"
