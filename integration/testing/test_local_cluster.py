@@ -64,7 +64,7 @@ def test_brokers_are_in_their_racks(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.long
-def test_a_broker_whose_port_was_taken_is_started_again_with_a_warning_that_names_who_had_it(
+def test_a_broker_whose_port_was_taken_is_started_again_with_a_warning_that_names_it(
     cluster: LocalCluster,
 ) -> None:
     port = next(broker.port for broker in cluster.brokers if broker.id == 2)
@@ -89,9 +89,8 @@ def test_a_broker_whose_port_was_taken_is_started_again_with_a_warning_that_name
         finally:
             log.removeHandler(handler)
     (warning,) = warnings
-    assert warning.startswith("broker 2 has ended with 1; a port of it was taken: ")
-    assert f"{port}: process {os.getpid()} (" in warning
-    assert "listens on it" in warning
+    assert warning.startswith("broker 2 has ended with 1; another program uses one of its ports ")
+    assert str(port) in warning
     assert warning.endswith("; it is started again")
     assert 2 in seen_by(cluster, 1)
 
