@@ -217,11 +217,13 @@ class StandbyCodec(CooperativeCodec):
         sent = super().encode(topics)
         self._copies.topics = frozenset(topics)
         sums = {_task(tp): ACTIVE_SUM for tp in _tps(sent.owned)}
-        user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._config.client_tags))
+        user_data = b""
         with self._member.user_code("positions", "the positions of copies are not available"):
             for tp, position in self._copies.positions().items():
                 sums.setdefault(_task(tp), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._config.client_tags))
+        if not user_data:
+            user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._config.client_tags))
         return replace(sent, user_data=user_data)
 
 
