@@ -15,6 +15,9 @@ from rackassign.stateful._processing import TaskRun
 
 log = logging.getLogger(__name__)
 
+COMMIT_BYTES = 4 << 20
+"""Changes of a task that are committed before the interval is over."""
+
 
 class FencedError(RackassignError):
     """Another owner has begun an epoch, or has a newer claim."""
@@ -64,7 +67,7 @@ class _Sent(NamedTuple):
     records: Sequence[ChangelogRecord]
     first: int | None
     write: PendingWrite
-    offsets: Mapping[str, int]
+    offsets: Mapping[TopicPartition, int]
 
 
 class ActiveTask:
@@ -183,7 +186,28 @@ class ActiveTask:
         """Whether a commit is being written."""
         return self._sent is not None
 
-    def commit(self, changes: Mapping[bytes, bytes | None], offsets: Mapping[str, int] | None = None) -> None:
+    @property
+    def changed(self) -> bool:
+        """Whether anything was processed since the last commit."""
+        return self.run is not None and self.run.changed
+
+    def is_due(self, *, interval_over: bool) -> bool:
+        """Return whether what was processed has to be committed now, or is much already."""
+        return self.changed and (interval_over or self.store.uncommitted_bytes >= COMMIT_BYTES)
+
+    def commit_run(self) -> None:
+        """Begin to write what was processed since the last commit, which must be settled.
+
+        Raises:
+            KafkaUnavailableError: It is unknown what was written.
+        """
+        if self.run is not None:
+            offsets = {TopicPartition(topic, self.tp.partition): at for topic, at in self.run.offsets().items()}
+            self.commit(self.run.take_commit(), offsets)
+
+    def commit(
+        self, changes: Mapping[bytes, bytes | None], offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         """Begin to write the next commit, behind the last one, which must be settled.
 
         The last record makes all others count, so it is sent once they are written: a producer that gives a batch up,
@@ -191,7 +215,7 @@ class ActiveTask:
 
         Args:
             changes: Changes of the state, with the progress as the last one.
-            offsets: Input offsets that the commit contains, by topic; `settle` returns them.
+            offsets: Input offsets that the commit contains; `settle` returns them.
 
         Raises:
             KafkaUnavailableError: It is unknown what was written.
@@ -228,14 +252,14 @@ class ActiveTask:
         last = sent.write if len(sent.records) == 1 else self._log.send(self.tp, sent.records[-1:])
         self._sent = sent._replace(first=first, write=last)
 
-    def settle(self, *, wait: bool) -> Mapping[str, int] | None:
+    def settle(self, *, wait: bool) -> Mapping[TopicPartition, int]:
         """Apply the commit that was written to the local file.
 
         Args:
             wait: Whether to wait for it.
 
         Returns:
-            The input offsets that are committed now; None while the commit is still being written.
+            The input offsets that it contains; none while it is still being written.
 
         Raises:
             FencedError: Another member owns the partition; nothing is applied.
@@ -247,7 +271,7 @@ class ActiveTask:
         self.send_last(wait=wait)
         sent = self._sent
         if sent.first is None or not (wait or sent.write.done()):
-            return None
+            return {}
         self._sent = None
         _, behind = sent.write.result()
         if behind <= sent.first:

@@ -1,8 +1,7 @@
 """The active tasks of a member: taken when they are assigned, restored, processed, committed, and released.
 
-A task is what is processed by one member at a time, and moves as a whole. Here is also what the tasks of a member
-share: the check that the member is still in its group, one call at a time, the parts of a member, and the check that
-local files are of the changelogs that exist.
+A task is what is processed by one member at a time, and moves as a whole. Before any of them is processed the member
+makes sure that it is still in its group (`MembershipCheck`), and that its local files are of the changelogs that exist.
 """
 
 from __future__ import annotations
@@ -13,22 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
-
-from kafka.errors import KafkaError
 
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.clients.kafka_python import StandbyAwareAssignor
 from rackassign.clients.kafka_python.internals import membership_of
-from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful._active_task import ActiveTask, FencedError
+from rackassign.stateful._active_task import COMMIT_BYTES, ActiveTask, FencedError
 from rackassign.stateful._changelog import Claim, continued, member_hash
 from rackassign.stateful._changelog_client import ChangelogClient
-from rackassign.stateful._inputs import Inputs, Tasks, in_order
+from rackassign.stateful._inputs import Inputs, OffsetCommits, in_order
 from rackassign.stateful._local_state import ElapsedTime, StateFile
-from rackassign.stateful._output import Output
 from rackassign.stateful._processing import Processed, TaskRun, Work
 from rackassign.stateful._sqlite_file import StoreError
 from rackassign.stateful._state_directory import StateDirectory
@@ -103,89 +98,6 @@ class UserFunctionError(Exception):
         self.error = error
 
 
-_REGULAR = (UserFunctionError, RackassignError, KafkaError)
-"""What a call raises by itself, with states and positions that agree."""
-
-
-class OneCall:
-    """Refusal of a second call while one is running.
-
-    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
-    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
-    would be in a commit that has no other effects of its record, and be written again with them.
-
-    The handler of a signal may raise between any two lines, also what is no `KeyboardInterrupt`. Then it is not known
-    which records the state has, or which of those that the client has returned were processed.
-
-    Args:
-        release: Called if a call ends in the middle: releases all tasks, so that records are read again with the state
-            of the files.
-    """
-
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release = release
-        self._running = ""
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Run a block as a call.
-
-        Args:
-            name: Name of the method.
-
-        Raises:
-            RackassignError: Another call is running.
-        """
-        if self._running:
-            raise RackassignError(
-                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
-                " it calls, or another thread"
-            )
-        try:
-            try:
-                self._running = name
-                yield
-            finally:
-                self._running = ""
-        except _REGULAR:
-            raise
-        except BaseException:
-            self._release()
-            raise
-        finally:
-            # Once more: the first one may have been interrupted.
-            self._running = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberParts:
-    """What a member has, for whatever task.
-
-    Args:
-        tasks: The tasks of the group.
-        shelf: The local files.
-        logs: The changelogs.
-        inputs: The input partitions.
-        check: Its membership.
-        assignor: Its assignor.
-        once: Logs a warning once.
-        counts: Its counters.
-        transactions: Its transactions; None without them.
-        new_output: Returns what a task writes to; None without transactions.
-    """
-
-    tasks: Tasks
-    shelf: StateDirectory
-    logs: ChangelogClient
-    inputs: Inputs
-    check: MembershipCheck
-    assignor: StandbyAwareAssignor
-    once: WarnOnce
-    counts: StateCounts
-    transactions: TransactionCommits | None = None
-    new_output: Callable[[], Output | None] = lambda: None
-
-
 OnRestore = Callable[[TopicPartition, int, int], None]
 """Called during a restore with the partition, the number of records read and the number of all records."""
 
@@ -198,41 +110,65 @@ _NO_ID = member_hash("")
 _HAND_OVER_S = 2.0
 _LOOK_S = 0.002
 
-_COMMIT_BYTES = 4 << 20
-"""Changes of a task that are committed before the interval is over."""
+_AGAIN_S = 1.0
+"""Seconds until the next look for changelogs after one that has failed: each needs connections of its own."""
+
+_PAUSE_S = 0.1
 
 
 class ActiveTasks:
     """The active tasks of a member, whatever happens to each.
 
     Args:
-        parts: What the member has.
+        shelf: The local files.
+        logs: The changelogs.
+        inputs: The input partitions.
+        commits: The commits of their offsets.
+        check: The membership.
+        assignor: The assignor.
         work: What is done with records.
         commit_s: Seconds between commits.
         on_restore: Called with the progress of a restore.
+        transactions: The transactions; None without them.
+        once: Logs a warning once.
+        counts: The counters of the member.
     """
 
-    def __init__(self, parts: MemberParts, work: Work, *, commit_s: float, on_restore: OnRestore | None) -> None:
-        self._tasks = parts.tasks
-        self._shelf = parts.shelf
-        self._logs = parts.logs
-        self._inputs = parts.inputs
-        self._check = parts.check
-        self._assignor = parts.assignor
-        self._once = parts.once
-        self._counts = parts.counts
-        self._transactions = parts.transactions
-        self._new_output = parts.new_output
+    def __init__(
+        self,
+        *,
+        shelf: StateDirectory,
+        logs: ChangelogClient,
+        inputs: Inputs,
+        commits: OffsetCommits,
+        check: MembershipCheck,
+        assignor: StandbyAwareAssignor,
+        work: Work,
+        commit_s: float,
+        on_restore: OnRestore | None,
+        transactions: TransactionCommits | None,
+        once: WarnOnce,
+        counts: StateCounts,
+    ) -> None:
+        self._shelf = shelf
+        self._logs = logs
+        self._inputs = inputs
+        self._commits = commits
+        self._check = check
+        self._assignor = assignor
+        self._once = once
+        self._counts = counts
+        self._transactions = transactions
         self._work = work
         self._commit_s = commit_s
         self._on_restore = on_restore
         self._active: dict[TopicPartition, ActiveTask] = {}
         self._generation, self._member = -1, Claim().member
-        self.was_absent = False
-        """Whether this member was out of the group, and nothing has made sure of its changelogs since."""
+        # Whether this member was out of the group, and nothing has made sure of its changelogs since.
+        self._was_absent = False
+        self._look_at = float("-inf")
         self._fenced: set[TopicPartition] = set()
         self._committed_at = float("-inf")
-        self._offsets: dict[TopicPartition, int] = {}
         # Tasks whose errors of `process` were raised, in this order: the last one comes after the others.
         self._raised: dict[TopicPartition, int] = {}
         self._wall_ms = min((each.interval_ms for each in work.punctuate if each.time == "wall"), default=None)
@@ -279,9 +215,9 @@ class ActiveTasks:
             return 0
         if self._wall_ms is not None:
             timeout_ms = min(timeout_ms, self._wall_ms)
-        if any(active.writes for active in self._active.values()):
+        if self._writing():
             return min(timeout_ms, _WRITING_MS)
-        if any(active.run is not None and active.run.changed for active in self._active.values()):
+        if any(active.changed for active in self._active.values()):
             left_s = max(0.0, self._committed_at + self._commit_s - time.monotonic())
             return min(timeout_ms, math.ceil(left_s * 1000))
         return timeout_ms
@@ -303,7 +239,7 @@ class ActiveTasks:
             if active.store.failure is not None:
                 self.store_failed(task, active.store.failure)
         if joined:
-            self.was_absent |= not consecutive and self._generation >= 0
+            self._was_absent |= not consecutive and self._generation >= 0
             self._generation, self._member = generation, member
             self._fenced.clear()
             for task in list(self._active):
@@ -338,13 +274,12 @@ class ActiveTasks:
     def _writes_more(self, task: TopicPartition) -> bool:
         """Settle, or begin, the last commit of a task; return whether one is being written."""
         active = self._active.get(task)
-        if active is None or active.run is None:
+        if active is None:
             return False
-        run = active.run
-        if active.writes:
-            self._guarded(task, lambda: self._settle_one(task, active, wait=False), owned=False)
-        if task in self._active and not active.writes and run.changed:
-            self._commit(task, active, run, owned=False)
+        with self._as_owner(task, owned=False):
+            self._commits.add(active.settle(wait=False))
+            if active.changed and not active.writes:
+                self._commit(active)
         return task in self._active and active.writes
 
     def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
@@ -365,7 +300,12 @@ class ActiveTasks:
         """Continue restores, and begin to read the input of tasks that are ready."""
         late = False
         for task, active in list(self._active.items()):
-            if active.reads or not (active.ready or self._guarded(task, active.continue_restore)):
+            if active.reads:
+                continue
+            if not active.ready:
+                with self._as_owner(task):
+                    active.continue_restore()
+            if task not in self._active:
                 continue
             restored = active.restored
             if active.ready and not late:
@@ -389,7 +329,8 @@ class ActiveTasks:
     def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
         """Return the processing of a task that is ready; None if its local file has failed."""
         try:
-            active.run = TaskRun(active.store, self._work, self._once, self._new_output())
+            output = None if self._transactions is None else self._transactions.new_output()
+            active.run = TaskRun(active.store, self._work, self._once, output)
         except StoreError as error:
             self.store_failed(task, error)
             return None
@@ -410,7 +351,7 @@ class ActiveTasks:
         failures: list[tuple[TopicPartition, Exception]] = []
         by_task = self._inputs.by_task(todo)
         for task in sorted(self._active, key=lambda task: (self._raised.get(task, 0), task)):
-            if self._transactions is not None and self._transaction_bytes() >= _COMMIT_BYTES:
+            if self._transactions is not None and self._transaction_bytes() >= COMMIT_BYTES:
                 self._commit_together()
             # A new task gets its state first, which determines the offset where to begin.
             run = self.run(task)
@@ -445,7 +386,7 @@ class ActiveTasks:
 
         def goes_on() -> bool:
             # What is left of the records is read again after the transaction, which has to end within its timeout.
-            return self.present() and (self._transactions is None or run.transaction_bytes < _COMMIT_BYTES)
+            return self.present() and (self._transactions is None or run.transaction_bytes < COMMIT_BYTES)
 
         found = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
         if isinstance(found, StoreError) or found.failure is not None or self._check.doubted:
@@ -458,33 +399,29 @@ class ActiveTasks:
         now = time.monotonic()
         due = now - self._committed_at >= self._commit_s
         if self._transactions is not None:
-            changed = any(active.run is not None and active.run.changed for active in self._active.values())
-            if changed and (due or self._transaction_bytes() >= _COMMIT_BYTES):
+            changed = any(active.changed for active in self._active.values())
+            if changed and (due or self._transaction_bytes() >= COMMIT_BYTES):
                 self._committed_at = now
                 self._commit_together()
             return
         for task, active in list(self._active.items()):
-            run = active.run
-            if run is not None and run.changed and (due or active.store.uncommitted_bytes >= _COMMIT_BYTES):
+            if active.is_due(interval_over=due):
                 self._committed_at = now if due else self._committed_at
-                self._commit(task, active, run)
+                with self._as_owner(task):
+                    self._commit(active)
 
-    def _commit(self, task: TopicPartition, active: ActiveTask, run: TaskRun, *, owned: bool = True) -> bool:
-        """Write the changes of a task, behind the commit that is being written; return whether that succeeded."""
-
-        def write() -> None:
-            self._settle_one(task, active, wait=True)
-            active.commit(run.take_commit(), run.offsets())
-            self._counts.commits += 1
-
-        return self._guarded(task, write, owned=owned)
+    def _commit(self, active: ActiveTask) -> None:
+        """Write the changes of a task, behind the commit that is being written."""
+        self._commits.add(active.settle(wait=True))
+        active.commit_run()
+        self._counts.commits += 1
 
     def _transaction_bytes(self) -> int:
         return sum(active.run.transaction_bytes for active in self._active.values() if active.run is not None)
 
     def _commit_together(self) -> None:
         """Commit what all tasks have processed in one transaction; if that fails, their states are restored again."""
-        runs = {task: active for task, active in sorted(self._active.items()) if active.run and active.run.changed}
+        runs = {task: active for task, active in sorted(self._active.items()) if active.changed}
         if self._transactions is None or not runs:
             return
         restore = set(runs)
@@ -500,27 +437,17 @@ class ActiveTasks:
 
     def _settle(self, *, wait: bool) -> None:
         """Apply the commits that have been written."""
-        for task, active in list(self._active.items()):
+        if wait:
             # The last records of all are sent before one of them is awaited.
-            if wait and active.writes:
-                self._guarded(task, lambda active=active: active.send_last(wait=True))  # type: ignore[misc]
-        for task, active in list(self._active.items()):
-            if active.writes:
-                self._guarded(
-                    task,
-                    lambda task=task, active=active: self._settle_one(task, active, wait=wait),  # type: ignore[misc]
-                )
+            for task, active in self._writing():
+                with self._as_owner(task):
+                    active.send_last(wait=True)
+        for task, active in self._writing():
+            with self._as_owner(task):
+                self._commits.add(active.settle(wait=wait))
 
-    def _settle_one(self, task: TopicPartition, active: ActiveTask, *, wait: bool) -> None:
-        offsets = active.settle(wait=wait)
-        for tp in self._tasks.inputs(task) if offsets else ():
-            if offsets is not None and tp.topic in offsets:
-                self._offsets[tp] = offsets[tp.topic]
-
-    def take_offsets(self) -> dict[TopicPartition, int]:
-        """Return the input offsets that commits contain which were written since the last call."""
-        found, self._offsets = self._offsets, {}
-        return found
+    def _writing(self) -> list[tuple[TopicPartition, ActiveTask]]:
+        return [(task, active) for task, active in self._active.items() if active.writes]
 
     def finish(self) -> None:
         """Write all changes and wait for that, before this member leaves the group.
@@ -531,8 +458,11 @@ class ActiveTasks:
             self._commit_together()
             return
         for task, active in list(self._active.items()):
-            run = active.run
-            if run is not None and run.changed and not self._commit(task, active, run):
+            if not active.changed:
+                continue
+            with self._as_owner(task):
+                self._commit(active)
+            if task not in self._active:
                 return
         self._settle(wait=True)
 
@@ -544,18 +474,19 @@ class ActiveTasks:
         """
         for task, active in list(self._active.items()):
             if active.ready and not active.writes and active.is_behind(bounds[task][1]):
-                self._guarded(task, active.reconcile)
+                with self._as_owner(task):
+                    active.reconcile()
 
-    def _guarded(self, task: TopicPartition, act: Callable[[], None], *, owned: bool = True) -> bool:
-        """Act as the owner of a task; return whether that succeeded. If not, the state is restored again.
+    @contextmanager
+    def _as_owner(self, task: TopicPartition, *, owned: bool = True) -> Iterator[None]:
+        """Act as the owner of a task. If that fails the task is released, and its state is restored again.
 
         Args:
             task: The task.
-            act: What is done.
             owned: Whether the group has assigned the task to this member now.
         """
         try:
-            act()
+            yield
         except FencedError:
             log.info("%s-%d: another member owns it, or has owned it", *task)
             # Either another member owned it between two generations of this member, or this member is out of the group
@@ -578,9 +509,8 @@ class ActiveTasks:
             self.release(task)
             raise
         else:
-            return True
+            return
         self.release(task)
-        return False
 
     def _stop_reading(self, task: TopicPartition) -> None:
         """Pause the input of a task, which continues later behind the records in its state."""
@@ -608,47 +538,26 @@ class ActiveTasks:
             self.release(task)
         self._shelf.failed(task, error)
 
+    def changelogs_are_known(self) -> bool:
+        """Return whether local files may be used; discard those of changelogs that are other topics by now.
 
-_AGAIN_S = 1.0
-"""Seconds until the next look after one that has failed: each needs connections of its own."""
-
-_PAUSE_S = 0.1
-
-
-class ChangelogCheck:
-    """A look at the changelogs after this member was out of the group.
-
-    A group can be reset only while it has no members. A member that was cut off is none, and returns with the state and
-    the epoch of before: it would take the records of the new changelog for those of a former owner.
-
-    Args:
-        logs: The changelogs.
-        shelf: The local files.
-        once: Logs a warning once.
-    """
-
-    def __init__(self, logs: ChangelogClient, shelf: StateDirectory, once: WarnOnce) -> None:
-        self._logs = logs
-        self._shelf = shelf
-        self._once = once
-        self._again_at = float("-inf")
-
-    def are_known(self, active: ActiveTasks) -> bool:
-        """Return whether local files may be used; discard those of changelogs that are other topics by now."""
-        if not active.was_absent:
+        A group can be reset only while it has no members. A member that was cut off is none, and returns with the state
+        and the epoch of before: it would take the records of the new changelog for those of a former owner.
+        """
+        if not self._was_absent:
             return True
-        if time.monotonic() < self._again_at:
+        if time.monotonic() < self._look_at:
             # Tasks are assigned and not restored, so that polls do not wait for records.
             time.sleep(_PAUSE_S)
             return False
         try:
             self._logs.look_again()
         except (ConfigError, KafkaUnavailableError) as error:
-            self._again_at = time.monotonic() + _AGAIN_S
+            self._look_at = time.monotonic() + _AGAIN_S
             self._once.warn("absent", "nothing is processed yet after an absence: %s", error, about=str(error))
             return False
         if self._logs.ids != self._shelf.ids:
-            active.release_all()
+            self.release_all()
             self._shelf.discard_others(self._logs.ids)
-        active.was_absent = False
+        self._was_absent = False
         return True

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from types import MappingProxyType
 from typing import Any
 
 from kafka import TopicPartition as KafkaPythonPartition
@@ -44,9 +43,12 @@ class OffsetCommits:
         self._sent: dict[TopicPartition, int] = {}
         self._answer: Any = None
 
-    def send(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets, now or after the commit that is under way."""
+    def add(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Take offsets that are to be committed."""
         self._wanted.update(ends)
+
+    def send(self) -> None:
+        """Commit the offsets, now or after the commit that is under way."""
         if self._answer is not None and not self._answer.is_done:
             return
         self._settle()
@@ -57,9 +59,8 @@ class OffsetCommits:
             except KafkaError as error:
                 self._failed(error)
 
-    def finish(self, ends: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
-        """Commit these offsets and the remaining ones, and wait for the answer, 2 s at most; if it fails, keep them."""
-        self._wanted.update(ends)
+    def finish(self) -> None:
+        """Commit the offsets and wait for the answer, 2 s at most; if it fails, keep them."""
         if self._answer is not None and self._answer.is_done:
             self._settle()
         self._sent, self._wanted = self._owned({**self._sent, **self._wanted}), {}

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafka.errors import KafkaError
+
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
-from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful._active_tasks import (
     ActiveTasks,
-    ChangelogCheck,
-    MemberParts,
     MembershipCheck,
-    OneCall,
     OnRestore,
     UserFunctionError,
 )
 from rackassign.stateful._changelog_client import ChangelogBatch, ChangelogClient, client_settings
 from rackassign.stateful._inputs import Inputs, OffsetCommits, Tasks, changelog_names
 from rackassign.stateful._local_state import ElapsedTime, longest_left_s
-from rackassign.stateful._output import Output, check_output, check_output_topics
+from rackassign.stateful._output import check_output, check_output_topics
 from rackassign.stateful._processing import Process, Punctuate, Work, check_process, check_punctuations, stored_state
 from rackassign.stateful._snapshot import StateSnapshot
 from rackassign.stateful._sqlite_file import StoreError
@@ -68,6 +66,60 @@ partitions that are read to the end, a task that has just begun gets none of its
 
 _WITH_TRANSACTIONS: Mapping[str, object] = {"isolation_level": "read_committed"}
 """As Kafka Streams: what is processed exactly once is read from those who write exactly once."""
+
+
+_REGULAR = (UserFunctionError, RackassignError, KafkaError)
+"""What a call raises by itself, with states and positions that agree."""
+
+
+class _OneCall:
+    """Refusal of a second call while one is running.
+
+    A commit that fails discards the state of its task. If `process` made that call, the records of its batch would be
+    processed on top of a state that no longer has the ones before them. And what `process` has written to the output
+    would be in a commit that has no other effects of its record, and be written again with them.
+
+    The handler of a signal may raise between any two lines, also what is no `KeyboardInterrupt`. Then it is not known
+    which records the state has, or which of those that the client has returned were processed.
+
+    Args:
+        release: Called if a call ends in the middle: releases all tasks, so that records are read again with the state
+            of the files.
+    """
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._running = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Run a block as a call.
+
+        Args:
+            name: Name of the method.
+
+        Raises:
+            RackassignError: Another call is running.
+        """
+        if self._running:
+            raise RackassignError(
+                f"{name}() was called while {self._running}() is running: by process, another function of yours that"
+                " it calls, or another thread"
+            )
+        try:
+            try:
+                self._running = name
+                yield
+            finally:
+                self._running = ""
+        except _REGULAR:
+            raise
+        except BaseException:
+            self._release()
+            raise
+        finally:
+            # Once more: the first one may have been interrupted.
+            self._running = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +228,6 @@ class StatefulConsumer:
             check_output_topics(settings.admin, written, self._logs.names)
             self._shelf.deletes_ms, self._shelf.largest_bytes = self._logs.deletes_ms, self._logs.largest_bytes
             self._shelf.open_existing(self._logs.ids)
-            self._changelogs = ChangelogCheck(self._logs, self._shelf, self._once)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
                 enable_auto_commit=False,
@@ -188,12 +239,7 @@ class StatefulConsumer:
             begun.callback(self._commits.finish)
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
-            check_membership = MembershipCheck(self._consumer, self._once)
-            parts = MemberParts(
-                *(self._tasks, self._shelf, self._logs, self._inputs, check_membership, self._assignor),
-                once=self._once,
-                counts=counts,
-            )
+            transactions = None
             if transactional_id is not None:
                 producer = TransactionalProducer(
                     *(settings.producer, transactional_id, transaction_timeout_ms), once=self._once
@@ -201,12 +247,23 @@ class StatefulConsumer:
                 begun.callback(producer.close)
                 producer.wait_until_ready()
                 transactions = TransactionCommits(
-                    *(producer, self._consumer, self._tasks, self._inputs, self._logs), once=self._once
+                    *(producer, self._consumer, self._tasks, self._inputs, self._logs), topics=written, once=self._once
                 )
-                new_output = partial(Output, written, producer.partitions)
-                parts = replace(parts, transactions=transactions, new_output=new_output)
-            self._active = ActiveTasks(parts, self._work, commit_s=commit_interval_ms / 1000, on_restore=on_restore)
-            self._one_call = OneCall(self._active.release_all)
+            self._active = ActiveTasks(
+                shelf=self._shelf,
+                logs=self._logs,
+                inputs=self._inputs,
+                commits=self._commits,
+                check=MembershipCheck(self._consumer, self._once),
+                assignor=self._assignor,
+                work=self._work,
+                commit_s=commit_interval_ms / 1000,
+                on_restore=on_restore,
+                transactions=transactions,
+                once=self._once,
+                counts=counts,
+            )
+            self._one_call = _OneCall(self._active.release_all)
             publish(self._consumer, self.statistics, counts, self._once)
             begun.callback(self._finish)
             self._publish()
@@ -310,7 +367,7 @@ class StatefulConsumer:
             self._apply_assignment()
             self._inputs.received(todo)
             reading = self._active.reading()
-            known = self._changelogs.are_known(self._active)
+            known = self._active.changelogs_are_known()
             if known:
                 self._follow()
                 self._take(self._logs.read(_RESTORING_MS if restoring else 0))
@@ -325,7 +382,7 @@ class StatefulConsumer:
                 # After any error, records that were not reached, or not completed, are read again.
                 self._active.interrupt(self._tasks.of(tp))
                 self._inputs.rewind(tp, batch[0].offset)
-            self._commits.send(self._active.take_offsets())
+            self._commits.send()
             self._publish()
         return done
 
@@ -350,7 +407,7 @@ class StatefulConsumer:
         with self._one_call("commit"):
             if self._active.present():
                 self._active.finish()
-            self._commits.finish(self._active.take_offsets())
+            self._commits.finish()
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them.
@@ -367,7 +424,7 @@ class StatefulConsumer:
             if self._active.present():
                 self._active.finish()
         finally:
-            self._commits.send(self._active.take_offsets())
+            self._commits.send()
             self._active.release_all()
 
     def __enter__(self) -> Self:

@@ -53,7 +53,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful._active_task import ActiveTask, FencedError
 from rackassign.stateful._changelog_client import ChangelogClient
 from rackassign.stateful._inputs import Inputs, Tasks
-from rackassign.stateful._output import ProducerRecord
+from rackassign.stateful._output import Output, ProducerRecord
 from rackassign.stateful._sqlite_file import StoreError
 from rackassign.text import WarnOnce
 
@@ -325,6 +325,7 @@ class TransactionCommits:
         tasks: The tasks of the group.
         inputs: The input partitions.
         logs: The changelogs.
+        topics: Topics of the output.
         once: Logs a warning once.
     """
 
@@ -336,9 +337,11 @@ class TransactionCommits:
         inputs: Inputs,
         logs: ChangelogClient,
         *,
+        topics: Sequence[str],
         once: WarnOnce,
     ) -> None:
         self._producer = producer
+        self._topics = topics
         self._consumer = consumer
         self._tasks = tasks
         self._inputs = inputs
@@ -348,6 +351,10 @@ class TransactionCommits:
     def is_ready(self) -> bool:
         """Return whether a transaction can be committed, and what was open before is aborted."""
         return self._producer.is_ready()
+
+    def new_output(self) -> Output:
+        """Return what the functions of one task write to."""
+        return Output(self._topics, self._producer.partitions)
 
     def commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> set[TopicPartition]:
         """Commit all that these tasks have processed; return those whose states have to be restored.

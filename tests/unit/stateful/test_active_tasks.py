@@ -17,7 +17,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
-from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful import StatefulConsumer, StateStore, _active_task
 from rackassign.stateful import _active_tasks as active_tasks
 from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
 from rackassign.stateful._processing import decode_progress
@@ -213,7 +213,7 @@ def test_a_poll_does_not_wait_for_records_longer_than_a_commit_may_wait(kafka: K
 def test_a_task_with_many_changes_is_committed_before_the_interval_is_over(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(active_tasks, "_COMMIT_BYTES", 1000)
+    monkeypatch.setattr(_active_task, "COMMIT_BYTES", 1000)
 
     def grow(record: Record, store: StateStore) -> None:
         store.put(b"%d" % record.offset, b"v" * 100)

@@ -356,9 +356,9 @@ def test_a_look_at_changelogs_that_fails_is_not_repeated_with_each_poll(
         drain(one)
         assert len(kafka.refuse) == 8
         kafka.refuse.clear()
-        one._changelogs._again_at = 0.0
+        one._active._look_at = 0.0
         one.poll(0)
-        assert not one._active.was_absent
+        assert not one._active._was_absent
 
 
 def test_a_changelog_that_is_made_again_between_the_writes_of_a_commit_has_lost_the_state(

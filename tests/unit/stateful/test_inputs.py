@@ -350,21 +350,26 @@ def consumer() -> Consumer:
     return Consumer()
 
 
+def send(commits: OffsetCommits, ends: dict[TopicPartition, int]) -> None:
+    commits.add(ends)
+    commits.send()
+
+
 def test_offsets_of_polls_meanwhile_are_one_commit(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
-    commits.send({A: 1})
-    commits.send({A: 2})
-    commits.send({A: 3, B: 7})
+    send(commits, {A: 1})
+    send(commits, {A: 2})
+    send(commits, {A: 3, B: 7})
     assert [offsets for offsets, _ in consumer.asked] == [{A: 1}]
     consumer.asked[0][1].is_done = True
-    commits.send({})
+    commits.send()
     assert [offsets for offsets, _ in consumer.asked] == [{A: 1}, {A: 3, B: 7}]
 
 
 def test_what_waits_for_an_answer_is_committed_at_the_end_too(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
-    commits.send({A: 1, B: 4})
-    commits.send({A: 2})
+    send(commits, {A: 1, B: 4})
+    send(commits, {A: 2})
     commits.finish()
     assert consumer.committed == [{A: 2, B: 4}]
     commits.finish()
@@ -373,24 +378,25 @@ def test_what_waits_for_an_answer_is_committed_at_the_end_too(consumer: Consumer
 
 def test_offsets_that_are_waited_for_take_one_request(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
-    commits.finish({A: 1, B: 2})
+    commits.add({A: 1, B: 2})
+    commits.finish()
     assert (consumer.asked, consumer.committed) == ([], [{A: 1, B: 2}])
 
 
 def test_offsets_that_cannot_be_committed_at_once_are_sent_by_the_next_poll(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
-    commits.send({A: 1})
-    commits.send({B: 2})
+    send(commits, {A: 1})
+    send(commits, {B: 2})
     consumer.refuses = KafkaTimeoutError()
     commits.finish()
-    commits.send({B: 3})
+    send(commits, {B: 3})
     assert consumer.asked[-1][0] == {A: 1, B: 3}
 
 
 def test_offsets_of_a_failed_commit_are_kept_and_those_of_another_owner_are_not(consumer: Consumer) -> None:
     commits = OffsetCommits(consumer)
-    commits.send({A: 1, B: 5})
+    send(commits, {A: 1, B: 5})
     consumer.asked[0][1].is_done, consumer.asked[0][1].exception = True, KafkaTimeoutError()
     consumer.owned = {B}
-    commits.send({B: 6})
+    send(commits, {B: 6})
     assert consumer.asked[-1][0] == {B: 6}

@@ -206,7 +206,7 @@ def test_functions_at_intervals_write_too_also_before_the_first_record(
 def test_what_many_records_write_is_committed_in_parts_and_no_task_waits_for_ever(
     kafka: Kafka, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(active_tasks, "_COMMIT_BYTES", 5000)
+    monkeypatch.setattr(active_tasks, "COMMIT_BYTES", 5000)
 
     def process(record: Record, state: State, output: Output) -> None:
         number(record, state, output)
