@@ -12,33 +12,23 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from time import monotonic
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from rackassign.clients.confluent._config import ConsumerConfig
-from rackassign.clients.confluent._fetcher import (
-    PartitionFetcher,
-    Place,
-    Places,
-    leader_epoch,
-    make_offset,
-    to_topic_partition,
-)
-from rackassign.clients.confluent._group_member import (
-    INVALID_ARG,
-    NO_OFFSET,
-    STATE,
-    GroupMember,
-    Offsets,
-    kafka_exception,
-)
+from rackassign.clients.confluent._fetcher import PartitionFetcher, leader_epoch, make_offset, to_topic_partition
+from rackassign.clients.confluent._group_member import GroupMember, Offsets
+from rackassign.clients.confluent.internals import INVALID_ARG, NO_OFFSET, STATE, kafka_exception
+from rackassign.clients.kafka_python.internals.group_member import Partitions
+from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce, join_first, short_repr
 
 log = logging.getLogger(__name__)
 
-Answer = tuple[KafkaError | None, list[TopicPartition]]
+Answer = tuple[KafkaError | None, list[ConfluentPartition]]
 """Result of a commit, and its offsets."""
 
-_Merged = dict[Place, TopicPartition]
+_Merged = dict[TopicPartition, ConfluentPartition]
 """The last offset of each partition that is to be committed."""
 
 
@@ -57,11 +47,11 @@ class AsyncCommitQueue:
         self._lock = Lock()
         self._waiting: _Merged = {}
         self._sent: _Merged | None = None
-        self._dropped: set[Place] = set()
+        self._dropped: set[TopicPartition] = set()
         self._trouble: KafkaError | None = None
         self._answers: deque[Answer] = deque()
 
-    def add(self, offsets: Iterable[TopicPartition]) -> None:
+    def add(self, offsets: Iterable[ConfluentPartition]) -> None:
         """Commit these, or later offsets that are added for the same partitions before the commit is sent."""
         with self._lock:
             self._waiting |= _merged(offsets)
@@ -87,7 +77,7 @@ class AsyncCommitQueue:
             self._interrupted(sent)
             raise
 
-    def flush(self, more: Iterable[TopicPartition], wait_s: float) -> None:
+    def flush(self, more: Iterable[ConfluentPartition], wait_s: float) -> None:
         """Commit all pending offsets, and more, and wait for it."""
         self._receive()
         with self._lock:
@@ -106,18 +96,18 @@ class AsyncCommitQueue:
             raise
         self._answered(flushed, error)
 
-    def drop(self, tps: Iterable[Place]) -> None:
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
         """Discard pending offsets of revoked partitions."""
         with self._lock:
             self._dropped.update(tps)
             self._fail_revoked([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
 
-    def give_up(self, tps: Iterable[Place]) -> None:
+    def give_up(self, tps: Iterable[TopicPartition]) -> None:
         """Fail pending offsets of partitions of which later ones are committed now."""
         with self._lock:
             self._fail_revoked([self._waiting.pop(tp) for tp in set(tps) & set(self._waiting)])
 
-    def refuse(self, offsets: list[TopicPartition]) -> None:
+    def refuse(self, offsets: list[ConfluentPartition]) -> None:
         """Fail offsets of partitions that are not assigned; nothing of them is sent."""
         if offsets:
             error = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partition is not assigned to this member")
@@ -175,13 +165,13 @@ class AsyncCommitQueue:
         self._fail_revoked([offset for tp, offset in sent.items() if tp in self._dropped])
         return {tp: offset for tp, offset in sent.items() if tp not in self._dropped}
 
-    def _fail_revoked(self, offsets: list[TopicPartition]) -> None:
+    def _fail_revoked(self, offsets: list[ConfluentPartition]) -> None:
         if offsets:
             over = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partition was revoked before it was committed")
             self._answers.append((self._trouble or over, offsets))
 
 
-def offsets_of(partitions: Iterable[TopicPartition]) -> Offsets:
+def offsets_of(partitions: Iterable[ConfluentPartition]) -> Offsets:
     """Return the offsets in the form of the member's commit.
 
     Metadata end with a NUL, as those that confluent-kafka 2.16 commits. When it reads them, it looks for that NUL, and
@@ -193,7 +183,7 @@ def offsets_of(partitions: Iterable[TopicPartition]) -> Offsets:
     }
 
 
-def _merged(offsets: Iterable[TopicPartition]) -> _Merged:
+def _merged(offsets: Iterable[ConfluentPartition]) -> _Merged:
     return {to_topic_partition(each): each for each in offsets}
 
 
@@ -220,15 +210,15 @@ class Commits:
         self._reader = reader
         self._properties = properties
         self._outbox = AsyncCommitQueue(member)
-        self._stored: dict[Place, TopicPartition] = {}
-        self._sent: dict[Place, int] = {}
+        self._stored: dict[TopicPartition, ConfluentPartition] = {}
+        self._sent: dict[TopicPartition, int] = {}
         self._drops = 0
-        self._dropped: dict[Place, int] = {}
+        self._dropped: dict[TopicPartition, int] = {}
         """When partitions were dropped last: the number of that drop."""
         self._warnings = WarnOnce(log)
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
-    def store(self, message: Message | None, offsets: Sequence[TopicPartition] | None) -> None:
+    def store(self, message: Message | None, offsets: Sequence[ConfluentPartition] | None) -> None:
         """Store offsets to be committed.
 
         Raises:
@@ -245,14 +235,14 @@ class Commits:
                 raise kafka_exception(STATE, f"{offset.topic}-{offset.partition} is not assigned")
         self._stored |= {to_topic_partition(offset): offset for offset in chosen}
 
-    def drop(self, tps: Places) -> None:
+    def drop(self, tps: Partitions) -> None:
         """Discard the offsets of partitions that are no longer owned; they are not committed any more."""
         self._drops += 1
         self._dropped |= dict.fromkeys(tps, self._drops)
         self.forget(tps)
         self._outbox.drop(tps)
 
-    def forget(self, tps: Iterable[Place]) -> None:
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Discard the stored offsets of partitions that were sought."""
         for tp in tps:
             self._stored.pop(tp, None)
@@ -261,11 +251,11 @@ class Commits:
     def commit(
         self,
         message: Message | None,
-        offsets: Sequence[TopicPartition] | None,
+        offsets: Sequence[ConfluentPartition] | None,
         *,
         asynchronous: bool,
         timeout: float,
-    ) -> list[TopicPartition] | None:
+    ) -> list[ConfluentPartition] | None:
         """Commit with the current generation, and only partitions that are assigned in it.
 
         Returns:
@@ -301,17 +291,17 @@ class Commits:
         return [_copied(each) for each in owned]
 
     def _by_ownership(
-        self, asked: list[TopicPartition], drops: int
-    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        self, asked: list[ConfluentPartition], drops: int
+    ) -> tuple[list[ConfluentPartition], list[ConfluentPartition]]:
         """Return the offsets of partitions that are owned, and that were not dropped since so many drops; and the rest.
 
         Raises:
             KafkaException: None of the partitions is owned.
         """
         held = self._reader.held
-        owned: list[TopicPartition] = []
+        owned: list[ConfluentPartition] = []
         # These were read in a generation that is over; the new owner may have committed further.
-        others: list[TopicPartition] = []
+        others: list[ConfluentPartition] = []
         for each in asked:
             tp = to_topic_partition(each)
             (owned if tp in held and self._dropped.get(tp, 0) <= drops else others).append(each)
@@ -332,7 +322,7 @@ class Commits:
         if ready:
             self._send(ready)
 
-    def commit_before_revoke(self, tps: Places) -> None:
+    def commit_before_revoke(self, tps: Partitions) -> None:
         """Commit delivered offsets of partitions about to be revoked, and all pending offsets."""
         self._outbox.flush([] if self._properties.auto_commit_s is None else self._uncommitted(tps), _LAST_S)
         self._report_results()
@@ -342,7 +332,7 @@ class Commits:
         self._outbox.end(_LAST_S)
         self._report_results()
 
-    def _send(self, offsets: list[TopicPartition]) -> None:
+    def _send(self, offsets: list[ConfluentPartition]) -> None:
         self._sent |= {to_topic_partition(each): each.offset for each in offsets}
         self._outbox.add(offsets)
 
@@ -356,12 +346,12 @@ class Commits:
             elif error is not None:
                 log.warning("a commit failed, so records may be delivered twice: %s", error.str())
 
-    def _unsend(self, offsets: Iterable[TopicPartition]) -> None:
+    def _unsend(self, offsets: Iterable[ConfluentPartition]) -> None:
         for each in offsets:
             if self._sent.get(to_topic_partition(each)) == each.offset:
                 self._sent.pop(to_topic_partition(each), None)
 
-    def _ready(self, tps: Places) -> list[TopicPartition]:
+    def _ready(self, tps: Partitions) -> list[ConfluentPartition]:
         if self._properties.auto_store:
             return self._reader.positions(tps)
         # What `position()` returns may be stored, and is OFFSET_INVALID for a partition without delivered records. As
@@ -369,16 +359,16 @@ class Commits:
         # A copy, since this may be another thread than the one that stores and drops.
         return [offset for tp, offset in list(self._stored.items()) if tp in tps and offset.offset >= 0]
 
-    def _uncommitted(self, tps: Places) -> list[TopicPartition]:
+    def _uncommitted(self, tps: Partitions) -> list[ConfluentPartition]:
         return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]
 
 
-def _copied(offset: TopicPartition) -> TopicPartition:
+def _copied(offset: ConfluentPartition) -> ConfluentPartition:
     """Return an offset with its metadata and leader epoch, as librdkafka does."""
     return make_offset(to_topic_partition(offset), offset.offset, leader_epoch(offset), offset.metadata)
 
 
-def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
+def _chosen(message: Message | None, offsets: Sequence[ConfluentPartition] | None) -> list[ConfluentPartition] | None:
     """Return the given offsets; None if none are given."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets exclude each other")
@@ -395,4 +385,4 @@ def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if message.error() is not None or topic is None or partition is None or offset is None:
         raise kafka_exception(INVALID_ARG, "this message is an error, not a record")
-    return [make_offset(Place(topic, partition), offset + 1, message.leader_epoch())]
+    return [make_offset(TopicPartition(topic, partition), offset + 1, message.leader_epoch())]

@@ -28,10 +28,16 @@ from rackassign.clients.confluent._fetcher import (
     consumer_view,
     to_topic_partition,
 )
-from rackassign.clients.confluent._group_member import NOT_IMPLEMENTED, STATE, GroupMember, kafka_exception
+from rackassign.clients.confluent._group_member import GroupMember
 from rackassign.clients.confluent._rebalance import Callback, Callbacks, RebalanceHandler
 from rackassign.clients.confluent._stats_meter import StatsMeter
-from rackassign.clients.confluent.internals import form_difference, serialize_group_metadata
+from rackassign.clients.confluent.internals import (
+    NOT_IMPLEMENTED,
+    STATE,
+    form_difference,
+    kafka_exception,
+    serialize_group_metadata,
+)
 from rackassign.clients.fetch_metrics import FetchLocality, set_view
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 

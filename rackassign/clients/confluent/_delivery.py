@@ -36,10 +36,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from rackassign.clients.confluent._config import QueueLimits
-from rackassign.clients.confluent._fetcher import PartitionFetcher, Place, UserCallbacks, make_offset
+from rackassign.clients.confluent._fetcher import PartitionFetcher, UserCallbacks, make_offset
+from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 
@@ -87,9 +89,9 @@ class StallDetector:
         self._limits = limits
         self._clock = clock
         self._once = WarnOnce(log)
-        self._seen: dict[Place, _Seen] = {}
-        self._tried: dict[Place, int] = {}
-        self._active: dict[Place, tuple[float, float]] = {}
+        self._seen: dict[TopicPartition, _Seen] = {}
+        self._tried: dict[TopicPartition, int] = {}
+        self._active: dict[TopicPartition, tuple[float, float]] = {}
         """First and last time at which a partition was reported as being fetched."""
         self._looks = 0
         self._next_look = 0.0
@@ -103,7 +105,7 @@ class StallDetector:
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
     def _see(self, reported: PartitionStatistics) -> None:
-        tp, now, offset = Place(reported.topic, reported.partition), self._clock(), reported.next_offset
+        tp, now, offset = TopicPartition(reported.topic, reported.partition), self._clock(), reported.next_offset
         if reported.fetch_state == _ACTIVE:
             self._active[tp] = (self._active.get(tp, (now, now))[0], now)
         else:
@@ -120,7 +122,7 @@ class StallDetector:
             confirmed = last.confirmed if late else last.confirmed + 1
             self._seen[tp] = replace(last, state=reported.fetch_state, at=now, confirmed=confirmed)
 
-    def forget(self, tps: Iterable[Place]) -> None:
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Restart detection for partitions that were taken, dropped or sought."""
         for tp in tps:
             self._seen.pop(tp, None)
@@ -131,7 +133,7 @@ class StallDetector:
         self._seen.clear()
         self._active.clear()
 
-    def strays(self, held: frozenset[Place]) -> list[Place]:
+    def strays(self, held: frozenset[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions that have been fetched for a while without being assigned.
 
         Args:
@@ -146,7 +148,7 @@ class StallDetector:
             )
         return found
 
-    def suspects(self, among: Iterable[Place]) -> list[Place]:
+    def suspects(self, among: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions whose end offsets should be requested now; to be called at each look at the group."""
         self._looks += 1
         now = self._clock()
@@ -155,7 +157,7 @@ class StallDetector:
         self._next_look = now + QUIET_S
         return [tp for tp in among if (seen := self._seen.get(tp)) is not None and seen.at - seen.since >= QUIET_S]
 
-    def stalled(self, ends: Mapping[Place, int]) -> list[Place]:
+    def stalled(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions that are behind their ends for the second time, with nothing fetched in between.
 
         None of them is returned twice for the same offset, since a replacement that did not help will not help again.
@@ -163,7 +165,7 @@ class StallDetector:
         Args:
             ends: Requested end offsets.
         """
-        found: list[Place] = []
+        found: list[TopicPartition] = []
         for tp, end in ends.items():
             seen = self._seen.get(tp)
             if seen is None or end <= max(seen.offset, 0) or self._tried.get(tp) == seen.offset:
@@ -206,7 +208,7 @@ class Delivery:
         self._lost = lost
         self._taken: Sequence[Message] | None = ()
         """What the current call has taken, or the one before it; None if it is too much to be kept."""
-        self._noted: Mapping[Place, TopicPartition] | None = None
+        self._noted: Mapping[TopicPartition, ConfluentPartition] | None = None
         """Where partitions continued when librdkafka was asked for it; None if it is to be asked again."""
         self._since: dict[tuple[str | None, int | None], int] = {}
         """Where partitions continue of which records have been returned since."""
@@ -260,7 +262,7 @@ class Delivery:
             # Nothing was taken since partitions have changed.
             return
         since = {
-            Place(topic, partition): make_offset(Place(topic, partition), offset, None)
+            TopicPartition(topic, partition): make_offset(TopicPartition(topic, partition), offset, None)
             for (topic, partition), offset in self._since.items()
             if topic is not None and partition is not None
         }

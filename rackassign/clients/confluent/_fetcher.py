@@ -25,15 +25,16 @@ from typing import Any
 from weakref import ref
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentPartition
 
-from rackassign import model
-from rackassign.clients.confluent._group_member import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent._stats_meter import StatsMeter
+from rackassign.clients.confluent.internals import STATE, TIMED_OUT, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.fetch_metrics import ConsumerView, count_reads
-from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
+from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, Partitions
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
+from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.text import short_repr
 
@@ -131,10 +132,7 @@ class _Messages:
             self._pieces.append(piece)
 
 
-Place = model.TopicPartition
-Places = frozenset[model.TopicPartition]
-
-EndOffsets = Callable[[Places], Mapping[Place, int]]
+EndOffsets = Callable[[Partitions], Mapping[TopicPartition, int]]
 """Returns the end offsets of partitions, as far as they are known."""
 
 _COORDINATOR_MOVES = (
@@ -173,28 +171,28 @@ class PartitionFetcher:
         self._make, self._make_other = make, make_other
         self.consumer = make()
         self._start = start
-        self.held: Places = frozenset()
+        self.held: Partitions = frozenset()
         """All partitions that were taken and not dropped."""
-        self.waiting: Places = frozenset()
+        self.waiting: Partitions = frozenset()
         """Those of them that are not being read yet."""
-        self._begins: dict[Place, TopicPartition] = {}
-        self._begun: dict[Place, TopicPartition] = {}
-        self._resumed: dict[Place, TopicPartition] = {}
+        self._begins: dict[TopicPartition, ConfluentPartition] = {}
+        self._begun: dict[TopicPartition, ConfluentPartition] = {}
+        self._resumed: dict[TopicPartition, ConfluentPartition] = {}
         """Positions of partitions that were begun again, for as long as librdkafka knows none of them."""
-        self._paused: set[Place] = set()
+        self._paused: set[TopicPartition] = set()
         self.revision = 0
         """Changes whenever partitions are begun, sought or dropped."""
 
-    def take(self, tps: Places) -> None:
+    def take(self, tps: Partitions) -> None:
         """Take partitions; they wait until `begin`."""
         self.waiting |= tps - self.held
         self.held |= tps
 
-    def unknown(self) -> Places:
+    def unknown(self) -> Partitions:
         """Return the waiting partitions whose committed offset is needed."""
         return self.waiting - set(self._begins)
 
-    def committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    def committed(self, partitions: Sequence[ConfluentPartition], timeout_s: float) -> list[ConfluentPartition]:
         """Return the committed offsets of partitions, whichever broker becomes the group's coordinator meanwhile.
 
         librdkafka 2.16.1 has three gaps when the coordinator moves. `rd_kafka_committed` returns the error of a broker
@@ -229,7 +227,9 @@ class PartitionFetcher:
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
-    def _ask_committed(self, partitions: list[TopicPartition], wait_s: float, *, other: bool) -> list[TopicPartition]:
+    def _ask_committed(
+        self, partitions: list[ConfluentPartition], wait_s: float, *, other: bool
+    ) -> list[ConfluentPartition]:
         if not other:
             return list(self.consumer.committed(partitions, timeout=wait_s))
         with closing(self._make_other()) as client:
@@ -237,7 +237,7 @@ class PartitionFetcher:
 
     def begin(
         self,
-        committed: Mapping[Place, CommittedOffset] | None,
+        committed: Mapping[TopicPartition, CommittedOffset] | None,
         ends: EndOffsets = lambda _: {},
     ) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets.
@@ -257,7 +257,7 @@ class PartitionFetcher:
         for tp in tps:
             self._begins.pop(tp, None)
 
-    def _read(self, known: Mapping[Place, TopicPartition]) -> None:
+    def _read(self, known: Mapping[TopicPartition, ConfluentPartition]) -> None:
         self.revision += 1
         self._begun.update(known)
         begins = list(known.values())
@@ -276,7 +276,7 @@ class PartitionFetcher:
         # librdkafka keeps a pause beyond the assignment it was made in.
         self.consumer.resume([begin for begin in begins if to_topic_partition(begin) not in self._paused])
 
-    def reading(self) -> Places:
+    def reading(self) -> Partitions:
         """Return the partitions being read."""
         return self.held - self.waiting - self._paused
 
@@ -287,7 +287,7 @@ class PartitionFetcher:
         old, self.consumer = self.consumer, fresh
         old.close()
 
-    def drop(self, tps: Iterable[Place]) -> None:
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
         """Stop reading partitions."""
         self.revision += 1
         dropped = self.held.intersection(tps)
@@ -309,19 +309,19 @@ class PartitionFetcher:
         self._begins |= known
         self.waiting |= frozenset(known)
 
-    def _let_go(self, tps: Places) -> None:
+    def _let_go(self, tps: Partitions) -> None:
         try:
-            self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(tps)])
+            self.consumer.incremental_unassign([ConfluentPartition(*tp) for tp in sorted(tps)])
         except KafkaException as error:
             # Whatever the error is, only owned partitions may be read. Those are restarted at their positions.
             log.warning("librdkafka cannot unassign some partitions, and is assigned all others again: %s", error)
             self._stay()
             self.consumer.unassign()
 
-    def positions(self, tps: Iterable[Place]) -> list[TopicPartition]:
+    def positions(self, tps: Iterable[TopicPartition]) -> list[ConfluentPartition]:
         """Return the next offset of each partition with delivered records since it was taken or sought."""
         held = self.held.intersection(tps)
-        asked = [TopicPartition(*tp) for tp in sorted(held - self.waiting)]
+        asked = [ConfluentPartition(*tp) for tp in sorted(held - self.waiting)]
         # A copy, since commits and `position()` may come from other threads than the polling one.
         known = {tp: resumed for tp, resumed in list(self._resumed.items()) if tp in held}
         for position in self.consumer.position(asked) if asked else ():
@@ -329,16 +329,16 @@ class PartitionFetcher:
                 known[to_topic_partition(position)] = position
         return [known[tp] for tp in sorted(known)]
 
-    def _resume_at(self, positions: Iterable[TopicPartition]) -> None:
+    def _resume_at(self, positions: Iterable[ConfluentPartition]) -> None:
         self._resumed |= {to_topic_partition(each): each for each in positions if each.offset >= 0}
 
-    def next_offsets(self) -> dict[Place, TopicPartition]:
+    def next_offsets(self) -> dict[TopicPartition, ConfluentPartition]:
         """Return where each partition that is being read continues: at its position or initial offset."""
         read = self.held - self.waiting
         known = {to_topic_partition(position): position for position in self.positions(read)}
         return {tp: known.get(tp, self._begun[tp]) for tp in read}
 
-    def put_back(self, offsets: Mapping[Place, TopicPartition]) -> Places:
+    def put_back(self, offsets: Mapping[TopicPartition, ConfluentPartition]) -> Partitions:
         """Begin partitions again that have moved beyond these offsets, and return them.
 
         Raises:
@@ -352,13 +352,13 @@ class PartitionFetcher:
             self._begin_again(again)
         return moved
 
-    def begin_at(self, partition: TopicPartition) -> None:
+    def begin_at(self, partition: ConfluentPartition) -> None:
         """Set the initial offset of a waiting partition; it may be a logical offset of librdkafka."""
         if to_topic_partition(partition) in self.waiting and partition.offset != confluent_kafka.OFFSET_INVALID:
             self._begins[to_topic_partition(partition)] = partition
             self._resumed.pop(to_topic_partition(partition), None)
 
-    def seek(self, partition: TopicPartition, ends: EndOffsets = lambda _: {}) -> None:
+    def seek(self, partition: ConfluentPartition, ends: EndOffsets = lambda _: {}) -> None:
         """Continue at an offset.
 
         Args:
@@ -384,15 +384,15 @@ class PartitionFetcher:
             # librdkafka cannot seek in a partition that is only about to begin.
             self._begin_again({tp: partition})
 
-    def _begin_again(self, begins: Mapping[Place, TopicPartition]) -> None:
+    def _begin_again(self, begins: Mapping[TopicPartition, ConfluentPartition]) -> None:
         # Whatever ends this, they wait to be begun.
         self.revision += 1
         self._begins |= begins
         self.waiting |= frozenset(begins)
-        self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(begins)])
+        self.consumer.incremental_unassign([ConfluentPartition(*tp) for tp in sorted(begins)])
         self.begin(None)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[ConfluentPartition]) -> None:
         """Deliver no records of these partitions until they are resumed.
 
         Raises:
@@ -400,9 +400,9 @@ class PartitionFetcher:
         """
         tps = {self._checked(partition) for partition in partitions}
         self._paused |= tps
-        self.consumer.pause([TopicPartition(*tp) for tp in sorted(tps - self.waiting)])
+        self.consumer.pause([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[ConfluentPartition]) -> None:
         """Resume delivery of these partitions.
 
         Raises:
@@ -410,33 +410,35 @@ class PartitionFetcher:
         """
         tps = {self._checked(partition) for partition in partitions}
         self._paused -= tps
-        self.consumer.resume([TopicPartition(*tp) for tp in sorted(tps - self.waiting)])
+        self.consumer.resume([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
 
-    def _checked(self, partition: TopicPartition) -> Place:
+    def _checked(self, partition: ConfluentPartition) -> TopicPartition:
         tp = to_topic_partition(partition)
         if tp not in self.held:
             raise kafka_exception(UNKNOWN_PARTITION, f"{tp.topic}-{tp.partition} is not assigned")
         return tp
 
 
-def to_topic_partition(partition: TopicPartition) -> Place:
+def to_topic_partition(partition: ConfluentPartition) -> TopicPartition:
     """Return the topic and partition of confluent-kafka's class, without the other fields.
 
     Raises:
         TypeError: It is of another class.
     """
-    if not isinstance(partition, TopicPartition):
+    if not isinstance(partition, ConfluentPartition):
         raise TypeError(f"expected a confluent_kafka.TopicPartition, got {short_repr(partition)}")
-    return Place(partition.topic, partition.partition)
+    return TopicPartition(partition.topic, partition.partition)
 
 
-def leader_epoch(partition: TopicPartition) -> int:
+def leader_epoch(partition: ConfluentPartition) -> int:
     """Return the leader epoch; -1 if there is none."""
     epoch: int | None = partition.leader_epoch
     return -1 if epoch is None else epoch
 
 
-def make_offset(tp: Place, offset: int, leader_epoch: int | None, metadata: str | None = None) -> TopicPartition:
+def make_offset(
+    tp: TopicPartition, offset: int, leader_epoch: int | None, metadata: str | None = None
+) -> ConfluentPartition:
     """Return a partition with an offset; with the leader epoch of the record before it, and metadata, if there are any.
 
     confluent-kafka takes None for neither of them, and neither can be set later.
@@ -446,19 +448,21 @@ def make_offset(tp: Place, offset: int, leader_epoch: int | None, metadata: str 
         more["leader_epoch"] = leader_epoch
     if metadata:
         more["metadata"] = metadata
-    return TopicPartition(tp.topic, tp.partition, offset, **more)
+    return ConfluentPartition(tp.topic, tp.partition, offset, **more)
 
 
-def _begin(tp: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:
+def _begin(tp: TopicPartition, committed: Mapping[TopicPartition, CommittedOffset], start: int) -> ConfluentPartition:
     known = committed.get(tp)
-    return TopicPartition(*tp, start) if known is None else make_offset(tp, known.offset, known.leader_epoch)
+    return ConfluentPartition(*tp, start) if known is None else make_offset(tp, known.offset, known.leader_epoch)
 
 
-def _with_ends(begins: Mapping[Place, TopicPartition], ends: EndOffsets) -> dict[Place, TopicPartition]:
+def _with_ends(
+    begins: Mapping[TopicPartition, ConfluentPartition], ends: EndOffsets
+) -> dict[TopicPartition, ConfluentPartition]:
     """Return initial offsets with numbers for ends: with another consumer of librdkafka "the end" is another one."""
     at_end = frozenset(tp for tp, begin in begins.items() if begin.offset == confluent_kafka.OFFSET_END)
     found = ends(at_end) if at_end else {}
-    return {**begins, **{tp: TopicPartition(*tp, end) for tp, end in found.items() if tp in at_end and end >= 0}}
+    return {**begins, **{tp: ConfluentPartition(*tp, end) for tp, end in found.items() if tp in at_end and end >= 0}}
 
 
 def consumer_view(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -16,26 +15,17 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from kafka import OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import (
-    BrokerResponseError,
-    CommitFailedError,
-    KafkaConnectionError,
-    KafkaTimeoutError,
-    NodeNotReadyError,
-    RetriableError,
-)
 from kafka.errors import KafkaError as KafkaPythonError
 
+from rackassign.clients.confluent.internals import INVALID_ARG, kafka_exception, to_confluent_error, translate_errors
 from rackassign.clients.kafka_python import RackAwareConsumer, internals
-from rackassign.clients.kafka_python.internals.group_member import (
-    CommittedOffset,
-    GroupOnlyMember,
-    MemberAssignment,
-)
+from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, GroupOnlyMember
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import BrokerRackCache
-from rackassign.text import WarnOnce, describe_error, short_repr
+from rackassign.text import WarnOnce, short_repr
+
+log = logging.getLogger(__name__)
 
 _SURE_S = 1.0
 """A topic does not exist if it is missing in metadata that are this much newer than the subscription."""
@@ -113,65 +103,13 @@ class PendingTopics:
         return self._refreshes >= _SURE_REFRESHES and self._refreshed - self._begun >= _SURE_S
 
 
-# ruff: noqa: SLF001 - confluent-kafka names librdkafka's own codes with an underscore; they are public
-
-
-FAIL = KafkaError._FAIL
-INVALID_ARG = KafkaError._INVALID_ARG
-NO_OFFSET = KafkaError._NO_OFFSET
-NOT_IMPLEMENTED = KafkaError._NOT_IMPLEMENTED
-STATE = KafkaError._STATE
-TIMED_OUT = KafkaError._TIMED_OUT
-TRANSPORT = KafkaError._TRANSPORT
-UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION
-
-_LOCAL: tuple[tuple[type[KafkaPythonError], int], ...] = (
-    (KafkaTimeoutError, TIMED_OUT),
-    (KafkaConnectionError, TRANSPORT),
-    (NodeNotReadyError, TRANSPORT),
-)
-
-
-def kafka_exception(code: int, reason: str) -> KafkaException:
-    """Return an exception with an error code of confluent-kafka."""
-    return KafkaException(KafkaError(code, reason))
-
-
-def to_confluent_error(error: KafkaPythonError) -> KafkaError:
-    """Convert an error of kafka-python to one of confluent-kafka; error codes of brokers are equal in both."""
-    reason = describe_error(error)
-    if isinstance(error, CommitFailedError):
-        # It wraps the broker's error. Without one kafka-python sent no request, as it is no member.
-        cause = error.args[0] if error.args else None
-        return KafkaError(_code(cause) if isinstance(cause, KafkaPythonError) else KafkaError.UNKNOWN_MEMBER_ID, reason)
-    return KafkaError(_code(error), reason, retriable=isinstance(error, RetriableError))
-
-
-def _code(error: KafkaPythonError) -> int:
-    for kind, code in _LOCAL:
-        if isinstance(error, kind):
-            return code
-    return error.errno if isinstance(error, BrokerResponseError) and isinstance(error.errno, int) else FAIL
-
-
-@contextmanager
-def translate_errors() -> Iterator[None]:
-    """Convert errors of kafka-python in the block to `KafkaException`."""
-    try:
-        yield
-    except KafkaPythonError as error:
-        raise KafkaException(to_confluent_error(error)) from error
-
-
-log = logging.getLogger(__name__)
-
 _METADATA_MS = 200
 
 Offsets = Mapping[TopicPartition, tuple[int, str, int]]
 """For each partition the next offset to read, the user's metadata, and the leader epoch; -1 if not known."""
 
 
-class GroupMember:
+class GroupMember(GroupOnlyMember):
     """A membership in a group; for the polling thread, except for commits.
 
     Args:
@@ -191,7 +129,7 @@ class GroupMember:
             # kafka-python checks some of its arguments with assertions.
             raise ConfigError(f"kafka-python: {error}") from error
         try:
-            self._member = GroupOnlyMember(self._consumer)
+            super().__init__(self._consumer)
         except BaseException:
             self._consumer.close()
             raise
@@ -244,10 +182,10 @@ class GroupMember:
         """Return whether kafka-python must leave first: it cannot change from names to patterns or back."""
         return self._by_pattern is not None and self._by_pattern is not (pattern_of(topics) is not None)
 
+    @translate_errors()
     def leave(self) -> None:
         """Leave the group and unsubscribe."""
-        with translate_errors():
-            self._consumer.unsubscribe()
+        self._consumer.unsubscribe()
         self._by_pattern = None
         self._awaited.begin(())
 
@@ -268,7 +206,7 @@ class GroupMember:
         try:
             with translate_errors():
                 # For a pattern kafka-python waits for metadata before each join, and does not join without.
-                self._member.poll(max(1000 * wait_s, _METADATA_MS if self._by_pattern else 0))
+                super().poll(max(1000 * wait_s, _METADATA_MS if self._by_pattern else 0))
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
@@ -287,32 +225,20 @@ class GroupMember:
     def _is_known(self, topic: str) -> bool:
         return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
-    def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Confirm that partitions are revoked, as `poll` requested."""
-        self._member.acknowledge_revocation(partitions)
-
-    def take_new_assignment(self) -> MemberAssignment | None:
-        """Return the assignment received since the last call; None if there was none."""
-        return self._member.take_new_assignment()
-
-    def lost(self) -> bool:
-        """Return whether it has lost its membership."""
-        return self._member.lost()
-
     def rebalance_pending(self) -> bool:
         """Return whether a rebalance is under way, or will be started by the next `poll`."""
-        return self._by_pattern is not None and self._member.rebalance_pending()
+        return self._by_pattern is not None and super().rebalance_pending()
 
+    @translate_errors()
     def committed(
-        self, partitions: Iterable[TopicPartition], wait_s: float
+        self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> Mapping[TopicPartition, CommittedOffset] | None:
         """Return the committed offsets of partitions that have any; None if they are not known yet.
 
         Raises:
             KafkaException: The coordinator returns an error.
         """
-        with translate_errors():
-            return self._member.committed(partitions, 1000 * wait_s)
+        return super().committed(partitions, timeout_ms)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
         """Return the end offset of each partition with a leader; nothing if they are not known in time."""
@@ -325,37 +251,37 @@ class GroupMember:
             return {}
         return {TopicPartition(*tp): end for tp, end in found.items()}
 
+    @translate_errors()
     def commit(self, offsets: Offsets, wait_s: float) -> None:
         """Commit with the member's generation.
 
         Raises:
             KafkaException: The generation is over, or the coordinator does not respond in time.
         """
-        with translate_errors():
-            self._consumer.commit(_for_host(offsets), timeout_ms=1000 * wait_s)
+        self._consumer.commit(_for_kafka_python(offsets), timeout_ms=1000 * wait_s)
 
+    @translate_errors()
     def commit_async(self, offsets: Offsets, done: Callable[[KafkaError | None], object]) -> None:
         """Commit with the member's generation; a later `poll` or `run_commit_callbacks` reports the result."""
 
         def answered(_offsets: object, answer: object) -> None:
             done(to_confluent_error(answer) if isinstance(answer, KafkaPythonError) else None)
 
-        with translate_errors():
-            self._consumer.commit_async(_for_host(offsets), callback=answered)
+        self._consumer.commit_async(_for_kafka_python(offsets), callback=answered)
 
+    @translate_errors()
     def run_commit_callbacks(self) -> None:
         """Run the callbacks of completed commits.
 
         Raises:
             KafkaException: Another member with this instance ID has joined; no further callbacks are called.
         """
-        with translate_errors():
-            self._member.run_commit_callbacks()
+        super().run_commit_callbacks()
 
+    @translate_errors()
     def close(self, wait_s: float) -> None:
         """Leave the group, and close."""
-        with translate_errors():
-            self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
+        self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
 
 
 def pattern_of(topics: Sequence[str]) -> str | None:
@@ -366,7 +292,7 @@ def pattern_of(topics: Sequence[str]) -> str | None:
     return "|".join(f".*?(?:{topic})" if topic.startswith("^") else f"(?:{re.escape(topic)}$)" for topic in topics)
 
 
-def _for_host(offsets: Offsets) -> dict[Any, Any]:
+def _for_kafka_python(offsets: Offsets) -> dict[Any, Any]:
     return {
         KafkaPythonPartition(*tp): OffsetAndMetadata(offset, text, epoch)
         for tp, (offset, text, epoch) in offsets.items()

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from rackassign.clients.confluent._commits import Commits
 from rackassign.clients.confluent._delivery import StallDetector
-from rackassign.clients.confluent._fetcher import PartitionFetcher, Place, Places
+from rackassign.clients.confluent._fetcher import PartitionFetcher
 from rackassign.clients.confluent._group_member import GroupMember
-from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
+from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, Partitions, RevocationRequired
+from rackassign.model import TopicPartition
 
 _ENDS_S = 0.3
 """Time limit of a request for end offsets; it is repeated later, or librdkafka asks itself."""
 
-Callback = Callable[[Any, list[TopicPartition]], object]
+Callback = Callable[[Any, list[ConfluentPartition]], object]
 """Called with the user's consumer and partitions, as confluent-kafka's."""
 
 
@@ -88,7 +89,7 @@ class RebalanceHandler:
         self._wake()
         self._begin(wait_s)
 
-    def give_up(self, tps: Places, *, lost: bool) -> None:
+    def give_up(self, tps: Partitions, *, lost: bool) -> None:
         """Stop reading partitions, and call the callback.
 
         Args:
@@ -111,7 +112,7 @@ class RebalanceHandler:
             finally:
                 self._drop(tps)
 
-    def end_offsets(self, tps: Iterable[Place]) -> Mapping[Place, int]:
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end offsets of partitions, as far as they are known soon."""
         return self._member.end_offsets(tps, _ENDS_S)
 
@@ -138,7 +139,7 @@ class RebalanceHandler:
         if not self._reader.waiting:
             return
         unknown = self._reader.unknown()
-        committed = self._member.committed(unknown, wait_s) if unknown else {}
+        committed = self._member.committed(unknown, 1000 * wait_s) if unknown else {}
         self._reader.begin(committed, self.end_offsets)
 
     def _wake(self) -> None:
@@ -148,16 +149,16 @@ class RebalanceHandler:
             self._reader.recreate()
             self._stalls.restart()
 
-    def _drop(self, tps: Places) -> None:
+    def _drop(self, tps: Partitions) -> None:
         self._commits.drop(tps)
         self._stalls.forget(tps)
         self._reader.drop(tps)
 
-    def _call(self, callback: Callback | None, tps: Places) -> None:
+    def _call(self, callback: Callback | None, tps: Partitions) -> None:
         if callback is None:
             return
         self.in_callback = True
         try:
-            callback(self._consumer(), [TopicPartition(*tp) for tp in sorted(tps)])
+            callback(self._consumer(), [ConfluentPartition(*tp) for tp in sorted(tps)])
         finally:
             self.in_callback = False

@@ -147,7 +147,7 @@ class Member:
     def rebalance_pending(self) -> bool:
         return bool(self.coming)
 
-    def committed(self, _places: Any, _wait_s: float) -> Mapping[TopicPartition, CommittedOffset] | None:
+    def committed(self, _places: Any, _timeout_ms: float) -> Mapping[TopicPartition, CommittedOffset] | None:
         return self.known
 
     def end_offsets(self, places: Any, _wait_s: float) -> Mapping[TopicPartition, int]:

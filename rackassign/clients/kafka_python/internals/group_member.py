@@ -116,7 +116,7 @@ class GroupOnlyMember:
         coordinator._on_join_prepare_async = self._prepare_unless_due
         coordinator._on_join_complete_async = self._complete_and_note
         self._answer = coordinator._invoke_completed_offset_commit_callbacks
-        coordinator._invoke_completed_offset_commit_callbacks = self.run_commit_callbacks
+        coordinator._invoke_completed_offset_commit_callbacks = self._run_commit_callbacks
         self._callback_lock = Lock()
         self._given_up: Partitions = frozenset()
         self._given: MemberAssignment | None = None
@@ -150,6 +150,9 @@ class GroupOnlyMember:
         Raises:
             FencedInstanceIdError: Another member has joined with this one's instance ID.
         """
+        self._run_commit_callbacks()
+
+    def _run_commit_callbacks(self) -> None:
         # kafka-python checks and removes in two steps, and commits may come from several threads.
         with self._callback_lock:
             self._answer()

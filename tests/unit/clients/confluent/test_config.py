@@ -14,7 +14,8 @@ import trustme
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
 from rackassign.clients.confluent._config import ConsumerConfig
-from rackassign.clients.confluent._group_member import pattern_of, to_confluent_error, translate_errors
+from rackassign.clients.confluent._group_member import pattern_of
+from rackassign.clients.confluent.internals import to_confluent_error, translate_errors
 from rackassign.clients.kafka_python import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,

@@ -15,6 +15,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndTimestamp
 
 from rackassign.clients.confluent._group_member import GroupMember, PendingTopics
+from rackassign.clients.kafka_python.internals.group_member import GroupOnlyMember
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 
@@ -76,10 +77,8 @@ class Host:
         )
         self.polls = self.requests = 0
         monkeypatch.setattr("rackassign.clients.confluent._group_member.RackAwareConsumer", lambda **_: self)
-        monkeypatch.setattr(
-            "rackassign.clients.confluent._group_member.GroupOnlyMember",
-            lambda _: SimpleNamespace(poll=self.join),
-        )
+        monkeypatch.setattr(GroupOnlyMember, "__init__", lambda *_: None)
+        monkeypatch.setattr(GroupOnlyMember, "poll", lambda _, timeout_ms: self.join(timeout_ms))
         self.member = GroupMember(arguments, BrokerRackCache())
         self.member._awaited = PendingTopics(self.member._is_known, lambda: self.now)
 
