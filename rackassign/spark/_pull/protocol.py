@@ -16,8 +16,8 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 from rackassign.errors import ConfigError, InputError, RackassignError
@@ -86,6 +86,66 @@ class CoordinatorEndpoint:
         return f"CoordinatorEndpoint({self.address}, batch {self.batch})"
 
 
+def encode_split(split: Split) -> dict[str, Any]:
+    """Return a split as values that JSON can represent."""
+    return {
+        "topic": split.range.tp.topic,
+        "partition": split.range.tp.partition,
+        "start": split.range.start,
+        "end": split.range.end,
+        "racks": list(split.racks),
+        "size": split.size,
+        "fetch": split.fetch_bytes,
+    }
+
+
+def decode_split(value: Mapping[str, Any]) -> Split:
+    """Return the split that `encode_split` has encoded.
+
+    Raises:
+        InputError: A value is missing or invalid.
+    """
+    try:
+        tp = TopicPartition(str(value["topic"]), int(value["partition"]))
+        offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
+        return Split(offsets, tuple(value["racks"]), int(value["size"]), int(value["fetch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("split", f"malformed: {error}") from None
+
+
+def _decode_splits(values: Iterable[Mapping[str, Any]]) -> tuple[Split, ...]:
+    return tuple(map(decode_split, values))
+
+
+def _decode_split_or_wait(value: Any) -> Split | Wait | None:  # noqa: ANN401 - JSON
+    return value if value is None or value == "wait" else decode_split(value)
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, Split):
+        return encode_split(value)
+    return [encode_split(split) for split in value] if isinstance(value, tuple) else value
+
+
+def _wire(name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the metadata of a field that has another name in the line, or has to be read.
+
+    Args:
+        name: Its name in the line.
+        read: Returns its value; may raise a KeyError, TypeError, ValueError or RackassignError.
+    """
+    return {"name": name, "read": read}
+
+
+def _number(name: str) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if type(value) is not int:
+            raise InputError(name, f"expected a number, got {short_repr(value)}")
+        return value
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
     """The request of a task for its n-th split.
@@ -116,21 +176,6 @@ class SplitRequest:
         if not (self.rack is None or isinstance(self.rack, str)):
             raise InvalidRequestError(MALFORMED)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as values that JSON can represent."""
-        return {
-            "token": self.token,
-            "batch": self.batch,
-            "task": self.task,
-            "number": self.number,
-            "rack": self.rack,
-        }
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> SplitRequest:
-        """Return the request in a message; errors are those of the constructor, and KeyError for a missing field."""
-        return cls(message["token"], message["batch"], message["task"], message["number"], message["rack"])
-
 
 @dataclass(frozen=True, slots=True)
 class SubmitSplitsRequest:
@@ -144,31 +189,9 @@ class SubmitSplitsRequest:
     """
 
     token: str = field(repr=False)
-    submission: str
-    first: int
-    splits: tuple[Split, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as values that JSON can represent."""
-        return {
-            "token": self.token,
-            "offer": self.submission,
-            "at": self.first,
-            "splits": [encode_split(split) for split in self.splits],
-        }
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> SubmitSplitsRequest:
-        """Return the request in a message.
-
-        Raises:
-            InputError: A split is invalid.
-            KeyError: A field is missing.
-            TypeError: A field has the wrong type.
-            ValueError: The number of the first split is not a number.
-        """
-        first = int(message["at"])
-        return cls(message["token"], str(message["offer"]), first, tuple(map(decode_split, message["splits"])))
+    submission: str = field(metadata=_wire("offer", str))
+    first: int = field(metadata=_wire("at", int))
+    splits: tuple[Split, ...] = field(metadata=_wire("splits", _decode_splits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,34 +208,11 @@ class StartBatchRequest:
     """
 
     token: str = field(repr=False)
-    submission: str
-    splits: int
-    tasks: int
-    max_splits_per_task: int
-    steal_after_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as values that JSON can represent."""
-        return {
-            "token": self.token,
-            "offer": self.submission,
-            "count": self.splits,
-            "tasks": self.tasks,
-            "each": self.max_splits_per_task,
-            "steal_after_s": self.steal_after_s,
-        }
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> StartBatchRequest:
-        """Return the request in a message.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: A field has the wrong type.
-            ValueError: A field is not a number.
-        """
-        count, tasks, limit = (int(message[name]) for name in ("count", "tasks", "each"))
-        return cls(message["token"], str(message["offer"]), count, tasks, limit, float(message["steal_after_s"]))
+    submission: str = field(metadata=_wire("offer", str))
+    splits: int = field(metadata=_wire("count", int))
+    tasks: int = field(metadata=_wire("tasks", int))
+    max_splits_per_task: int = field(metadata=_wire("each", int))
+    steal_after_s: float = field(metadata=_wire("steal_after_s", float))
 
 
 Request = SplitRequest | SubmitSplitsRequest | StartBatchRequest
@@ -228,21 +228,7 @@ class SplitResponse:
     """
 
     KEY: ClassVar = "split"
-    split: Split | Wait | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the response as values that JSON can represent."""
-        return {"split": encode_split(self.split) if isinstance(self.split, Split) else self.split}
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> SplitResponse:
-        """Return the response in a message.
-
-        Raises:
-            InputError: The split is invalid.
-        """
-        value = message["split"]
-        return cls(value if value is None or value == "wait" else decode_split(value))
+    split: Split | Wait | None = field(metadata=_wire("split", _decode_split_or_wait))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,20 +240,7 @@ class SubmitSplitsResponse:
     """
 
     KEY: ClassVar = "have"
-    received: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the response as values that JSON can represent."""
-        return {"have": self.received}
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> SubmitSplitsResponse:
-        """Return the response in a message.
-
-        Raises:
-            InputError: The number is none.
-        """
-        return cls(_number("have", message["have"]))
+    received: int = field(metadata=_wire("have", _number("have")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,20 +252,7 @@ class StartBatchResponse:
     """
 
     KEY: ClassVar = "batch"
-    batch: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the response as values that JSON can represent."""
-        return {"batch": self.batch}
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> StartBatchResponse:
-        """Return the response in a message.
-
-        Raises:
-            InputError: The number is none.
-        """
-        return cls(_number("batch", message["batch"]))
+    batch: int = field(metadata=_wire("batch", _number("batch")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,19 +265,26 @@ class ErrorResponse:
 
     error: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the response as values that JSON can represent."""
-        return {"error": self.error}
-
 
 Response = SplitResponse | SubmitSplitsResponse | StartBatchResponse | ErrorResponse
 
 ExpectedResponse = TypeVar("ExpectedResponse", SplitResponse, SubmitSplitsResponse, StartBatchResponse)
+_Message = TypeVar("_Message")
 
 
 def encode(message: Request | Response) -> bytes:
-    """Return a message as a line."""
-    return json.dumps(message.to_json()).encode() + b"\n"
+    """Return a message as a line, with its fields in the order in which they are declared."""
+    values = {each.metadata.get("name", each.name): _encode(getattr(message, each.name)) for each in fields(message)}
+    return json.dumps(values).encode() + b"\n"
+
+
+def _decode(kind: type[_Message], values: Mapping[str, Any]) -> _Message:
+    """Return the message of a kind; raises a KeyError, TypeError or ValueError, or what the message itself raises."""
+    arguments = {}
+    for each in fields(kind):  # type: ignore[arg-type] # all messages are dataclasses
+        value = values[each.metadata.get("name", each.name)]
+        arguments[each.name] = each.metadata["read"](value) if each.metadata else value
+    return kind(**arguments)
 
 
 def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
@@ -340,8 +307,8 @@ def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
         raise InvalidRequestError(WRONG_TOKEN)
     try:
         if not (accept_batches and "offer" in message):
-            return SplitRequest.from_json(message)
-        return (SubmitSplitsRequest if "splits" in message else StartBatchRequest).from_json(message)
+            return _decode(SplitRequest, message)
+        return _decode(SubmitSplitsRequest, message) if "splits" in message else _decode(StartBatchRequest, message)
     except RackassignError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -363,42 +330,9 @@ def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedRes
     message = json.loads(line)
     if not isinstance(message, dict) or not message.keys() & {expected.KEY, "error"}:
         raise ValueError(f"expected the response of a coordinator, got {short_repr(message)}")
-    return ErrorResponse(str(message["error"])) if "error" in message else expected.from_json(message)
+    return ErrorResponse(str(message["error"])) if "error" in message else _decode(expected, message)
 
 
 def unknown_batch(batch: object) -> ConfigError:
     """Return the error for a batch that does not exist or was removed."""
     return ConfigError(f"batch {short_repr(batch)} has ended or does not exist")
-
-
-def encode_split(split: Split) -> dict[str, Any]:
-    """Return a split as values that JSON can represent."""
-    return {
-        "topic": split.range.tp.topic,
-        "partition": split.range.tp.partition,
-        "start": split.range.start,
-        "end": split.range.end,
-        "racks": list(split.racks),
-        "size": split.size,
-        "fetch": split.fetch_bytes,
-    }
-
-
-def decode_split(value: Mapping[str, Any]) -> Split:
-    """Return the split that `encode_split` has encoded.
-
-    Raises:
-        InputError: A value is missing or invalid.
-    """
-    try:
-        tp = TopicPartition(str(value["topic"]), int(value["partition"]))
-        offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
-        return Split(offsets, tuple(value["racks"]), int(value["size"]), int(value["fetch"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError("split", f"malformed: {error}") from None
-
-
-def _number(name: str, value: object) -> int:
-    if type(value) is not int:
-        raise InputError(name, f"expected a number, got {short_repr(value)}")
-    return value
