@@ -85,15 +85,15 @@ def detect_all(
             name=f"rackassign-{name}",
             daemon=True,
         ).start()
-    found: dict[str, RackDetection] = {}
+    detections: dict[str, RackDetection] = {}
     deadline = time.monotonic() + 2 * timeout_s + 0.5
-    while len(found) < len(SOURCES):
+    while len(detections) < len(SOURCES):
         try:
             finding = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
-        found[finding.source] = finding
-    return [found.get(name, RackDetection(name, None, "no response in time")) for name in SOURCES]
+        detections[finding.source] = finding
+    return [detections.get(name, RackDetection(name, None, "no response in time")) for name in SOURCES]
 
 
 def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> RackDetection:

@@ -280,15 +280,15 @@ def _items(path: str, value: Json) -> Iterator[tuple[str, Json]]:
 
 def _keys(path: str, value: Json, required: set[str], optional: set[str]) -> Mapping[str, Json]:
     """Check that a value is an object with all required keys and no unknown ones."""
-    found: dict[str, Json] = _typed(path, value, dict)
-    for key in found:
+    fields: dict[str, Json] = _typed(path, value, dict)
+    for key in fields:
         if key not in required and key not in optional:
             known = ", ".join(sorted(required | optional))
             raise InputError(path, f"unknown key {short_repr(key)}; known are {known}")
     for key in sorted(required):
-        if key not in found:
+        if key not in fields:
             raise InputError(path, f"the key {key!r} is missing")
-    return found
+    return fields
 
 
 def _typed(path: str, value: Json, kind: type[_T]) -> _T:

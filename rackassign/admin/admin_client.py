@@ -82,8 +82,8 @@ def check_authorized(error: object, operation: str, resource: str) -> None:
 
 def is_authorization_error(error: object) -> bool:
     """Return whether an error code, or an error of kafka-python or its class, means that an ACL is missing."""
-    found = for_code(error) if isinstance(error, int) else error
-    return issubclass(found if isinstance(found, type) else type(found), REFUSALS)
+    kind = for_code(error) if isinstance(error, int) else error
+    return issubclass(kind if isinstance(kind, type) else type(kind), REFUSALS)
 
 
 def topic_resource(names: Iterable[str]) -> str:

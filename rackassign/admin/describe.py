@@ -211,14 +211,14 @@ def topic_configs(
         KafkaError: As raised by the admin client.
     """
     wanted = sorted(names)
-    found: list[raw_requests.ConfigResult] = []
+    results: list[raw_requests.ConfigResult] = []
     for start in range(0, len(wanted), _AT_ONCE):
         some = wanted[start : start + _AT_ONCE]
-        found += _described_configs(admin, "topic", some, keys, broker)
-    refused = [topic.name for topic in found if is_authorization_error(topic.code)]
+        results += _described_configs(admin, "topic", some, keys, broker)
+    refused = [topic.name for topic in results if is_authorization_error(topic.code)]
     if refused:
         raise AuthorizationError("DESCRIBE_CONFIGS", topic_resource(refused))
-    return {topic.name: topic.values for topic in found if _is_available(topic, UnknownTopicOrPartitionError.errno)}
+    return {topic.name: topic.values for topic in results if _is_available(topic, UnknownTopicOrPartitionError.errno)}
 
 
 def _described_configs(
@@ -260,9 +260,9 @@ def default_configs(admin: KafkaAdminClient, keys: Sequence[str], broker: int | 
         AuthorizationError: The permission is missing.
         KafkaError: As raised by the admin client.
     """
-    (found,) = _described_configs(admin, "broker", [raw_requests.EVERY_BROKER], keys, broker)
-    check_authorized(found.code, "DESCRIBE_CONFIGS", CLUSTER)
-    return found.values if _is_available(found) else {}
+    (defaults,) = _described_configs(admin, "broker", [raw_requests.EVERY_BROKER], keys, broker)
+    check_authorized(defaults.code, "DESCRIBE_CONFIGS", CLUSTER)
+    return defaults.values if _is_available(defaults) else {}
 
 
 def cluster_id(admin: KafkaAdminClient) -> str:

@@ -128,12 +128,15 @@ class GroupAdmin:
             KafkaError: As raised by the admin client, or an error returned by the coordinator.
         """
         with requires("DESCRIBE", group_resource(group)):
-            found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
+            described = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
             # Brokers before KIP-1043 have no error for it.
-            if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
+            if _failed(described.error_code, *_NOT_FOUND) or described.group_state == "Dead":
                 return None
         return DescribedGroup(
-            found.group_state, found.protocol_type, found.protocol_data, tuple(map(_classic_member, found.members))
+            described.group_state,
+            described.protocol_type,
+            described.protocol_data,
+            tuple(map(_classic_member, described.members)),
         )
 
     def describe_consumer_group(self, group: str) -> DescribedGroup | None:
@@ -144,16 +147,16 @@ class GroupAdmin:
         """
         try:
             with requires("DESCRIBE", group_resource(group)):
-                found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
-                if errors.for_code(found.error_code) is errors.TopicAuthorizationFailedError:
+                described = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+                if errors.for_code(described.error_code) is errors.TopicAuthorizationFailedError:
                     # The members contain the names of the topics.
                     raise AuthorizationError("DESCRIBE", f"all topics of {group_resource(group)}")
-                if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
+                if _failed(described.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
                     return None
         except errors.IncompatibleBrokerVersion:
             return None
         return DescribedGroup(
-            found.group_state, "consumer", found.assignor_name, tuple(map(_served_member, found.members))
+            described.group_state, "consumer", described.assignor_name, tuple(map(_served_member, described.members))
         )
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
@@ -177,14 +180,16 @@ class GroupAdmin:
             try:
                 wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
                 # Version 8 (Kafka 3.0) is the first with a list of groups.
-                found = self._ask(group, OffsetFetchRequest(groups=[wanted], min_version=8, max_version=8)).groups[0]
+                response = self._ask(group, OffsetFetchRequest(groups=[wanted], min_version=8, max_version=8)).groups[0]
             except errors.IncompatibleBrokerVersion:
                 # Version 2 is the first that can request all partitions.
-                found = self._ask(group, OffsetFetchRequest(group_id=group, topics=None, min_version=2, max_version=7))
-            _failed(found.error_code)
+                response = self._ask(
+                    group, OffsetFetchRequest(group_id=group, topics=None, min_version=2, max_version=7)
+                )
+            _failed(response.error_code)
         return {
             TopicPartition(topic.name, row.partition_index): CommittedOffset(row.committed_offset, row.metadata or "")
-            for topic in found.topics
+            for topic in response.topics
             for row in topic.partitions
             if not row.error_code and row.committed_offset >= 0
         }

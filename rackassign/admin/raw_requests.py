@@ -146,12 +146,12 @@ def describe_configs(
     response = send(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
         ConfigResult(
-            found.resource_name,
-            found.error_code,
-            found.error_message or "",
-            {row.name: row.value for row in found.configs if row.value is not None},
+            result.resource_name,
+            result.error_code,
+            result.error_message or "",
+            {row.name: row.value for row in result.configs if row.value is not None},
         )
-        for found in response.results
+        for result in response.results
     ]
 
 
@@ -233,9 +233,9 @@ def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[
     ]
     response = send(admin, IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
     return [
-        Refusal(found.resource_name, found.error_code, found.error_message or "")
-        for found in response.responses
-        if found.error_code
+        Refusal(result.resource_name, result.error_code, result.error_message or "")
+        for result in response.responses
+        if result.error_code
     ]
 
 

@@ -71,12 +71,12 @@ class MemberContext:
 
     def topology(self, cluster: AnyCluster, topics: Iterable[str]) -> Topology:
         """Return the live brokers, and the given topics that have metadata, as far as they count."""
-        found = self.adapter.topology(cluster, topics)
-        if self.unread_topics.isdisjoint(found.topics):
-            return found
+        topology = self.adapter.topology(cluster, topics)
+        if self.unread_topics.isdisjoint(topology.topics):
+            return topology
         # A partition of unknown racks costs nothing, wherever it is assigned.
-        unread = {t: (_UNREAD,) * len(found.topics[t]) for t in found.topics if t in self.unread_topics}
-        return replace(found, topics={**found.topics, **unread})
+        unread = {t: (_UNREAD,) * len(topology.topics[t]) for t in topology.topics if t in self.unread_topics}
+        return replace(topology, topics={**topology.topics, **unread})
 
     def owned(self) -> Partitions | None:
         """Return the partitions that the consumer owns while it joins; None if the consumer is not known."""

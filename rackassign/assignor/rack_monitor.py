@@ -267,14 +267,14 @@ class RackChangeDetector:
             for member, owned in plan.target.items()
             for topic, partitions in owned.items()
         )
-        kept = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
+        reached = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
         then = Locality.of(now, again)
         # A plan with the fewest moves has no needless ones; that of another strategy, or one past its budget, may have.
-        better = moved and ("moves" in again.proven or then.cross < kept.cross)
+        better = moved and ("moves" in again.proven or then.cross < reached.cross)
         cut = bool(again.optimality_note) and time_limit_s is not None and again.seconds >= time_limit_s
         if not better and _sizes(again.target) == _sizes(plan.target):
             return None, cut
-        return RebalanceGain(changed, kept, then, moved), cut
+        return RebalanceGain(changed, reached, then, moved), cut
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:

@@ -150,15 +150,15 @@ class StandbyCopies:
         try:
             decoded = decode_streams_assignment(user_data)
             standbys = map(_tp, decoded.standby)
-            kept = frozenset(tp for tp in standbys if tp.topic in self.topics and tp.partition >= 0)
+            assigned_standbys = frozenset(tp for tp in standbys if tp.topic in self.topics and tp.partition >= 0)
         except WireError as error:
             self._warn("standbys", "%s: the copies to keep cannot be decoded: %s", error)
             return
-        before, self.kept = self.kept, kept
-        if self._config.on_standbys is not None and kept != before:
+        before, self.kept = self.kept, assigned_standbys
+        if self._config.on_standbys is not None and assigned_standbys != before:
             with self._member.user_code("on_standbys", "on_standbys raised"):
-                self._config.on_standbys(kept - before, before - kept)
-        awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
+                self._config.on_standbys(assigned_standbys - before, before - assigned_standbys)
+        awaited = assigned_standbys.intersection(decoded.standby_hosts.get(_WARMING, ()))
         if awaited != self._awaited:
             self._retry_interval_s = 0.0
         self._awaited = awaited
@@ -263,8 +263,8 @@ class StandbyPlanner(OptimalPlanner):
     def _plan(self, group: Group, copies: Copies, limit_s: float) -> LeaderAssignment:
         self.warn_of_exceptions(group)
         config, options = self._config, replace(self.options, time_limit_s=limit_s)
-        found = assign_standbys(group, copies, config.standbys, options)
-        missing, partitions = sum(found.missing.values()), len(found.missing)
+        assignment = assign_standbys(group, copies, config.standbys, options)
+        missing, partitions = sum(assignment.missing.values()), len(assignment.missing)
         if missing != self._missing:
             self._member.log.log(
                 logging.WARNING if missing > self._missing else logging.INFO,
@@ -272,8 +272,8 @@ class StandbyPlanner(OptimalPlanner):
                 *(self._member.name, missing, partitions),
             )
         self._missing = missing
-        plan = found.plan
-        return LeaderAssignment(plan.assignment, not plan.withheld, group, plan, self._user_data(found))
+        plan = assignment.plan
+        return LeaderAssignment(plan.assignment, not plan.withheld, group, plan, self._user_data(assignment))
 
     def _copies(self, sums: Mapping[str, Mapping[TaskId, int]]) -> Copies:
         """Return the lags of the members' copies."""

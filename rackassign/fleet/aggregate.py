@@ -192,7 +192,7 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
     Raises:
         ConfigError: A group has no results without changes (`AS_IS`).
     """
-    seen: dict[str, _Seen] = {}
+    topics: dict[str, _Seen] = {}
     snapshots: dict[datetime, tuple[set[str], Totals]] = {}
     for batch in found:
         for row in _by_kind(batch):
@@ -202,7 +202,7 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
             names.add(row["group"])
             reads_now = (row["what_if"], row["strategy"]) == (AS_IS, NOW)
             snapshots[row["taken"]] = names, now + part if reads_now else now
-            group = _latest(seen, row)
+            group = _latest(topics, row)
             if group is None:
                 continue
             key = row["what_if"], row["strategy"]
@@ -210,13 +210,13 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
             if row["best"]:
                 group.best[row["what_if"]] = row["strategy"]
         for row in _recommendations(batch):
-            group = _latest(seen, row)
+            group = _latest(topics, row)
             if group is not None:
                 group.take = tuple(row["take"])
     groups = sorted(
-        (_group(name, of) for name, of in seen.items()), key=lambda g: (*(-part for part in g.saved), g.name)
+        (_group(name, of) for name, of in topics.items()), key=lambda g: (*(-part for part in g.saved), g.name)
     )
-    tried = {what_if for of in seen.values() for what_if, _ in of.outcomes}
+    tried = {what_if for of in topics.values() for what_if, _ in of.outcomes}
     return Fleet(
         tuple(groups),
         tuple(HistoryPoint(taken, len(names), now) for taken, (names, now) in sorted(snapshots.items())),

@@ -293,16 +293,16 @@ def audit_groups(batches: Iterable[pa.RecordBatch], options: FleetAudit) -> Iter
     Raises:
         ConfigError: A row was not written by a snapshot.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for batch in batches:
         for row in from_arrow(batch):
             for name in options.what_ifs:
-                found += _evaluate(name, WHAT_IFS[name](row), options)
-            if len(found) >= ROWS_PER_BATCH:
-                yield pa.RecordBatch.from_pylist(found, SCHEMA)
-                found = []
-    if found:
-        yield pa.RecordBatch.from_pylist(found, SCHEMA)
+                rows += _evaluate(name, WHAT_IFS[name](row), options)
+            if len(rows) >= ROWS_PER_BATCH:
+                yield pa.RecordBatch.from_pylist(rows, SCHEMA)
+                rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
 def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict[str, Any]]:
@@ -412,8 +412,8 @@ def _pairs(reading: Iterable[TopicRead], rates: Mapping[str, list[float | None]]
                 of.unmeasured += 1
             else:
                 of.bytes_s += rate
-    found = [(topic, source, reader, of) for (topic, reader), by in sums.items() for source, of in by.items()]
-    found.sort(key=lambda row: (row[0], row[1] or "", row[2] or ""))
+    pairs = [(topic, source, reader, of) for (topic, reader), by in sums.items() for source, of in by.items()]
+    pairs.sort(key=lambda row: (row[0], row[1] or "", row[2] or ""))
     return tuple(
         {
             "topic": topic,
@@ -423,5 +423,5 @@ def _pairs(reading: Iterable[TopicRead], rates: Mapping[str, list[float | None]]
             "unmeasured": of.unmeasured,
             "bytes_s": of.bytes_s,
         }
-        for topic, source, reader, of in found
+        for topic, source, reader, of in pairs
     )

@@ -184,6 +184,6 @@ def _thinned(history: Sequence[HistoryPoint]) -> list[HistoryPoint]:
 def _topics(group: GroupSums, by_topic: Mapping[str, tuple[Totals, Totals]]) -> Topics:
     ranked = [(topic, *sums) for topic, sums in by_topic.items()]
     ranked.sort(key=lambda row: (*(-part for part in row[1].rank), row[0]))
-    others = ranked[_MAX_TOPICS:]
-    rest = sum((now for _, now, _ in others), Totals()), sum((best for *_, best in others), Totals())
-    return Topics(group, tuple(ranked[:_MAX_TOPICS]), len(others), rest)
+    smaller = ranked[_MAX_TOPICS:]
+    rest = sum((now for _, now, _ in smaller), Totals()), sum((best for *_, best in smaller), Totals())
+    return Topics(group, tuple(ranked[:_MAX_TOPICS]), len(smaller), rest)

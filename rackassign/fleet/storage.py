@@ -52,17 +52,17 @@ def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
     Raises:
         ConfigError: There are no Parquet files, a file is not a snapshot, or a group occurs twice with the same time.
     """
-    seen: set[tuple[datetime, str]] = set()
+    keys: set[tuple[datetime, str]] = set()
     for file in _files(path):
         for batch in _batches(file, _open_snapshot(file), GROUPS_PER_BATCH):
             for row in batch.select(["taken", "group"]).to_pylist():
                 key = row["taken"], row["group"]
-                if key in seen:
+                if key in keys:
                     raise ConfigError(
                         f"{file}: group {short_repr(key[1])} at {key[0]} was already read from another row; "
                         "remove duplicate snapshots"
                     )
-                seen.add(key)
+                keys.add(key)
             yield batch
 
 

@@ -17,7 +17,7 @@ from rackassign.text import WarnOnce, with_version
 
 def warn_of_version(distribution: str, first: tuple[int, int], last: tuple[int, int], once: WarnOnce) -> None:
     """Warn if the installed version of a framework is not among the supported ones, from `first` to `last`."""
-    found = re.match(r"(\d+)\.(\d+)", version(distribution))
-    if found is None or not first <= (int(found[1]), int(found[2])) <= last:
+    number = re.match(r"(\d+)\.(\d+)", version(distribution))
+    if number is None or not first <= (int(number[1]), int(number[2])) <= last:
         supported = f"{first[0]}.{first[1]} to {last[0]}.{last[1]}"
         once.warn("version", "%s is not a version that rackassign supports: %s", with_version(distribution), supported)

@@ -169,9 +169,9 @@ class RackAwarePartitionAssignor(PartitionAssignor):
 
     def _encoded(self, plain: Mapping[str, Any], planned: Mapping[str, _Part]) -> dict[str, Any]:
         """Return Faust's assignment with the planned partitions in place of its own."""
-        given = {member: unpack(each.user_data) for member, each in plain.items()}
+        user_data = {member: unpack(each.user_data) for member, each in plain.items()}
         made: dict[str, Any] = {}
-        for member, metadata in given.items():
+        for member, metadata in user_data.items():
             before, part = metadata.assignment, planned[member]
             made[member] = ClientAssignment(
                 actives={topic: [*part.active.get(topic, ids)] for topic, ids in before.actives.items()},
@@ -179,19 +179,19 @@ class RackAwarePartitionAssignor(PartitionAssignor):
             )
         changelogs: dict[str, Any] = {}
         others: dict[str, Any] = {}
-        for member, metadata in given.items():
+        for member, metadata in user_data.items():
             actives = made[member].actives
             tables = self.app.tables.changelog_topics
             changelogs[metadata.url] = {topic: ids for topic, ids in actives.items() if topic in tables}
             others[metadata.url] = {topic: ids for topic, ids in actives.items() if topic not in tables}
-        for member, metadata in given.items():
+        for member, metadata in user_data.items():
             metadata.assignment = made[member]
             metadata.changelog_distribution, metadata.external_topic_distribution = changelogs, others
         return {
             member: type(each)(
                 each.version,
                 sorted(made[member].kafka_protocol_assignment(self.app.tables)),
-                pack(given[member]),
+                pack(user_data[member]),
             )
             for member, each in plain.items()
         }
@@ -260,15 +260,15 @@ def _topic_sets(
     for member, theirs in joined.items():
         for topic in theirs.topics:
             subscribers[topic].add(member)
-    found: dict[tuple[int, tuple[str, ...]], list[str]] = defaultdict(list)
+    sets: dict[tuple[int, tuple[str, ...]], list[str]] = defaultdict(list)
     for topic in sorted(subscribers.keys() - set(everywhere)):
         number = len(cluster.partitions_for_topic(topic) or ())
         if number:
-            found[number, tuple(sorted(subscribers[topic]))].append(topic)
+            sets[number, tuple(sorted(subscribers[topic]))].append(topic)
     state = frozenset(changelogs)
     return [
         _TopicSet(tuple(topics), tuple(t for t in topics if t not in state) or (topics[0],), number, frozenset(members))
-        for (number, members), topics in sorted(found.items())
+        for (number, members), topics in sorted(sets.items())
     ]
 
 

@@ -115,11 +115,11 @@ def copartitioned(application: Any, topics: Sequence[Any], once: WarnOnce) -> li
 
 def _connected(sets: Iterable[set[str]]) -> list[set[str]]:
     """Return sets with those that have a topic in common united, in a stable order."""
-    found: list[set[str]] = []
+    components: list[set[str]] = []
     for each in sets:
-        apart = [other for other in found if other.isdisjoint(each)]
-        found = [*apart, each.union(*(other for other in found if not other.isdisjoint(each)))]
-    return sorted(found, key=sorted)
+        apart = [other for other in components if other.isdisjoint(each)]
+        components = [*apart, each.union(*(other for other in components if not other.isdisjoint(each)))]
+    return sorted(components, key=sorted)
 
 
 log = logging.getLogger(__name__)

@@ -271,13 +271,13 @@ class _Analyzer:
 
     def reach(self, plan: Plan) -> StrategyOutcome:
         """Compute the result of a plan that is based on all known racks, for members that fetch local replicas."""
-        seen = self.seen(self.shot.group, plan.target, leaders_only=frozenset())
+        planned = self.seen(self.shot.group, plan.target, leaders_only=frozenset())
         return StrategyOutcome(
             plan.strategy,
-            seen.partitions,
-            seen.flows,
+            planned.partitions,
+            planned.flows,
             moved(self.shot.group, self.owned, plan.target),
-            seen.reads,
+            planned.reads,
             Counter(entry.reason for entry in non_local_partitions(self.shot.group, plan)),
         )
 
@@ -296,13 +296,13 @@ class _Analyzer:
             counting: The replicas that serve; by default those that the brokers' selectors choose.
             leaders_only: Members that do not request a local replica; by default the current ones.
         """
-        found = partition_reads(
+        reads = partition_reads(
             group,
             target,
             self.cluster.selectable_replicas(group.topology) if counting is None else counting,
             self.shot.leaders_only if leaders_only is None else leaders_only,
         )
-        return _Seen(found, count_locality(found), traffic_matrix(found, self.rates.bytes_s))
+        return _Seen(reads, count_locality(reads), traffic_matrix(reads, self.rates.bytes_s))
 
     def actions(self, with_all_racks: Plan) -> list[RecommendedChange]:
         """Return the changes that gain most: local bytes, or local partitions if bytes are not measured.
@@ -345,12 +345,12 @@ class _Analyzer:
         """Yield changes with their gain beyond the strategy."""
         if self.cluster.without_selector():
             everywhere = self.plan(leader_view, mode="any-replica")
-            seen = self.seen(self.shot.group, everywhere.target, leader_view.topology)
-            yield _gained(RecommendedChange("selector", 0, 0.0), base, seen)
+            planned = self.seen(self.shot.group, everywhere.target, leader_view.topology)
+            yield _gained(RecommendedChange("selector", 0, 0.0), base, planned)
         if self.shot.rack_map_members:
-            seen = self.seen(self.shot.group, with_all_racks.target, leaders_only=frozenset())
+            planned = self.seen(self.shot.group, with_all_racks.target, leaders_only=frozenset())
             yield _gained(
-                RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, seen
+                RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, planned
             )
         for tried in evaluate_changes(leader_view, plan, self.plan, (1, partial(self.plan, max_skew=1))):
             advice = tried.advice

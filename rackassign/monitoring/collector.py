@@ -261,7 +261,7 @@ class GroupCollector:
     ) -> list[GroupDescription]:
         """Describe groups one by one; repeat those in a rebalance until it is over."""
         calls = GroupAdmin(self._admin)
-        found: dict[str, GroupDescription] = {}
+        descriptions: dict[str, GroupDescription] = {}
         rebalancing: Mapping[str, str] = {}
         failure: ConfigError | KafkaError | None = None
         until = time.monotonic() + _PATIENCE_S
@@ -269,7 +269,7 @@ class GroupCollector:
         while left:
             rebalancing = {}
             for name in left:
-                report_progress(Progress("Describing groups", len(found), len(names), unit=""))
+                report_progress(Progress("Describing groups", len(descriptions), len(names), unit=""))
                 try:
                     group = describe_group(calls, name)
                 except (ConfigError, KafkaError) as error:
@@ -277,7 +277,7 @@ class GroupCollector:
                         raise
                     # A group may be deleted since it was listed, and no single group may prevent the description of the
                     # others.
-                    if name not in found:
+                    if name not in descriptions:
                         skipped.append(SkippedGroup(name, describe_error(error)))
                     failure = error
                     continue
@@ -285,7 +285,7 @@ class GroupCollector:
                     # Of all groups, none is asked for by its name; a cluster may have others every day.
                     self._seen.add(name)
                 if group.is_visible:
-                    found[name] = group
+                    descriptions[name] = group
                 if not group.is_stable:
                     rebalancing[name] = group.state
             if not rebalancing or time.monotonic() > until:
@@ -297,9 +297,9 @@ class GroupCollector:
         skipped.extend(
             SkippedGroup(name, f"in a rebalance ({state}), so its members are not shown")
             for name, state in rebalancing.items()
-            if name not in found
+            if name not in descriptions
         )
-        return list(found.values())
+        return list(descriptions.values())
 
 
 def period_s(interval_s: float) -> float:

@@ -448,20 +448,22 @@ def examine(
     calls = GroupAdmin(admin)
 
     def observe() -> tuple[GroupObservation, bool | None]:
-        seen = watch(calls, name, observe_s, suspicious=may_not_settle, waiting=watching)
+        observation = watch(calls, name, observe_s, suspicious=may_not_settle, waiting=watching)
         # Only a rebalance that does not end can be one that the broker cannot complete.
-        return seen, seen.preparing and is_wedged(calls, name)
+        return observation, observation.preparing and is_wedged(calls, name)
 
-    seen, wedged = observe()
+    observation, wedged = observe()
     recovery = RecoveryResult()
     if wedged and fix:
         recovery = recover(admin, calls, name, report_removed)
         # The group is checked as it is now, since it may have other problems.
-        seen, wedged = observe()
-    cluster = describe_cluster(admin, topics_of(seen.group), BrokerRackCache())
+        observation, wedged = observe()
+    cluster = describe_cluster(admin, topics_of(observation.group), BrokerRackCache())
     found = (
-        *findings(seen, _with_unlisted(cluster), wedged=wedged),
-        *changelog_findings(_unclean_changelogs(admin, seen.group)),
+        *findings(observation, _with_unlisted(cluster), wedged=wedged),
+        *changelog_findings(_unclean_changelogs(admin, observation.group)),
     )
-    reads = current_reads(snapshot(seen.group, cluster.topology, RackMap()), cluster)
-    return Examination(seen.group, found, migration_step(seen.group), recovery, count_locality(reads), cluster.missing)
+    reads = current_reads(snapshot(observation.group, cluster.topology, RackMap()), cluster)
+    return Examination(
+        observation.group, found, migration_step(observation.group), recovery, count_locality(reads), cluster.missing
+    )

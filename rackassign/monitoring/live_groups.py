@@ -178,14 +178,14 @@ def find_group(calls: GroupAdmin, name: str) -> GroupDescription | None:
         ConfigError: It is not a consumer group.
         KafkaError: Raised by the admin client.
     """
-    found = calls.describe_classic_group(name)
-    if found is not None:
-        if found.protocol_type not in {"consumer", ""}:
-            raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(found.protocol_type)}")
-        return _live(name, "classic", found)
-    found = calls.describe_consumer_group(name)
-    if found is not None:
-        return _live(name, "consumer", found)
+    group = calls.describe_classic_group(name)
+    if group is not None:
+        if group.protocol_type not in {"consumer", ""}:
+            raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(group.protocol_type)}")
+        return _live(name, "classic", group)
+    group = calls.describe_consumer_group(name)
+    if group is not None:
+        return _live(name, "consumer", group)
     kind = calls.listed_type(name)
     if kind not in {"", "classic", "consumer"}:
         raise ConfigError(f"group: {short_repr(name)} is not of consumers but of type {short_repr(kind)}")

@@ -132,13 +132,13 @@ def read_rates(
     for tp in tps:
         if tp in written.bytes_s:
             bytes_s[tp], bytes_read[tp] = written.bytes_s[tp], written.bytes_written[tp]
-        seen = [sample.offsets[tp] for sample in commits if tp in sample.offsets]
-        if tp not in moves or len(seen) < 2:  # noqa: PLR2004 - the first and the last
+        offsets = [sample.offsets[tp] for sample in commits if tp in sample.offsets]
+        if tp not in moves or len(offsets) < 2:  # noqa: PLR2004 - the first and the last
             continue
         progress = _progress(
             before.logs[tp],
             after.logs[tp],
-            (seen[0], seen[-1]),
+            (offsets[0], offsets[-1]),
             moves[tp],
             commits[-1].at_s - commits[0].at_s,
             between,
@@ -334,8 +334,8 @@ class RateMeter:
         calls = GroupAdmin(self.admin)
         before = self.last.logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
         commits, problems = self._sample(calls, [name for name in groups if name not in self.last.commits])
-        seen = {name: [sample] for name, sample in {**self.last.commits, **commits}.items() if name in groups}
-        behind = [name for name, (sample,) in seen.items() if _is_behind(before, sample)]
+        samples = {name: [sample] for name, sample in {**self.last.commits, **commits}.items() if name in groups}
+        behind = [name for name, (sample,) in samples.items() if _is_behind(before, sample)]
         begin = asked = self._clock()
         pause = _STEP_S
         while (passed := self._clock() - begin) < interval_s:
@@ -346,28 +346,28 @@ class RateMeter:
             if behind and now - asked >= pause and now - begin < interval_s:
                 some, _ = self._sample(calls, behind)
                 for name, sample in some.items():
-                    seen[name].append(sample)
+                    samples[name].append(sample)
                 asked = self._clock()
                 pause = max(_STEP_S, (asked - now) / _SHARE)
         after = sample_logs(self.admin, cluster.topology.topics, self._clock)
         commits_after, problems_after = self._sample(calls, groups)
         self.last = LastSamples(after, commits_after)
         for name, sample in commits_after.items():
-            seen.setdefault(name, []).append(sample)
+            samples.setdefault(name, []).append(sample)
         written = compute_throughput(before, after, (*problems, *problems_after))
-        return Measurement(written, before, after, seen)
+        return Measurement(written, before, after, samples)
 
     def _sample(self, calls: GroupAdmin, groups: Iterable[str]) -> tuple[dict[str, CommitSample], list[str]]:
         """Read committed offsets; return them and what could not be read."""
-        found: dict[str, CommitSample] = {}
+        samples: dict[str, CommitSample] = {}
         problems: list[str] = []
         for name in groups:
             at_s = self._clock()
             try:
-                found[name] = CommitSample(at_s, calls.committed_offsets(name))
+                samples[name] = CommitSample(at_s, calls.committed_offsets(name))
             except KafkaError as error:
                 problems.append(f"{name}: its committed offsets are not known: {describe_error(error)}")
-        return found, problems
+        return samples, problems
 
 
 def _is_behind(logs: LogSamples, sample: CommitSample) -> bool:

@@ -186,12 +186,12 @@ def group_metrics(survey: ClusterReport, rebalances: Mapping[str, int], price: P
         rebalances: Rebalances of each group so far.
         price: Price of cross-rack traffic.
     """
-    seen = _gauge("group_seen", "Whether the last survey could describe the group.")
+    described = _gauge("group_seen", "Whether the last survey could describe the group.")
     for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
-        seen.add_metric((name,), 0)
+        described.add_metric((name,), 0)
     for inspected in survey.inspections:
-        seen.add_metric((inspected.snapshot.live.name,), 1)
-    yield seen
+        described.add_metric((inspected.snapshot.live.name,), 1)
+    yield described
     yield from _locality(survey)
     yield from _members(survey, rebalances)
     yield from _money(survey, price)

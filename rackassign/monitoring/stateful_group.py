@@ -253,12 +253,12 @@ def read_changelog_sizes(admin: KafkaAdminClient, changelogs: Iterable[TopicPart
     sizes: dict[TopicPartition, int] = {}
     for broker, tps in sorted(led.items()):
         try:
-            found = describe_log_dirs(admin, broker, {tp.topic: len(topics[tp.topic].partitions) for tp in tps})
+            directories = describe_log_dirs(admin, broker, {tp.topic: len(topics[tp.topic].partitions) for tp in tps})
         except KafkaError as error:
             reasons.setdefault(name_error(error), []).append(broker)
             continue
-        sizes |= {tp: found[tp] for tp in tps if tp in found}
-        if not found.keys() >= set(tps):
+        sizes |= {tp: directories[tp] for tp in tps if tp in directories}
+        if not directories.keys() >= set(tps):
             reasons.setdefault("no sizes in the response, perhaps DESCRIBE on the cluster is missing", []).append(
                 broker
             )

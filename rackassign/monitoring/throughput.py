@@ -128,14 +128,14 @@ def _offsets(
     by_topic: dict[str, list[TopicPartition]] = {}
     for tp in tps:
         by_topic.setdefault(tp.topic, []).append(tp)
-    found: dict[TopicPartition, tuple[int, int]] = {}
+    offsets: dict[TopicPartition, tuple[int, int]] = {}
     until = clock() + _OFFSETS_S
     for alike in by_topic.values() if len(by_topic) > 1 else ():
         if clock() > until:
-            return found, False
+            return offsets, False
         with suppress(KafkaError):
-            found |= list_offsets(admin, alike)
-    return found, True
+            offsets |= list_offsets(admin, alike)
+    return offsets, True
 
 
 def compute_throughput(before: LogSamples, after: LogSamples, problems: Iterable[str] = ()) -> Throughput:

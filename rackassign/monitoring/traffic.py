@@ -255,8 +255,8 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Brok
     wanted = set(topics)
     brokers = describe_brokers(admin)
     racks.update(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers)
-    found = described_topics(admin, wanted)
-    sound = {name: topic for name, topic in found.items() if not topic.problem}
+    described = described_topics(admin, wanted)
+    sound = {name: topic for name, topic in described.items() if not topic.problem}
     topology = Topology(
         tuple(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers),
         {name: topic.partitions for name, topic in sorted(sound.items())},
@@ -265,5 +265,8 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Brok
         brokers,
         racks.fill_missing(topology),
         {name: topic.in_sync for name, topic in sound.items()},
-        {name: found[name].problem if name in found else "not described" for name in sorted(wanted - sound.keys())},
+        {
+            name: described[name].problem if name in described else "not described"
+            for name in sorted(wanted - sound.keys())
+        },
     )

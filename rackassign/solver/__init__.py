@@ -118,7 +118,7 @@ def _solve_skewed(
     problem: Problem, balance: BalanceConstraints, max_skew: int, order: tuple[Objective, ...], work: SolveBudget
 ) -> Solution:
     try:
-        found = solve_with_skew(problem, balance, max_skew, work)
+        bounded = solve_with_skew(problem, balance, max_skew, work)
     except SolverError as error:
         if work.late():
             raise
@@ -127,8 +127,8 @@ def _solve_skewed(
         bounds = LoadBounds(balance.max_load - 1, balance.max_load)
         even = solve_lexicographic(CompressedProblem.of(problem, balance.allowed), bounds, work)
         return Solution(even.assignment(), (), str(error))
-    proven = () if found.note else order[:-1] if found.tie_note else order
-    return Solution(found.assignment, proven, found.note or found.tie_note)
+    proven = () if bounded.note else order[:-1] if bounded.tie_note else order
+    return Solution(bounded.assignment, proven, bounded.note or bounded.tie_note)
 
 
 def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:
@@ -157,12 +157,12 @@ def _solve_flow(
 ) -> Solution:
     result = solve_lexicographic(grouped, bounds, work)
     if result.note:
-        found = result.assignment()
-        if not result.is_calmest(found):
-            return Solution(found, order[: order.index("moves")], result.note)
+        reader = result.assignment()
+        if not result.is_calmest(reader):
+            return Solution(reader, order[: order.index("moves")], result.note)
         # If all partitions stay where they are, there is no choice.
-        settled = grouped.problem.ties is None or bool((found == grouped.problem.owner).all())
-        return Solution(found, order) if settled else Solution(found, order[:-1], TOO_LARGE_FOR_TIES)
+        settled = grouped.problem.ties is None or bool((reader == grouped.problem.owner).all())
+        return Solution(reader, order) if settled else Solution(reader, order[:-1], TOO_LARGE_FOR_TIES)
     try:
         return Solution(break_ties(result, work).assignment(), order)
     except SolverError as error:

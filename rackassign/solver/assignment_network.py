@@ -148,9 +148,9 @@ class NetworkLayout:
 
     def squares(self) -> Ints:
         """Return the objective: sum of squared loads, less a constant; all 0 without levels."""
-        found = 0 * self.cost
-        found[len(found) - len(self.level_cost) :] = self.level_cost
-        return found
+        squares = 0 * self.cost
+        squares[len(squares) - len(self.level_cost) :] = self.level_cost
+        return squares
 
     def moves(self) -> Ints:
         """Return the objective: number of moves, less the number of owned partitions."""
@@ -176,10 +176,10 @@ class NetworkLayout:
 
 def _costs_out_of_classes(arcs: int, sticky: Ints, to_hub: Ints) -> Ints:
     """Return costs of all arcs, of which only the first two layers have one."""
-    found = np.zeros(arcs, np.int64)
-    found[: len(sticky)] = sticky
-    found[len(sticky) : len(sticky) + len(to_hub)] = to_hub
-    return found
+    costs = np.zeros(arcs, np.int64)
+    costs[: len(sticky)] = sticky
+    costs[len(sticky) : len(sticky) + len(to_hub)] = to_hub
+    return costs
 
 
 def build_network(
@@ -339,11 +339,11 @@ def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints)
     room = np.zeros((len(grouped.class_supply), problem.cost.shape[1]), np.int64)
     room[layout.hub_arcs.tail, layout.hub_rack[layout.hub_arcs.head]] = to_hub
     np.add.at(room, (grouped.keep_arc_class, grouped.kind_rack[grouped.keep_arc_member_class]), keep_arc)
-    held = grouped.current
-    held = held[room[grouped.class_of[held], problem.rack[problem.owner[held]]] > 0]
+    current = grouped.current
+    current = current[room[grouped.class_of[current], problem.rack[problem.owner[current]]] > 0]
     whole, extras = np.divmod(amount, grouped.member_class_size[layout.share_member_class])
     pairs = layout.hub_topic_class[layout.middle_arcs.tail], layout.share_member_class
-    shares = Shares(problem, grouped.member_class_of, pairs, whole, held)
+    shares = Shares(problem, grouped.member_class_of, pairs, whole, current)
     return shares.assign(shares.counts(extras), grouped.class_of, room)
 
 
@@ -467,21 +467,21 @@ def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
     most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
     left = np.full(over.shape[1], whole)
     left[most[:rest]] += 1
-    given = np.zeros(over.shape, bool)
+    has_extra = np.zeros(over.shape, bool)
     for row, amount in enumerate(extras.tolist()):
         keeping = (over[row] & (left > 0)).nonzero()[0][:amount]
-        given[row, keeping] = True
+        has_extra[row, keeping] = True
         left[keeping] -= 1
-    for row, amount in enumerate((extras - given.sum(axis=1)).tolist()):
-        free = (~given[row] & (left > 0)).nonzero()[0]
+    for row, amount in enumerate((extras - has_extra.sum(axis=1)).tolist()):
+        free = (~has_extra[row] & (left > 0)).nonzero()[0]
         best = free[(-left[free]).argsort(kind="stable")[:amount]]
-        given[row, best] = True
+        has_extra[row, best] = True
         left[best] -= 1
         for _ in range(amount - len(best)):
             short = int(np.argmax(left > 0))
-            _exchange(given, over, row, short)
+            _exchange(has_extra, over, row, short)
             left[short] -= 1
-    return given
+    return has_extra
 
 
 def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
@@ -496,13 +496,15 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
         row: Row whose extra is dealt.
         short: Member that has to get one more.
     """
-    others = (~given[row]).nonzero()[0][:_EXCHANGES_TRIED]
-    possible = given[:, others] & ~given[:, [short]]
+    without_extra = (~given[row]).nonzero()[0][:_EXCHANGES_TRIED]
+    possible = given[:, without_extra] & ~given[:, [short]]
     # What the one owns is gained, what the other owns is lost.
-    gain = np.where(possible, over[:, [short]].astype(np.int64) - over[:, others] + over[row, others], -_NEVER)
+    gain = np.where(
+        possible, over[:, [short]].astype(np.int64) - over[:, without_extra] + over[row, without_extra], -_NEVER
+    )
     other_row, other = np.unravel_index(int(np.argmax(gain)), gain.shape)
-    given[other_row, others[other]] = False
-    given[other_row, short] = given[row, others[other]] = True
+    given[other_row, without_extra[other]] = False
+    given[other_row, short] = given[row, without_extra[other]] = True
 
 
 def flow_of(

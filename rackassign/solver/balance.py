@@ -235,14 +235,14 @@ class ConvexFlow:
                 pairs = slice(int(self.first[f]), int(self._end[f]))
                 self._charge(_ARCS_OF_A_POURING + pairs.stop - pairs.start)
                 subscription_classes = self._subscription_class[pairs]
-                others = self.load[subscription_classes] - self.flow[pairs]
+                load_of_others = self.load[subscription_classes] - self.flow[pairs]
                 filled = _fill_limited(
-                    int(self._supply[f]), others, self._sizes[subscription_classes], self._limit[pairs]
+                    int(self._supply[f]), load_of_others, self._sizes[subscription_classes], self._limit[pairs]
                 )
                 if not np.array_equal(filled, self.flow[pairs]):
                     changed = True
                     self.flow[pairs] = filled
-                    self.load[subscription_classes] = others + filled
+                    self.load[subscription_classes] = load_of_others + filled
             if not changed or len(order) <= 1:
                 break
 

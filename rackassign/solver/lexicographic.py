@@ -285,10 +285,12 @@ def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLa
     """
     keeps = reader[grouped.current] == grouped.problem.owner[grouped.current]
     kept = np.bincount(grouped.owned_keep_arc[grouped.owned_of[keeps]], minlength=len(grouped.keep_arc_class))
-    others = np.ones(len(reader), bool)
-    others[grouped.current[keeps]] = False
-    amount = np.ones(int(others.sum()), np.int64)
-    return flow_of(grouped, layout, kept, (grouped.class_of[others], grouped.member_class_of[reader[others]], amount))
+    unchanged = np.ones(len(reader), bool)
+    unchanged[grouped.current[keeps]] = False
+    amount = np.ones(int(unchanged.sum()), np.int64)
+    return flow_of(
+        grouped, layout, kept, (grouped.class_of[unchanged], grouped.member_class_of[reader[unchanged]], amount)
+    )
 
 
 def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: CompressedProblem) -> Network:
@@ -393,14 +395,14 @@ class _Search:
         own = np.bincount(
             problem.edge_subscription_class[only], problem.supply()[problem.edge_topic_class[only]], len(self._sizes)
         )
-        found: list[range] = []
+        ranges: list[range] = []
         for size, width, most, least in zip(
             self._sizes.tolist(), self._width.tolist(), self._reach.tolist(), own.astype(int).tolist(), strict=True
         ):
             highest = most // size
             lowest = min(max(0, -(-least // size) - width), highest)
-            found.append(range(lowest, highest + 1) if size > 1 else range(1))
-        return found
+            ranges.append(range(lowest, highest + 1) if size > 1 else range(1))
+        return ranges
 
     def try_bases(self, bases: tuple[int, ...]) -> bool:
         """Solve for these bases, if they are feasible; return whether the result is the best so far."""
@@ -413,18 +415,18 @@ class _Search:
             return False
         self.note = self.note or ("" if levels else "there are too many possible loads to optimize their balance")
         self.note = self.note or result.note
-        found = self._scored(result.assignment())
-        if self.best is not None and found.score[:3] > self.best.score[:3]:
+        scored = self._scored(result.assignment())
+        if self.best is not None and scored.score[:3] > self.best.score[:3]:
             return False
-        better, tie_note = self.best is None or found.score[:3] < self.best.score[:3], ""
+        better, tie_note = self.best is None or scored.score[:3] < self.best.score[:3], ""
         try:
-            found = self._scored(break_ties(result, self._work).assignment())
+            scored = self._scored(break_ties(result, self._work).assignment())
         except SolverError as error:
             tie_note = str(error)
         self.tie_note = tie_note if better else self.tie_note or tie_note
-        if self.best is not None and found.score >= self.best.score:
+        if self.best is not None and scored.score >= self.best.score:
             return False
-        self.best = found
+        self.best = scored
         return True
 
     def descend(self, start: tuple[int, ...], ranges: list[range]) -> None:

@@ -68,11 +68,11 @@ class Problem:
 
     def current(self) -> tuple[Ints, Ints]:
         """Return the partitions with an owner, ascending, and the class pair of each with its owner."""
-        held = (self.owner != NO_MEMBER).nonzero()[0]
+        owned = (self.owner != NO_MEMBER).nonzero()[0]
         subscription_classes = len(self.sizes())
         pairs = self.edge_topic_class * subscription_classes + self.edge_subscription_class
-        return held, pairs.searchsorted(
-            self.topic_class[held] * subscription_classes + self.subscription_class[self.owner[held]]
+        return owned, pairs.searchsorted(
+            self.topic_class[owned] * subscription_classes + self.subscription_class[self.owner[owned]]
         )
 
     def cost_of(self, reader: Ints) -> int:
@@ -154,9 +154,9 @@ class CompressedProblem:
         rows, racks = problem.cost.shape
         classes, class_of = factorize(problem.topic_class * rows + problem.cost_row)
         kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
-        held, pair = problem.current()
-        held = held[allowed[pair]]
-        owned_sets, owned_of = factorize(problem.owner[held] * len(classes) + class_of[held])
+        owned, pair = problem.current()
+        owned = owned[allowed[pair]]
+        owned_sets, owned_of = factorize(problem.owner[owned] * len(classes) + class_of[owned])
         owned_member, owned_class = owned_sets // len(classes), owned_sets % len(classes)
         owned_size = np.bincount(owned_of, minlength=len(owned_sets))
         member_class_of, member_class_kind = _member_classes(kind_of, owned_member, owned_class, owned_size)
@@ -169,7 +169,7 @@ class CompressedProblem:
             class_topic_class=classes // rows,
             class_near=classes % rows,
             class_supply=np.bincount(class_of, minlength=len(classes)),
-            current=held,
+            current=owned,
             owned_of=owned_of,
             owned_member=owned_member,
             owned_keep_arc=owned_keep_arc,

@@ -207,16 +207,16 @@ class _StabilityPolicy:
         ground = self._ground
         outer, inner = 1 + ground.tolerance, 1 + ground.tolerance / 2
         loosest = Goal(reference.base, outer, outer)
-        found = relieve(ground, reader, owner, loosest)
+        relieved = relieve(ground, reader, owner, loosest)
         most = moved_weight(ground.weight, owner, reader)
         most += least_to_move(ground, reader, owner, loosest) * _MOST_MOVES
         for base in (ground.bound, reference.base):
             for factor in (inner, outer):
                 goal = Goal(base, outer, factor)
                 more = relieve(ground, reader, owner, goal)
-                if more is not None and (found is None or moved_weight(ground.weight, owner, more) <= most):
+                if more is not None and (relieved is None or moved_weight(ground.weight, owner, more) <= most):
                     return lift_starved(ground, more, owner, goal)
-        return lift_starved(ground, reader if found is None else found, owner, loosest)
+        return lift_starved(ground, reader if relieved is None else relieved, owner, loosest)
 
     def _completed(self, owner: Ints) -> Ints:
         """Return the assignment with these owners, with the other partitions where loads allow it."""

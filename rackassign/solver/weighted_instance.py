@@ -94,11 +94,11 @@ class WeightedInstance:
     def reached(self, reader: Ints) -> Floats:
         """Return for each member the heaviest load of its part in this assignment, or the bound if that is higher."""
         load = self.loads(reader)
-        found: Floats = self.bound.copy()
+        reached: Floats = self.bound.copy()
         for level in np.unique(self.level).tolist():
             inside = self.level == level
-            found[inside] = np.maximum(found[inside], load[inside].max())
-        return found
+            reached[inside] = np.maximum(reached[inside], load[inside].max())
+        return reached
 
     def within(self, reader: Ints, base: Floats) -> bool:
         """Return whether each load is within the tolerance of these."""
@@ -184,13 +184,13 @@ class WeightedInstance:
         return self.completed(self._up_to_limit(self.completed(self._up_to_limit(owner))))
 
     def _up_to_limit(self, reader: Ints) -> Ints:
-        held = np.flatnonzero(reader != NO_MEMBER)
-        held = held[np.lexsort((held, -self.weight[held], reader[held]))]
-        whose = reader[held]
-        before = np.cumsum(self.weight[held]) - self.weight[held]
+        assigned = np.flatnonzero(reader != NO_MEMBER)
+        assigned = assigned[np.lexsort((assigned, -self.weight[assigned], reader[assigned]))]
+        whose = reader[assigned]
+        before = np.cumsum(self.weight[assigned]) - self.weight[assigned]
         before -= before[np.searchsorted(whose, whose, "left")]
         limit = self.bound * (1 + self.tolerance)
-        kept = held[(before < self.level[whose]) | (before + self.weight[held] <= limit[whose])]
+        kept = assigned[(before < self.level[whose]) | (before + self.weight[assigned] <= limit[whose])]
         found = np.full(len(reader), NO_MEMBER)
         found[kept] = reader[kept]
         return found

@@ -153,11 +153,11 @@ def _neighbors(loads: Loads, member: int, limit: Floats) -> list[int]:
     ground = loads.ground
     reads = ground.reads[sorted({loads.topic_class[p] for p in loads.held(member)})]
     subscribes = np.logical_or.reduce(reads, axis=0)
-    found = np.flatnonzero(subscribes[ground.problem.subscription_class])
-    found = found[found != member]
+    subscribers = np.flatnonzero(subscribes[ground.problem.subscription_class])
+    subscribers = subscribers[subscribers != member]
     ground.work.spend_part(2 * ARCS_OF_A_LOOK + len(ground.level) + reads.size // _READS_PER_ARC)
-    order = np.lexsort((found, loads.load[found] - limit[found]))
-    nearest: list[int] = found[order][:_PAIRS].tolist()
+    order = np.lexsort((subscribers, loads.load[subscribers] - limit[subscribers]))
+    nearest: list[int] = subscribers[order][:_PAIRS].tolist()
     return nearest
 
 
@@ -304,11 +304,11 @@ def _give_many(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> 
 
 def _taker(loads: Loads, partition: int, goal: Goal) -> int | None:
     """Return the cheapest other reader with capacity for a partition; None if there is none."""
-    others = loads.others(partition)
-    room = loads.room(partition, others, goal.factor)
-    if not len(others) or room.max() < 0:
+    candidates = loads.others(partition)
+    room = loads.room(partition, candidates, goal.factor)
+    if not len(candidates) or room.max() < 0:
         return None
-    return int(others[np.lexsort((-room, loads.costs(partition, others), room < 0))[0]])
+    return int(candidates[np.lexsort((-room, loads.costs(partition, candidates), room < 0))[0]])
 
 
 def _give(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
@@ -349,12 +349,12 @@ def _cover(weights: list[tuple[float, int]], need: float, loads: Loads, movable:
             break
         loads.ground.work.spend_part(_ARCS_OF_A_SUM * len(sums))
         for before, first in sorted(sums.items()):
-            found = before + weight, partition if first == NO_MEMBER else first
-            if found[0] < need:
+            cover = before + weight, partition if first == NO_MEMBER else first
+            if cover[0] < need:
                 if len(sums) < _MOST_SUMS:
-                    sums.setdefault(*found)
-            elif best is None or found[0] < best[0]:
-                best = found
+                    sums.setdefault(*cover)
+            elif best is None or cover[0] < best[0]:
+                best = cover
     return max(weights, key=lambda each: (each[0], -each[1]))[1] if best is None else best[1]
 
 
@@ -366,10 +366,10 @@ def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     for give in loads.held(member, movable):
         if loads.ended(movable):
             break
-        others = loads.others(give)
-        short = -loads.room(give, others, goal.factor)
+        candidates = loads.others(give)
+        short = -loads.room(give, candidates, goal.factor)
         # The members with the most capacity are sufficient.
-        for other in others[np.lexsort((others, short))[:8]].tolist():
+        for other in candidates[np.lexsort((candidates, short))[:8]].tolist():
             lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
             loads.ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[other]))
             for take in loads.has[other]:
@@ -472,17 +472,17 @@ def _shift(loads: Loads, member: int, level: float) -> int | None:
         if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
             return None
         ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[giver]))
-        held = np.fromiter(loads.has[giver], np.int64, len(loads.has[giver]))
-        weight, after = ground.weight[held], loads.load[member] + ground.weight[held]
+        owned = np.fromiter(loads.has[giver], np.int64, len(loads.has[giver]))
+        weight, after = ground.weight[owned], loads.load[member] + ground.weight[owned]
         fitting = (
             (weight > 0)
-            & ground.reads[ground.problem.topic_class[held], own_class]
+            & ground.reads[ground.problem.topic_class[owned], own_class]
             & (after * (1 + ground.tolerance) < loads.load[giver])
             & (loads.load[giver] - weight >= ground.even_level[giver] * STARVED)
         )
         if fitting.any():
             # The cheapest, then the heaviest that fits.
-            shifts, weight, above = held[fitting], weight[fitting], after[fitting] > level
+            shifts, weight, above = owned[fitting], weight[fitting], after[fitting] > level
             problem = ground.problem
             costs = problem.cost[problem.cost_row[shifts], problem.rack[member]]
             return int(shifts[np.lexsort((shifts, -weight, above, costs))[0]])
@@ -585,12 +585,12 @@ class _LocalSearch:
         back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
         self._work.spend_part(len(shifts) * len(back) // 6)
         taken: list[int | None] = [None, *back]
-        given = self._weight[shifts][:, None] - np.append(0.0, self._weight[back])[None, :]
-        fits = (given > difference * ROUNDING) & (given < difference * (1 - ROUNDING))
+        moved = self._weight[shifts][:, None] - np.append(0.0, self._weight[back])[None, :]
+        fits = (moved > difference * ROUNDING) & (moved < difference * (1 - ROUNDING))
         rows, columns = np.nonzero(fits)
         # The best few are sufficient: one of them is taken.
-        nearest = np.argsort(np.abs(given[rows, columns] - difference / 2), kind="stable")[:4]
-        return [(shifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
+        nearest = np.argsort(np.abs(moved[rows, columns] - difference / 2), kind="stable")[:4]
+        return [(shifts[rows[i]], taken[columns[i]], float(moved[rows[i], columns[i]])) for i in nearest.tolist()]
 
     def _sample(self, partitions: list[int]) -> list[int]:
         """Return all of them, or if they are many, some of every weight."""

@@ -94,23 +94,23 @@ def _arrays(messages: Sequence[Message], names: Sequence[str]) -> dict[str, Any]
     import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     types = _types()
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if "key" in names:
-        found["key"] = pa.array([message.key() for message in messages], types["key"])
+        arrays["key"] = pa.array([message.key() for message in messages], types["key"])
     if "value" in names:
-        found["value"] = pa.array([message.value() for message in messages], types["value"])
+        arrays["value"] = pa.array([message.value() for message in messages], types["value"])
     if "offset" in names:
-        found["offset"] = _offsets(messages)
+        arrays["offset"] = _offsets(messages)
     if "timestamp" in names or "timestampType" in names:
         stamps = [message.timestamp() for message in messages]
         # Kafka's timestamps are in milliseconds, Spark's in microseconds.
         if "timestamp" in names:
-            found["timestamp"] = _timestamps(messages, [stamp for _, stamp in stamps])
+            arrays["timestamp"] = _timestamps(messages, [stamp for _, stamp in stamps])
         # The type for "no timestamp" is 0 in librdkafka, and -1 in Java.
-        found["timestampType"] = pa.array([kind - 1 for kind, _ in stamps], types["timestampType"])
+        arrays["timestampType"] = pa.array([kind - 1 for kind, _ in stamps], types["timestampType"])
     if HEADERS in names:
-        found[HEADERS] = pa.array([_headers(message) for message in messages], types[HEADERS])
-    return found
+        arrays[HEADERS] = pa.array([_headers(message) for message in messages], types[HEADERS])
+    return arrays
 
 
 def _timestamps(messages: Sequence[Message], stamps_ms: Sequence[int]) -> Any:  # noqa: ANN401 - pyarrow has no annotations

@@ -110,18 +110,18 @@ def task_count(requested: int, slots: Callable[[], int | None], timeout_s: float
         ConfigError: There are fewer slots than tasks, or no number is set and the slots are unknown.
     """
     deadline = time.monotonic() + timeout_s
-    while (found := slots()) is not None and found < max(1, requested):
+    while (available := slots()) is not None and available < max(1, requested):
         if time.monotonic() >= deadline:
             raise ConfigError(
-                f"tasks: {max(1, requested)} tasks have to run at the same time, but there are {found} slots; "
+                f"tasks: {max(1, requested)} tasks have to run at the same time, but there are {available} slots; "
                 "use fewer tasks or more executors (a task can need more than one core: spark.task.cpus)"
             )
         time.sleep(_POLL_INTERVAL_S)
-    if found is None and not requested:
+    if available is None and not requested:
         raise ConfigError(
             "tasks: must be set, because this session does not report how many tasks can run at the same time"
         )
-    return requested or found or 0
+    return requested or available or 0
 
 
 def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:

@@ -285,14 +285,14 @@ class Planner:
         return found
 
     def _offsets_at(self, name: str, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        found = self._brokers.offsets_at(timestamps)
-        none = [tp for tp, offset in found.items() if offset == NO_LATER]
+        offsets = self._brokers.offsets_at(timestamps)
+        none = [tp for tp, offset in offsets.items() if offset == NO_LATER]
         if none and name == "startingOffsets" and self._options.no_later_record == "error":
             raise ConfigError(
                 f"startingTimestamp: {format_partitions(none)}: no record with this timestamp or a later one; "
                 "startingOffsetsByTimestampStrategy=latest starts at the latest offset instead"
             )
-        return found | self._brokers.offsets(none, LATEST)
+        return offsets | self._brokers.offsets(none, LATEST)
 
     def _splits(self, layout: TopicLayout, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
         """Return the splits of these ranges, divided according to the options."""

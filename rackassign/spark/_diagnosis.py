@@ -228,9 +228,9 @@ def diagnose(
     replicas = [{with_rack[r] for r in partition.replicas if r in with_rack} for partition in partitions]
     spreads = list(map(len, replicas)) or [0]
     occupied = {executor.rack for executor in executors if executor.rack is not None}.intersection(with_rack.values())
-    found = expected_locality(executors, partitions, with_rack)
+    locality = expected_locality(executors, partitions, with_rack)
     if followers is False:
-        found = ExpectedLocality(found.none, found.none, _leaders_only(executors, partitions, with_rack))
+        locality = ExpectedLocality(locality.none, locality.none, _leaders_only(executors, partitions, with_rack))
     return Diagnosis(
         topic,
         tuple(executors),
@@ -238,7 +238,7 @@ def diagnose(
         tuple(sorted(broker for broker, rack in racks.items() if rack is None)),
         (min(spreads), max(spreads)),
         followers,
-        found,
+        locality,
         (
             *_findings(
                 executors,
@@ -247,7 +247,7 @@ def diagnose(
                 f"set {rack_env} in the environment of each executor, as examples/spark/{recipe} does",
             ),
             *_unreachable(replicas, occupied),
-            *_shortage(replicas, occupied, found),
+            *_shortage(replicas, occupied, locality),
         ),
     )
 

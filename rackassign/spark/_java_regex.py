@@ -114,11 +114,11 @@ class _Translation:
         return found
 
     def _expect(self, syntax: re.Pattern[str], problem: str) -> re.Match[str]:
-        found = syntax.match(self._pattern, self._at)
-        if found is None:
+        match = syntax.match(self._pattern, self._at)
+        if match is None:
             raise self._error(problem)
-        self._at = found.end()
-        return found
+        self._at = match.end()
+        return match
 
     def _group(self) -> str:
         """Return the translated beginning of a group."""

@@ -105,10 +105,10 @@ def _created(kind: Callable[[dict[str, Any]], _Client], properties: Mapping[str,
 
 def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties with the function in place of its name."""
-    found = dict(properties)
-    if TOKEN_CALLBACK in found:
-        found[TOKEN_CALLBACK] = _checked(found[TOKEN_CALLBACK])
-    return found
+    given = dict(properties)
+    if TOKEN_CALLBACK in given:
+        given[TOKEN_CALLBACK] = _checked(given[TOKEN_CALLBACK])
+    return given
 
 
 def _checked(name: str) -> Callable[[str], Token]:

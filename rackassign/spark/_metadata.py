@@ -211,15 +211,15 @@ class KafkaMetadata:
 
         def ask(admin: AdminClient, limit_s: float) -> dict[TopicPartition, int]:
             answers = admin.list_offsets(requested, isolation_level=level, request_timeout=limit_s)
-            found = {
+            futures = {
                 TopicPartition(at.topic, at.partition): answer.result(limit_s + _GRACE_S).offset
                 for at, answer in answers.items()
             }
-            without_response = [tp for tp, offset in found.items() if offset < NO_LATER]
+            without_response = [tp for tp, offset in futures.items() if offset < NO_LATER]
             if without_response:
                 # librdkafka reports no error, but leaves the offset unset if a leader has not responded in time.
                 raise FutureTimeoutError(f"no response from the leaders of {format_partitions(without_response)}")
-            return found
+            return futures
 
         return self._request(ask)
 
@@ -264,15 +264,15 @@ class KafkaMetadata:
             return {name: _description(answer, limit_s + _GRACE_S) for name, answer in answers.items()}
 
         described = self._request(ask)
-        found: dict[TopicPartition, Partition] = {}
+        partitions: dict[TopicPartition, Partition] = {}
         for name, topic in described.items():
             if topic is None or (topic.is_internal and not internal):
                 continue
             for each in topic.partitions:
                 leader = None if each.leader is None or each.leader.id < 0 else each.leader.id
                 replicas = tuple(node.id for node in each.replicas)
-                found[TopicPartition(name, each.id)] = Partition(replicas, leader)
-        return found, [name for name, topic in described.items() if topic is None]
+                partitions[TopicPartition(name, each.id)] = Partition(replicas, leader)
+        return partitions, [name for name, topic in described.items() if topic is None]
 
     def _request(self, ask: Callable[[AdminClient, float], _Response]) -> _Response:
         """Return the response to a request, retrying with a new client until there is one.

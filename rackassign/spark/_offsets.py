@@ -52,7 +52,7 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
     Raises:
         ConfigError: The value has another form, or contains no partition. The message contains the invalid part.
     """
-    found: set[TopicPartition] = set()
+    assignment: set[TopicPartition] = set()
     for topic, partitions in _object(name, text).items():
         if not isinstance(partitions, list):
             raise ConfigError(
@@ -61,10 +61,10 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
         for partition in partitions:
             if type(partition) is not int or not 0 <= partition <= _MAX_PARTITION:
                 raise ConfigError(f"{name}: {short_repr(topic)}: expected a partition, got {short_repr(partition)}")
-            found.add(TopicPartition(topic, partition))
-    if not found:
+            assignment.add(TopicPartition(topic, partition))
+    if not assignment:
         raise ConfigError(f"{name}: expected at least one partition, got none")
-    return tuple(sorted(found))
+    return tuple(sorted(assignment))
 
 
 def from_json(offset: object) -> dict[TopicPartition, int]:
@@ -157,7 +157,7 @@ def _object(name: str, text: str) -> dict[str, Any]:
 
 
 def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, by_partition in by_topic.items():
         if not isinstance(by_partition, dict):
             raise ConfigError(
@@ -171,8 +171,8 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
                     f"{name}: {short_repr(topic)}: {partition}: expected a number from {lowest} to {MAX_OFFSET}, "
                     f"got {short_repr(number)}"
                 )
-            found[TopicPartition(topic, int(partition))] = number
-    return found
+            offsets[TopicPartition(topic, int(partition))] = number
+    return offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,23 +95,23 @@ def _read(client: Mapping[str, str], offsets: OffsetRange, fetch_bytes: int, mos
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - loaded on first use
 
     consumer = new_consumer(consumer_properties(client, None, fetch_bytes))
-    found = _Sample(0, 0, 0, complete=False)
+    sampled = _Sample(0, 0, 0, complete=False)
     try:
         consumer.assign([TopicPartition(*offsets.tp, offsets.start)])
-        while found.responses < most and found.size < _MAX_BYTES and not found.complete:
+        while sampled.responses < most and sampled.size < _MAX_BYTES and not sampled.complete:
             if time.monotonic() >= deadline:
                 break
             got = consumer.consume(1, _POLL_S)
             # The records of a response are queued at once, and the next fetch is sent when none is left.
             got += consumer.consume(_MOST_RECORDS, 0.0) if got else []
-            found = _extended(found, got, offsets)
+            sampled = _extended(sampled, got, offsets)
     except KafkaException as error:
         raise KafkaUnavailableError(error.args[0].str()) from None
     finally:
         consumer.close()
-    if not found.responses and not found.complete:
+    if not sampled.responses and not sampled.complete:
         raise KafkaUnavailableError(f"no records received within {_MAX_S:g} s")
-    return found
+    return sampled
 
 
 def _extended(found: _Sample, got: list[Message], offsets: OffsetRange) -> _Sample:

@@ -120,14 +120,14 @@ def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
     """
     if tasks <= 0 or tasks >= len(splits):
         return [(split,) for split in splits]
-    given: list[list[Split]] = [[] for _ in range(tasks)]
+    shares: list[list[Split]] = [[] for _ in range(tasks)]
     # With the number of splits, so that splits without bytes are distributed too.
     least = [(0, 0, task) for task in range(tasks)]
     for split in sorted(splits, key=lambda each: (-each.size, each.range.tp, each.range.start)):
         size, count, task = heappop(least)
-        given[task].append(split)
+        shares[task].append(split)
         heappush(least, (size + split.size, count + 1, task))
-    return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in given]
+    return [tuple(sorted(each, key=lambda split: (split.range.tp, split.range.start))) for each in shares]
 
 
 def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, ...]]:

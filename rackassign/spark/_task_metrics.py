@@ -131,17 +131,17 @@ class SplitReport:
             ValueError: The line is not JSON, or a value is invalid.
             RecursionError: The JSON is nested too deeply.
         """
-        found = json.loads(line)
+        fields = json.loads(line)
         return cls(
             OffsetRange(
-                TopicPartition(found["topic"], _number(found["partition"])),
-                _number(found["start"]),
-                _number(found["end"]),
+                TopicPartition(fields["topic"], _number(fields["partition"])),
+                _number(fields["start"]),
+                _number(fields["end"]),
             ),
-            found["rack"],
-            tuple(found["replica_racks"]),
-            _number(found["useful"]),
-            {int(broker): _number(size) for broker, size in found["received"].items()},
+            fields["rack"],
+            tuple(fields["replica_racks"]),
+            _number(fields["useful"]),
+            {int(broker): _number(size) for broker, size in fields["received"].items()},
         )
 
     def to_json(self) -> str:
@@ -330,7 +330,7 @@ def traffic_of(
         reports: Reports, also of other batches.
         racks: The rack of each broker; None for a broker without one.
     """
-    found = []
+    rows = []
     for batch in batches:
         own = [report for report in reports if batch.contains(report.range)]
         total: Counter[str] = Counter()
@@ -342,8 +342,8 @@ def traffic_of(
                 if kind == "crossed" and report.replica_racks and report.rack not in report.replica_racks:
                     total["stolen"] += size
         unreported = batch.unreported(report.range for report in own)
-        found.append(BatchTraffic(batch.batch, **total, unreported=unreported))
-    return found
+        rows.append(BatchTraffic(batch.batch, **total, unreported=unreported))
+    return rows
 
 
 def _parsed(place: str, line: str) -> SplitReport:

@@ -34,13 +34,13 @@ def token(config: str) -> tuple[str, float]:
 
 
 def _region(config: str) -> str:
-    given = dict(part.split("=", 1) for part in (config or "").replace(",", " ").split() if "=" in part)
-    unknown = sorted(given.keys() - {_REGION})
-    if unknown or (config and not given):
+    settings = dict(part.split("=", 1) for part in (config or "").replace(",", " ").split() if "=" in part)
+    unknown = sorted(settings.keys() - {_REGION})
+    if unknown or (config and not settings):
         raise ConfigError(
             "kafka.sasl.oauthbearer.config: expected region=NAME for tokenProvider=rackassign.spark.msk:token"
         )
-    found = given.get(_REGION) or next(filter(None, map(os.environ.get, _VARIABLES)), None)
+    found = settings.get(_REGION) or next(filter(None, map(os.environ.get, _VARIABLES)), None)
     if not found:
         raise ConfigError(
             f"no AWS region: set kafka.sasl.oauthbearer.config=region=NAME, or {_VARIABLES[0]} on the driver and all "

@@ -171,12 +171,12 @@ class ActiveTask:
     def _next_claim(self) -> Claim:
         """Return the claim for the fence."""
         last = self.store.replay.claim
-        found = continued(self._claim, last)
-        if found is None and last is not None and self._confirmed():
-            found = self._claim._replace(term=last.term + 1)
-        if found is None:
+        claim = continued(self._claim, last)
+        if claim is None and last is not None and self._confirmed():
+            claim = self._claim._replace(term=last.term + 1)
+        if claim is None:
             raise FencedError(f"{self.tp.topic}-{self.tp.partition}: it was assigned to another member since")
-        return found
+        return claim
 
     def _fence(self) -> ChangelogRecord:
         return ChangelogRecord("fence", self._epoch, claim=self._claim)

@@ -358,17 +358,17 @@ class ActiveTasks:
             if task not in reading or run is None:
                 continue
             batches = by_task.get(task, {})
-            found = self._processed(run, batches)
-            if isinstance(found, StoreError):
-                self.store_failed(task, found)
+            processed = self._processed(run, batches)
+            if isinstance(processed, StoreError):
+                self.store_failed(task, processed)
                 continue
-            done += found.records
-            self._counts.records += found.records
+            done += processed.records
+            self._counts.records += processed.records
             for tp, batch in batches.items():
                 if batch[-1].offset < run.next_offset(tp.topic):
                     del todo[tp]
-            if found.failure is not None:
-                failures.append((task, found.failure))
+            if processed.failure is not None:
+                failures.append((task, processed.failure))
             if self._check.doubted:
                 # Each of the other tasks would wait for another request.
                 break
@@ -388,11 +388,11 @@ class ActiveTasks:
             # What is left of the records is read again after the transaction, which has to end within its timeout.
             return self.present() and (self._transactions is None or run.transaction_bytes < COMMIT_BYTES)
 
-        found = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
-        if isinstance(found, StoreError) or found.failure is not None or self._check.doubted:
-            return found
+        processed = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
+        if isinstance(processed, StoreError) or processed.failure is not None or self._check.doubted:
+            return processed
         called = run.call_due()
-        return called if isinstance(called, StoreError) else Processed(found.records, called.failure)
+        return called if isinstance(called, StoreError) else Processed(processed.records, called.failure)
 
     def _commit_due(self) -> None:
         """Write the changes of all tasks if the interval is over, or those of a task that has many."""

@@ -277,7 +277,7 @@ class ChangelogClient:
         ids = changelog_ids(self._settings.admin, sorted(self._topics))
         if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:
             return
-        found = self._ensured()
+        changelogs = self._ensured()
         try:
             reader, producer = self._new_reader(), self._new_producer()
         except KafkaError as error:
@@ -287,7 +287,7 @@ class ChangelogClient:
         discard(former_producer)
         for client in (former_reader, *finder):
             client.close()
-        self._describe(found)
+        self._describe(changelogs)
         self._await(self._topics)
 
     def _use(self, reader: KafkaConsumer, producer: KafkaProducer) -> list[Any]:
@@ -346,7 +346,7 @@ class ChangelogClient:
 
     def encode(self, tp: TopicPartition, changes: Iterable[ChangelogRecord]) -> list[ProducerRecord]:
         """Return records as they are written to the changelog, and count them."""
-        found = [
+        encoded = [
             ProducerRecord(
                 *(self._name(tp.topic), change.log_value(), change.log_key(), tp.partition),
                 headers=((HEADER, change.header()),),
@@ -354,11 +354,11 @@ class ChangelogClient:
             for change in changes
         ]
         counts = self._counts
-        counts.changelog_records += len(found)
-        for record in found:
+        counts.changelog_records += len(encoded)
+        for record in encoded:
             header = len(HEADER) + len(record.headers[0][1])
             counts.changelog_bytes += len(record.key or b"") + len(record.value or b"") + header
-        return found
+        return encoded
 
     @contextmanager
     def _mapped(self, log: str, partition: int) -> Iterator[None]:
@@ -413,7 +413,7 @@ class ChangelogClient:
         self, positions: Mapping[Any, int], polled: Mapping[Any, Sequence[Any]]
     ) -> tuple[dict[TopicPartition, ChangelogBatch], dict[Any, int]]:
         """Return what was read since these positions, and the new positions."""
-        found: dict[TopicPartition, ChangelogBatch] = {}
+        batches: dict[TopicPartition, ChangelogBatch] = {}
         then, until = dict(positions), time.monotonic() + _POSITIONS_S
         for log_tp, start in positions.items():
             left_ms = max(0.0, until - time.monotonic()) * 1000
@@ -426,9 +426,9 @@ class ChangelogClient:
             if records or end != start:
                 tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
                 first = records[0].offset if records else min(start, end)
-                found[tp] = ChangelogBatch(_changes(records), first, end)
+                batches[tp] = ChangelogBatch(_changes(records), first, end)
                 then[log_tp] = end
-        return found, then
+        return batches, then
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Return the existing records from one offset to another.
@@ -441,14 +441,14 @@ class ChangelogClient:
             self._finder = self._new_reader()
         self._finder.assign([where])
         self._finder.seek(where, start)
-        found: list[ChangelogRecord] = []
+        changes: list[ChangelogRecord] = []
         deadline = time.monotonic() + _ANSWER_S
         while (at := self._finder.position(where, timeout_ms=_READ_MS)) is None or at < end:
             if time.monotonic() >= deadline:
                 raise KafkaUnavailableError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
             for records in self._finder.poll(timeout_ms=_READ_MS).values():
-                found += _changes(record for record in records if record.offset < end)
-        return found
+                changes += _changes(record for record in records if record.offset < end)
+        return changes
 
     @property
     def names(self) -> frozenset[str]:

@@ -219,19 +219,21 @@ def _extended(admin: KafkaAdminClient, growth: _Growth, connection: Mapping[str,
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the descriptions of the topics that exist."""
     described = retry_on_disconnect(lambda: admin.describe_topics(list(names)))
-    for found in described:
-        check_authorized(found["error_code"], "DESCRIBE", topic_resource([found["name"]]))
-    return {found["name"]: found for found in described if not found["error_code"]}
+    for topic in described:
+        check_authorized(topic["error_code"], "DESCRIBE", topic_resource([topic["name"]]))
+    return {topic["name"]: topic for topic in described if not topic["error_code"]}
 
 
 def _awaited(admin: KafkaAdminClient, changelogs: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     """Return the descriptions of changelogs once the broker has metadata of so many partitions of each."""
     deadline = time.monotonic() + _KNOWN_S
     while True:
-        found = _described(admin, list(changelogs))
-        missing = [name for name, size in changelogs.items() if name not in found or len(_rows(found[name])) < size]
+        existing = _described(admin, list(changelogs))
+        missing = [
+            name for name, size in changelogs.items() if name not in existing or len(_rows(existing[name])) < size
+        ]
         if not missing:
-            return found
+            return existing
         if time.monotonic() >= deadline:
             raise KafkaUnavailableError(f"brokers have no metadata of {', '.join(missing)}, which was created")
         time.sleep(_LOOK_S)

@@ -291,8 +291,8 @@ def in_order(batches: Iterable[Sequence[Any]]) -> Iterable[Any]:
 
     Only what was fetched together can be ordered, as in Kafka Streams with `max.task.idle.ms=-1`.
     """
-    found = list(batches)
-    return found[0] if len(found) == 1 else merge(*found, key=lambda record: record.timestamp)
+    all_batches = list(batches)
+    return all_batches[0] if len(all_batches) == 1 else merge(*all_batches, key=lambda record: record.timestamp)
 
 
 def _client_tp(tp: TopicPartition) -> KafkaPythonPartition:

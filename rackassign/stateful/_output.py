@@ -108,9 +108,9 @@ class Output:
         record = ProducerRecord(self._topic(topic), value, key, partition, _checked_headers(headers), timestamp_ms)
         if value is None and key is None:
             raise ConfigError("a record needs a value or a key: kafka-python writes none without both")
-        for name, given in (("value", value), ("key", key)):
-            if given is not None and not isinstance(given, bytes):
-                raise ConfigError(f"{name} of a record must be bytes or None, got {short_repr(given)}: encode it first")
+        for name, text in (("value", value), ("key", key)):
+            if text is not None and not isinstance(text, bytes):
+                raise ConfigError(f"{name} of a record must be bytes or None, got {short_repr(text)}: encode it first")
         self._check_partition(record)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LATEST_MS):
             raise ConfigError(f"timestamp_ms must be an integer from 0 to {_LATEST_MS}, got {short_repr(timestamp_ms)}")
@@ -204,14 +204,14 @@ def check_output(output: object, transactional_id: object, timeout_ms: object) -
 def _checked_headers(headers: object) -> tuple[tuple[str, bytes], ...]:
     if not isinstance(headers, Iterable) or isinstance(headers, (str, bytes)):
         raise ConfigError(f"headers must be pairs of a name and bytes, got {short_repr(headers)}")
-    found = []
+    checked = []
     for each in headers:
         match each:
             case (str() as name, bytes() as value):
-                found.append((name, value))
+                checked.append((name, value))
             case _:
                 raise ConfigError(f"headers must be pairs of a name and bytes, got {short_repr(each)}")
-    return tuple(found)
+    return tuple(checked)
 
 
 def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], changelogs: Collection[str]) -> None:
@@ -240,9 +240,9 @@ def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], ch
             described = retry_on_disconnect(lambda: admin.describe_topics(list(topics)))
     except (KafkaError, OSError) as error:
         raise KafkaUnavailableError(f"the topics of output are not known: {error}") from None
-    for found in described:
+    for topic_description in described:
         # WRITE includes DESCRIBE.
-        check_authorized(found["error_code"], "WRITE", topic_resource([found["name"]]))
-        if found["error_code"] in UNKNOWN_TOPIC:
-            raise ConfigError(f"topic {truncate(found['name'])} of output does not exist")
+        check_authorized(topic_description["error_code"], "WRITE", topic_resource([topic_description["name"]]))
+        if topic_description["error_code"] in UNKNOWN_TOPIC:
+            raise ConfigError(f"topic {truncate(topic_description['name'])} of output does not exist")
     check_described_operation(described, "WRITE")

@@ -60,10 +60,10 @@ def check_arguments(process: Callable[..., None], name: str, first: str, *, outp
     Raises:
         ConfigError: It takes another number of arguments.
     """
-    given = (first, "state", "output") if output else (first, "state")
-    if not takes(process, *given):
+    arguments = (first, "state", "output") if output else (first, "state")
+    if not takes(process, *arguments):
         why = "with output=..," if output else "without output=..,"
-        raise ConfigError(f"{why} {name} is called with {len(given)} arguments ({', '.join(given)})")
+        raise ConfigError(f"{why} {name} is called with {len(arguments)} arguments ({', '.join(arguments)})")
 
 
 def check_returned(returned: object) -> None:
@@ -170,15 +170,15 @@ def check_punctuations(given: Iterable[Punctuate]) -> tuple[Punctuate, ...]:
     """
     if isinstance(given, (str, Punctuate)) or not isinstance(given, Iterable):
         raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(given)}")
-    found = tuple(given)
-    for each in found:
+    functions = tuple(given)
+    for each in functions:
         if not isinstance(each, Punctuate):
             raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(each)} in it")
-    names = [each.name for each in found]
+    names = [each.name for each in functions]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two functions of punctuate have the name {short_repr(name)}: give one another name=")
-    return found
+    return functions
 
 
 NO_TIME = -1
@@ -224,8 +224,8 @@ def decode_progress(value: bytes | None) -> Progress:
     if value is None:
         return Progress()
     try:
-        found = json.loads(value)
-        return Progress(found["next"], found["time"], found["punctuated"])
+        fields = json.loads(value)
+        return Progress(fields["next"], fields["time"], fields["punctuated"])
     except (ValueError, KeyError, TypeError):
         raise WireError(0, "the progress of a task cannot be decoded") from None
 

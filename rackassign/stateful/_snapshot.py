@@ -156,13 +156,13 @@ def open_state(
     known, folder = stores_by_name(stores), Path(state_dir)
     topic, partition = tp
     (short,) = topic_names([topic])
-    found = [
+    versions = [
         file
         for file in list_local_files(folder)
         if (file.topic, file.partition) == (short, partition) and not file.damaged and not file.is_rest
     ]
-    if not found:
+    if not versions:
         raise StoreError(f"{topic}-{partition} has no local state in {folder}")
     # A recreated changelog has another ID, and the file of the former one is deleted at the member's next start.
-    latest = max(found, key=lambda file: file.modified_s)
+    latest = max(versions, key=lambda file: file.modified_s)
     return StateSnapshot(folder / latest.name, known)

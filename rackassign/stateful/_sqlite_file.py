@@ -102,16 +102,16 @@ class SqliteFile:
             raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
 
     def _prepare(self, schema: str, version: int) -> None:
-        ((found,),) = self._db.execute("PRAGMA user_version").fetchall()
-        if found not in {0, version}:
-            raise DamagedError(f"{self._file} has format {found}, only {version} can be read")
+        ((written,),) = self._db.execute("PRAGMA user_version").fetchall()
+        if written not in {0, version}:
+            raise DamagedError(f"{self._file} has format {written}, only {version} can be read")
         # A damaged page is then found before its content is used.
         self._db.execute("PRAGMA cell_size_check = ON")
         self._db.execute("PRAGMA journal_mode = WAL")
         # After a crash of the machine the last transactions may be missing; the changelog has them.
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        if not found:
+        if not written:
             self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -273,14 +273,14 @@ def stores_by_name(stores: Iterable[AnyStore]) -> Mapping[str, AnyStore]:
     """
     if isinstance(stores, (str, Store)) or not isinstance(stores, Iterable):
         raise ConfigError(f"stores must be a list of Store, got {short_repr(stores)}")
-    found: dict[str, AnyStore] = {}
+    by_name: dict[str, AnyStore] = {}
     for store in stores:
         if not isinstance(store, Store):
             raise ConfigError(f"stores must be a list of Store, got {short_repr(store)} in it")
-        if store.name in found:
+        if store.name in by_name:
             raise ConfigError(f"two stores have the name {store.name}")
-        found[store.name] = store
-    return found
+        by_name[store.name] = store
+    return by_name
 
 
 def unknown_store(asked: object, declared: Iterable[AnyStore]) -> ConfigError:

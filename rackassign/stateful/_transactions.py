@@ -298,18 +298,18 @@ def _committed(
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
     """Call a function in a thread that ends with the process, however long it takes."""
-    found: Future[T] = Future()
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
             result = call()
         except BaseException as error:  # noqa: BLE001 - the caller gets it
-            found.set_exception(error)
+            future.set_exception(error)
         else:
-            found.set_result(result)
+            future.set_result(result)
 
     Thread(target=run, name="rackassign-transaction", daemon=True).start()
-    return found
+    return future
 
 
 class _StaleGenerationError(RackassignError):

@@ -74,16 +74,16 @@ def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile
     """
     try:
         with os.scandir(folder if opened is None else opened) as entries:
-            found = {entry.name: status for entry in entries if (status := _regular_file(entry)) is not None}
+            files = {entry.name: status for entry in entries if (status := _regular_file(entry)) is not None}
     except OSError as error:
         raise StoreError(f"state-dir: {folder} cannot be read: {error.strerror}") from None
-    if LOCK not in found:
+    if LOCK not in files:
         raise StoreError(f"state-dir: {folder} is not the state_dir of a StatefulConsumer: it has no file {LOCK!r}")
     alike: dict[str, list[str]] = {}
-    for name in sorted(found):
+    for name in sorted(files):
         alike.setdefault(_without_end(name), []).append(name)
     return tuple(
-        _local_file(name, {each: found[each] for each in names})
+        _local_file(name, {each: files[each] for each in names})
         for name, names in alike.items()
         if NAMED.fullmatch(name)
     )
@@ -98,14 +98,14 @@ def by_partition(
         files: Files of one directory.
         topics: Full names of topics.
     """
-    full, others = topic_names(topics), list[LocalFile]()
+    full, other_files = topic_names(topics), list[LocalFile]()
     found: dict[TopicPartition, list[LocalFile]] = {}
     for file in files:
         if file.topic in full:
             found.setdefault(TopicPartition(full[file.topic], file.partition), []).append(file)
         else:
-            others.append(file)
-    return found, others
+            other_files.append(file)
+    return found, other_files
 
 
 def _regular_file(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -174,16 +174,16 @@ def plan_reset(cluster: ResetCluster, request: ResetRequest) -> ResetPlan:
     names = dict.fromkeys(request.changelogs, "") or {default_changelog(request.group, t): t for t in topics}
     there = cluster.partitions([*names, *topics])
     _check_names(cluster, topics, names, there, commits)
-    found = [name for name in names if name in there]
+    existing = [name for name in names if name in there]
     offsets = {
         tp: commit.offset
         for tp, commit in sorted(commits.items())
-        if tp.topic in topics and (commit.marked or _is_reset(request, tp.topic, found))
+        if tp.topic in topics and (commit.marked or _is_reset(request, tp.topic, existing))
     }
-    if not found and not offsets:
+    if not existing and not offsets:
         raise ConfigError(_nothing(cluster, request, names, known=known))
-    _check_unused(cluster, request.group, found)
-    changelogs = _checked(cluster, found, there, topics)
+    _check_unused(cluster, request.group, existing)
+    changelogs = _checked(cluster, existing, there, topics)
     if offsets:
         cluster.check_may_delete_offsets(request.group, {tp.topic for tp in offsets if tp.topic in there})
     marked = {tp.topic for tp, commit in commits.items() if commit.marked}
@@ -214,11 +214,11 @@ def execute_reset(cluster: ResetCluster, plan: ResetPlan) -> None:
 
 def _is_known(cluster: ResetCluster, request: ResetRequest) -> bool:
     """Return whether the group exists; without it, only changelogs with its name in theirs can be reset."""
-    found = cluster.group(request.group)
-    _check_stopped(request.group, found)
-    if found is None and (request.changelogs or not request.topics):
+    group = cluster.group(request.group)
+    _check_stopped(request.group, group)
+    if group is None and (request.changelogs or not request.topics):
         raise ConfigError(_unknown_group(cluster, request.group))
-    return found is not None
+    return group is not None
 
 
 def _check_stopped(name: str, group: GroupDescription | None) -> None:
@@ -394,16 +394,16 @@ class KafkaResetCluster:
 
     def group_names(self) -> list[str]:
         """Return the names of all consumer groups that may be described; none if brokers do not list them."""
-        found: list[str] = []
+        names: list[str] = []
         try:
             for broker in list_brokers(self._admin):
                 known = {} if broker.fenced else list_groups_on(self._admin, broker.id)
                 # A group that never had members has no type.
-                found += [name for name, kind in known.items() if kind in {"consumer", ""}]
+                names += [name for name, kind in known.items() if kind in {"consumer", ""}]
         except KafkaError:
             # Without them an error has no hint, and members of other groups are not found.
             return []
-        return found
+        return names
 
     def commits(self, group: str) -> dict[TopicPartition, Commit]:
         """Return the committed offsets of a group."""

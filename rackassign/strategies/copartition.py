@@ -66,18 +66,18 @@ class MergedGroup:
         if not self.topics:
             return plan
         sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
-        target = {member: self._expanded(given, sizes) for member, given in plan.target.items()}
+        target = {member: self._expanded(merged, sizes) for member, merged in plan.target.items()}
         indexed = IndexedGroup.of(self.original, plan.locality)
         withheld: set[TopicPartition] = set()
         # Members of the eager protocol have revoked everything.
         if plan.strategy == "cooperative-sticky":
             claimant = indexed.members_by_partition(indexed.claims.claimant.tolist())
             withheld = set(self._withheld(target, claimant))
-        last = {tp: member for member, given in target.items() for tp in _tps(given)}
+        last = {tp: member for member, merged in target.items() for tp in _tps(merged)}
         owner = indexed.members_by_partition(indexed.claims.owner.tolist())
         return replace(
             plan,
-            assignment={member: _without(given, withheld) for member, given in target.items()},
+            assignment={member: _without(merged, withheld) for member, merged in target.items()},
             target=target,
             withheld=partitions_by_topic(withheld),
             moved=sum(last.get(tp) not in {None, member} for tp, member in owner.items()),
@@ -138,15 +138,15 @@ def _subscribers_of_parts(group: Group) -> list[list[str]]:
             sets_of.setdefault(topic, []).append(number)
     sizes = [len(set(topics)) for topics in group.copartition]
     parts: dict[frozenset[str], list[int]] = {}
-    found: list[list[str]] = [[] for _ in sizes]
+    subscribers: list[list[str]] = [[] for _ in sizes]
     # With thousands of members and hundreds of sets, only what a member subscribes to is looked at.
     for member in sorted(group.members, key=lambda member: member.id):
         if member.topics not in parts:
             count = Counter(number for topic in member.topics for number in sets_of.get(topic, ()))
             parts[member.topics] = [number for number, topics in count.items() if topics < sizes[number]]
         for number in parts[member.topics]:
-            found[number].append(member.id)
-    return found
+            subscribers[number].append(member.id)
+    return subscribers
 
 
 def _merged(

@@ -107,7 +107,7 @@ def non_local_partitions(group: Group, plan: Plan) -> Iterator[NonLocalPartition
         for topic in member.topics:
             readers[topic] = readers.get(topic, 0) | racks.bits.get(member.rack or "", 0)
     near = racks.all_partition_racks(group.topology)
-    found: list[NonLocalPartition] = []
+    rows: list[NonLocalPartition] = []
     for member_id, owned in plan.target.items():
         home = homes[member_id]
         bit = 0 if home is None else racks.bits.get(home, 0)
@@ -117,8 +117,8 @@ def non_local_partitions(group: Group, plan: Plan) -> Iterator[NonLocalPartition
                 if not here & bit:
                     reason: Reason = "members-full" if here & readers[topic] else "no-member-in-replica-racks"
                     known = home is not None and here
-                    found.append(NonLocalPartition(topic, partition, member_id, reason if known else "unknown-rack"))
-    yield from sorted(found, key=lambda entry: (entry.topic, entry.partition))
+                    rows.append(NonLocalPartition(topic, partition, member_id, reason if known else "unknown-rack"))
+    yield from sorted(rows, key=lambda entry: (entry.topic, entry.partition))
 
 
 def _changes(

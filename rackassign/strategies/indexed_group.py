@@ -159,18 +159,18 @@ class IndexedGroup:
 
     def decode_assignment(self, reader: Ints) -> dict[str, Partitions]:
         """Return the partitions of each member by name, in order; partitions of `NO_MEMBER` are omitted."""
-        found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
-        given = (reader != NO_MEMBER).nonzero()[0]
-        given = given[stable_order(reader[given])]
-        whose, topic = reader[given], self.topic_of[given]
-        ids = (given - self.partition_offsets[topic]).tolist()
+        target: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
+        assigned = (reader != NO_MEMBER).nonzero()[0]
+        assigned = assigned[stable_order(reader[assigned])]
+        whose, topic = reader[assigned], self.topic_of[assigned]
+        ids = (assigned - self.partition_offsets[topic]).tolist()
         starts = changes(whose * len(self.topics) + topic).nonzero()[0]
-        entries = list(found.values())
+        entries = list(target.values())
         for (start, end), member, topic_index in zip(
             pairwise([*starts.tolist(), len(ids)]), whose[starts].tolist(), topic[starts].tolist(), strict=True
         ):
             entries[member][self.topics[topic_index]] = tuple(ids[start:end])
-        return {**found}
+        return {**target}
 
     def encode_assignment(self, target: Mapping[str, Partitions]) -> Ints:
         """Return the member of each partition as numbers, the inverse of `decode_assignment`."""
@@ -189,7 +189,7 @@ class IndexedGroup:
         self, target: Mapping[str, Partitions], reader: Ints, chosen: Bools
     ) -> tuple[dict[str, Partitions], Partitions]:
         """Return a target without some of its partitions, and these partitions."""
-        given: dict[str, dict[str, tuple[int, ...]]] = {member: {**owned} for member, owned in target.items()}
+        now: dict[str, dict[str, tuple[int, ...]]] = {member: {**owned} for member, owned in target.items()}
         names = [member.id for member in self.members]
         taken: dict[tuple[str, str], set[int]] = {}
         back: dict[str, list[int]] = {}
@@ -203,12 +203,12 @@ class IndexedGroup:
             taken.setdefault((names[member], self.topics[topic]), set()).add(partition)
             back.setdefault(self.topics[topic], []).append(partition)
         for (name, topic_name), gone in taken.items():
-            left = tuple(partition for partition in given[name][topic_name] if partition not in gone)
+            left = tuple(partition for partition in now[name][topic_name] if partition not in gone)
             if left:
-                given[name][topic_name] = left
+                now[name][topic_name] = left
             else:
-                del given[name][topic_name]
-        return {**given}, {topic: tuple(ids) for topic, ids in back.items()}
+                del now[name][topic_name]
+        return {**now}, {topic: tuple(ids) for topic, ids in back.items()}
 
 
 class _CostTables:
@@ -261,8 +261,8 @@ class _CostTables:
 
     def _cheapest(self, racks: int) -> tuple[int, ...]:
         """Return the cost of reading from the cheapest of these racks, given as bits, in each of the homes."""
-        found = [self._prices[i] for i in bits_of(racks)] or [(0,) * len(self._homes)]
-        return found[0] if len(found) == 1 else tuple(map(min, *found))
+        prices = [self._prices[i] for i in bits_of(racks)] or [(0,) * len(self._homes)]
+        return prices[0] if len(prices) == 1 else tuple(map(min, *prices))
 
 
 def _equal_columns(table: Ints) -> tuple[Ints, Ints]:

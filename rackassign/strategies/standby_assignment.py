@@ -260,7 +260,7 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
         for topic, ids in member.owned.items()
         for partition in ids
     }
-    found: dict[TopicPartition, str] = {}
+    candidates: dict[TopicPartition, str] = {}
     load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
     holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member in group.members:
@@ -279,9 +279,9 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
         ]
         most = min(each[1] for each in usable) + 1
         *_, chosen = min(each for each in usable if each[1] <= most)
-        found[tp] = chosen
+        candidates[tp] = chosen
         load[chosen] += 1
-    return found
+    return candidates
 
 
 def _with_failover_claims(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
@@ -357,7 +357,7 @@ def _place_copies(
     Sets of few subscribers are first, since they have the least choice. If two sets have a subscriber in common, the
     loads are not proven: those of the first are fixed when the second is placed.
     """
-    found = _PlacedCopies()
+    placed = _PlacedCopies()
     owner = dict(_each(target))
     readers = _subscribers(group)
     # By topic first: hashing thousands of IDs for each partition would take longer than placing its copies.
@@ -370,7 +370,7 @@ def _place_copies(
     lags = _lags_by_partition(copies)
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
-    found.proven = sum(map(len, subscriber_sets)) == len(set(chain.from_iterable(subscriber_sets)))
+    placed.proven = sum(map(len, subscriber_sets)) == len(set(chain.from_iterable(subscriber_sets)))
     for ids, tps in sorted(subscriber_sets.items(), key=lambda each: (len(each[0]), each)):
         number = {member: i for i, member in enumerate(ids)}
         subscribers = _SubscriberSet(
@@ -380,12 +380,12 @@ def _place_copies(
             [_previous_holders(lags.get(tp, ()), number) for tp in tps],
             until,
         )
-        for tp, holders, missing in zip(tps, *subscribers.solved(options, found), strict=True):
-            found.holders[tp] = [ids[holder] for holder in holders]
-            load.update(found.holders[tp])
+        for tp, holders, missing in zip(tps, *subscribers.solved(options, placed), strict=True):
+            placed.holders[tp] = [ids[holder] for holder in holders]
+            load.update(placed.holders[tp])
             if missing:
-                found.missing[tp] = missing
-    return found
+                placed.missing[tp] = missing
+    return placed
 
 
 def _subscribers(group: Group) -> dict[str, tuple[str, ...]]:

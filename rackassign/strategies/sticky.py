@@ -154,8 +154,8 @@ def _weighted(problem: Problem, indexed: IndexedGroup, tolerance: float, work: S
             0.0,
         )
     else:
-        found = solve_weighted(problem, weight, indexed.claims.unresolved(), tolerance=tolerance, work=work)
-        reader, proven, note, gap = found.assignment, (), found.note, found.gap
+        solved = solve_weighted(problem, weight, indexed.claims.unresolved(), tolerance=tolerance, work=work)
+        reader, proven, note, gap = solved.assignment, (), solved.note, solved.gap
     loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
     # Sums of the largest floats would be infinite, which JSON cannot represent.

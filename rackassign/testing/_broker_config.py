@@ -204,9 +204,9 @@ def check_config(config: Mapping[str, str | None]) -> None:
     if reserved:
         raise ConfigError(f"config: {', '.join(reserved)} cannot be set: the cluster sets it for each broker")
     for name, value in config.items():
-        found: object = value
-        if found is not None and not isinstance(found, str):
-            raise ConfigError(f"config: {name!r}: expected a string, or None to leave it out, got {found!r}")
+        parsed: object = value
+        if parsed is not None and not isinstance(parsed, str):
+            raise ConfigError(f"config: {name!r}: expected a string, or None to leave it out, got {parsed!r}")
     broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
         raise ConfigError(f"config: {broken[0]!r} contains a line break")

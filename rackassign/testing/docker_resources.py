@@ -286,10 +286,10 @@ class ResourceOwner:
     @classmethod
     def from_labels(cls, labels: Mapping[str, str] | None) -> Self | None:
         """Return the owner that labels name; None if rackassign did not create the resource."""
-        found = labels or {}
-        if not {_RUN, _HOST, _LOCK} <= set(found):
+        own = labels or {}
+        if not {_RUN, _HOST, _LOCK} <= set(own):
             return None
-        return cls(found[_RUN], found[_HOST], found[_LOCK])
+        return cls(own[_RUN], own[_HOST], own[_LOCK])
 
     @property
     def labels(self) -> dict[str, str]:

@@ -281,14 +281,14 @@ def _end_gateway(mark: str) -> None:
 def _end(process: int) -> None:
     """Terminate a child, and kill it if that takes too long."""
     # By a descriptor and not by its ID, which may be reused if other code waits for the process.
-    held = os.pidfd_open(process)
+    descriptor = os.pidfd_open(process)
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(held, number)
-            if select.select([held], [], [], _STOP_S)[0]:
+            signal.pidfd_send_signal(descriptor, number)
+            if select.select([descriptor], [], [], _STOP_S)[0]:
                 return
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _name(rack: str) -> str:

@@ -275,7 +275,7 @@ def decode_sticky(data: bytes | None) -> StickyData:
         return StickyData()
     numbered = int.from_bytes(data[:2], "big") in _VERSIONS
     try:
-        found, left = _read(Reader(data))
+        fields, left = _read(Reader(data))
     except WireError:
         if not numbered:
             raise
@@ -285,7 +285,7 @@ def decode_sticky(data: bytes | None) -> StickyData:
             behind, left_behind = _read(Reader(data[2:]))
             if not left_behind:
                 return behind
-    return found
+    return fields
 
 
 _VERSIONS = (0, 1)

@@ -133,7 +133,7 @@ class Reader:
         """
         count = self.count(what, _EMPTY_TOPIC) or 0
         data, heads, begin = self._data, known.heads, self.offset
-        found: dict[str, tuple[int, ...]] = {}
+        by_topic: dict[str, tuple[int, ...]] = {}
         offset = begin
         for _ in range(count):
             # Most of what a leader decodes is read here: a topic and a few numbers, tens of thousands of times. Only
@@ -141,17 +141,17 @@ class Reader:
             try:
                 start = offset + _EMPTY_TOPIC + data[offset + 1]
                 topic, size, unpack = heads[data[offset:start]]
-                found[topic] = unpack(data, start)
+                by_topic[topic] = unpack(data, start)
                 offset = start + size
             except (KeyError, IndexError, struct.error):  # noqa: PERF203 - nothing is cheaper than to try
                 # With the methods above, so that errors are equal.
                 self.offset = offset
                 topic, ids = self._topic(known)
-                found[topic] = ids
+                by_topic[topic] = ids
                 offset = self.offset
         self.offset = offset
-        if len(found) == count and all(found.values()):
-            return found
+        if len(by_topic) == count and all(by_topic.values()):
+            return by_topic
         self.offset = begin
         arrays: dict[str, list[tuple[int, ...]]] = {}
         for topic, ids in (self._topic(known) for _ in range(count)):

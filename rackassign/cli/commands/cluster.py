@@ -319,12 +319,12 @@ def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") 
 def _change_rack(command: str, rack: str, name: str, output: str) -> int:
     check_output(output, "table", "json")
 
-    with find_registered(name) as found:
-        if found is None:
+    with find_registered(name) as cluster:
+        if cluster is None:
             return _not_up(name)
-        if found.address is None:
+        if cluster.address is None:
             raise ConfigError(f"the cluster {name!r} is still starting; try again")
-        change = send_request(found.address, command, rack)
+        change = send_request(cluster.address, command, rack)
     if output == "json":
         written = {"rack": rack, "changed": change.changed, "running": change.running}
         sys.stdout.write(json.dumps(written) + "\n")

@@ -98,7 +98,7 @@ def estimate(
         raise ConfigError(f"--partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")
     modes: tuple[LocalityMode, ...] = ("leader", "any-replica") if follower_fetching else ("leader",)
     group = _group(counts, partitions, replication_factor)
-    found = _estimates(group, counts, modes, gb_per_day, cost)
+    estimates = _estimates(group, counts, modes, gb_per_day, cost)
     if output == "json":
         rows = [
             {
@@ -108,11 +108,11 @@ def estimate(
                 "gb_per_day_across_zones": each.gb_per_day,
                 "usd_per_month": each.usd_per_month,
             }
-            for each in found
+            for each in estimates
         ]
         sys.stdout.write(json.dumps({"usd_per_gb": cost.usd_per_gb, "estimates": rows}) + "\n")
     else:
-        _write_table(found, group, counts, cost)
+        _write_table(estimates, group, counts, cost)
     return ExitCode.DONE
 
 

@@ -92,15 +92,15 @@ def fleet(
         folder = Path(output_dir or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
         with progress_display() as progress:
             storage.write_results(folder, audit_groups(_counted(storage.read_snapshots(source), total, progress), how))
-        found = aggregate(storage.read_results(folder))
+        summary = aggregate(storage.read_results(folder))
         if html:
             write_text("html", html, page(folder, cost))
     if output == "table":
-        show_fleet(found, cost, plain_console())
+        show_fleet(summary, cost, plain_console())
     elif output == "json":
-        _write(fleet_as_json(found, cost))
+        _write(fleet_as_json(summary, cost))
     else:
-        for line in fleet_as_lines(found, cost):
+        for line in fleet_as_lines(summary, cost):
             _write(line)
     return ExitCode.DONE
 
@@ -223,8 +223,7 @@ def fleet_as_json(fleet: Fleet, price: Price) -> dict[str, Any]:
         "format": FLEET_AUDIT_FORMAT,
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
         "snapshots": [
-            {"taken": seen.taken.isoformat(), "groups": seen.groups, "now": _sum(seen.now, price)}
-            for seen in fleet.history
+            {"taken": day.taken.isoformat(), "groups": day.groups, "now": _sum(day.now, price)} for day in fleet.history
         ],
         "now": _sum(total(fleet.groups, lambda g: g.now), price),
         "what_ifs": {name: _sum(_with(fleet.groups, name), price) for name in fleet.what_ifs},

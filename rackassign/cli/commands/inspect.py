@@ -285,8 +285,8 @@ def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = Fa
         wide: Show all columns and whole names instead.
     """
     columns = [column for column in _columns(survey, price) if wide or column.always]
-    rows = [[column.cell(found) for column in columns] for found in survey.inspections]
-    names = [strip_control_chars(found.snapshot.live.name) for found in survey.inspections]
+    rows = [[column.cell(inspection) for column in columns] for inspection in survey.inspections]
+    names = [strip_control_chars(inspection.snapshot.live.name) for inspection in survey.inspections]
     filled = [(column.title, *(row[i] for row in rows)) for i, column in enumerate(columns)]
     widths = [max(map(len, cells)) for cells in filled]
     room = width - _EDGES - _GAP * len(columns)

@@ -311,15 +311,15 @@ def simulate_placement(
     base = _without_racks(layout) if ignore_racks else layout
     configs = settings_of(placer, placer_config, placer_config_file)
     # Settings are of the placer that was named, and not of those beside it.
-    found = {name: _placed(name, base, rf, dict(configs) if name == placer else {}) for name in names}
-    layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
-    for name, (_, notes) in found.items():
+    placements = {name: _placed(name, base, rf, dict(configs) if name == placer else {}) for name in names}
+    layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in placements.items()}
+    for name, (_, notes) in placements.items():
         for note in notes:
             warn(f"{name}: not proven optimal: {note}")
     quality = {NOW: LayoutMetrics.of(layout)} | {name: LayoutMetrics.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
-            name: {"topics": made.to_json()["topics"], **asdict(quality[name]), "notes": list(found[name][1])}
+            name: {"topics": made.to_json()["topics"], **asdict(quality[name]), "notes": list(placements[name][1])}
             for name, made in layouts.items()
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")

@@ -176,14 +176,14 @@ def plan(
     if output:
         check_output(output, *OUTPUTS)
     with _opened(file) as source:
-        found = _values(source)
+        values = _values(source)
         if not output:
-            head = [value for _, value in zip(range(2), found, strict=False)]
+            head = [value for _, value in zip(range(2), values, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
-            found = chain(head, found)
+            values = chain(head, values)
         warnings = ScenarioWarnings()
         try:
-            return _answer(found, wanted, output, warnings)
+            return _answer(values, wanted, output, warnings)
         finally:
             for line in warnings.lines():
                 warn(line)
@@ -247,9 +247,9 @@ def _values(source: BinaryIO) -> Iterator[_Found]:
         raise InputError("", "the input is empty")
     # Some editors begin a file with a byte order mark.
     first = (first[0], first[1].removeprefix(BOM_UTF8))
-    found = _parsed(*first)
-    if found.error is None:
-        yield found
+    values = _parsed(*first)
+    if values.error is None:
+        yield values
         for number, line in lines:
             yield _parsed(number, line)
         return
@@ -261,7 +261,7 @@ def _values(source: BinaryIO) -> Iterator[_Found]:
         # A bad first line among JSON lines: some other line then is a scenario of its own.
         if not any(line.startswith(b"{") and b'"format"' in line and not _parsed(0, line).error for _, line in rest):
             raise InputError("", f"not UTF-8: {error}" if isinstance(error, UnicodeError) else str(error)) from None
-        yield found
+        yield values
         for number, line in rest:
             yield _parsed(number, line)
 

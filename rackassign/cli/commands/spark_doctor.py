@@ -79,12 +79,12 @@ def spark_doctor(
 
 def _client(bootstrap: str, file: str) -> dict[str, str]:
     """Return the properties of the file for librdkafka."""
-    given = client_config(bootstrap, file)
+    config = client_config(bootstrap, file)
     properties = Settings(
-        {name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given}
+        {name: str(config[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in config}
     )
-    if "ssl_check_hostname" in given:
-        properties["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
+    if "ssl_check_hostname" in config:
+        properties["ssl.endpoint.identification.algorithm"] = "https" if config["ssl_check_hostname"] else "none"
     return properties
 
 

@@ -76,14 +76,14 @@ class StateSizes:
         """Return the local files of each partition with their directories, and those of no partition of the group."""
         tps = {each.tp for each in found.partitions}
         known: dict[TopicPartition, list[tuple[str, LocalFile]]] = {}
-        others: list[tuple[str, LocalFile]] = []
+        not_assigned: list[tuple[str, LocalFile]] = []
         for folder, files in self.files.items():
             mine, foreign = by_partition(files, {tp.topic for tp in tps})
-            others += [(folder, file) for file in foreign]
+            not_assigned += [(folder, file) for file in foreign]
             for tp, some in mine.items():
-                place = known.setdefault(tp, []) if tp in tps else others
+                place = known.setdefault(tp, []) if tp in tps else not_assigned
                 place += [(folder, file) for file in some]
-        return known, others
+        return known, not_assigned
 
 
 @app.command(
@@ -112,18 +112,18 @@ def describe(
     with admin_client(bootstrap, client_config) as admin:
         groups = GroupAdmin(admin)
         described = describe_group(groups, group)
-        found = describe_state(described, () if described.members else groups.committed_offsets(group))
-        found = with_default_changelogs(found, lambda names: _partitions(admin, names))
-        changelogs = [each.changelog for each in found.partitions if each.changelog is not None]
+        group_state = describe_state(described, () if described.members else groups.committed_offsets(group))
+        group_state = with_default_changelogs(group_state, lambda names: _partitions(admin, names))
+        changelogs = [each.changelog for each in group_state.partitions if each.changelog is not None]
         ends, logs = _ends(admin, changelogs), read_changelog_sizes(admin, changelogs)
     if logs.problem:
         warn(f"sizes of changelogs are unknown: {logs.problem}")
     sizes = StateSizes(ends, logs.bytes, files)
     if output == "json":
-        sys.stdout.write(json.dumps(state_as_json(found, sizes)) + "\n")
+        sys.stdout.write(json.dumps(state_as_json(group_state, sizes)) + "\n")
     else:
-        show_state(found, sizes, plain_console())
-    return ExitCode.NO if any(each.active is None for each in found.partitions) else ExitCode.DONE
+        show_state(group_state, sizes, plain_console())
+    return ExitCode.NO if any(each.active is None for each in group_state.partitions) else ExitCode.DONE
 
 
 def _partitions(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
@@ -149,7 +149,7 @@ def _ends(admin: KafkaAdminClient, changelogs: list[TopicPartition]) -> dict[Top
 
 def show_state(found: GroupState, sizes: StateSizes, console: Console) -> None:
     """Print where the state of a group is."""
-    files, others = sizes.assigned(found)
+    files, not_assigned = sizes.assigned(found)
     table = Table()
     for column in ("partition", "active", "copies (position at the last rebalance)", "changelog"):
         table.add_column(column, overflow="fold", justify="right" if column == "changelog" else "left")
@@ -168,7 +168,7 @@ def show_state(found: GroupState, sizes: StateSizes, console: Console) -> None:
             *local,
         )
     console.print(table)
-    for line in _summary(found, sizes, others):
+    for line in _summary(found, sizes, not_assigned):
         console.print(plain_line(line), soft_wrap=True)
 
 
@@ -201,7 +201,7 @@ def _named(member: MemberDescription, found: GroupState) -> str:
 
 def state_as_json(found: GroupState, sizes: StateSizes) -> dict[str, Any]:
     """Return where the state of a group is, for programs."""
-    files, others = sizes.assigned(found)
+    files, not_assigned = sizes.assigned(found)
 
     def copy(each: StateCopy, changelog: TopicPartition | None) -> dict[str, Any]:
         return {"member": each.member.id, "position": each.position, "lag_at_most": lag_of(each, changelog, sizes.ends)}
@@ -224,7 +224,7 @@ def state_as_json(found: GroupState, sizes: StateSizes) -> dict[str, Any]:
             }
             for each in found.partitions
         ],
-        "other_local_files": [_file_as_json(*file) for file in others],
+        "other_local_files": [_file_as_json(*file) for file in not_assigned],
     }
 
 
@@ -255,14 +255,14 @@ def clean(
     """List local files of state that no member needs, and delete them. Exit 1: some could not be deleted."""
     check_output(output, "table", "json")
 
-    found = local_files.clean(Path(state_dir), older_than, execute=execute)
-    for name, reason in found.failures.items():
+    removed = local_files.clean(Path(state_dir), older_than, execute=execute)
+    for name, reason in removed.failures.items():
         warn(f"{name} cannot be deleted: {reason}")
     if output == "json":
-        sys.stdout.write(json.dumps(_cleaned_as_json(state_dir, found, executed=execute)) + "\n")
+        sys.stdout.write(json.dumps(_cleaned_as_json(state_dir, removed, executed=execute)) + "\n")
     else:
-        _show_cleaned(state_dir, found, executed=execute)
-    return ExitCode.NO if found.failures else ExitCode.DONE
+        _show_cleaned(state_dir, removed, executed=execute)
+    return ExitCode.NO if removed.failures else ExitCode.DONE
 
 
 def _show_cleaned(state_dir: str, found: CleanResult, *, executed: bool) -> None:

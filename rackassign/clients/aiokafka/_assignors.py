@@ -165,19 +165,19 @@ class RackAwareAssignor(Assignor):
     def _find_caller(self) -> None:
         """Find the consumer that is joining; a stopped consumer is replaced by the next."""
         known = self._member.membership
-        found = internals.membership_from_stack()
-        if found is None:
+        membership = internals.membership_from_stack()
+        if membership is None:
             if known is None:
                 self._member.once.warn(
                     "caller", "%s: the consumer of this assignor cannot be found; racks are not read", self.name
                 )
         elif known is None or (isinstance(known, internals.Membership) and known.over()):
             self._member.membership = None
-            self.bind(found)
-        elif not known.same_consumer(found):
+            self.bind(membership)
+        elif not known.same_consumer(membership):
             self._warn_of_sharing()
-        if found is not None and not self.rack_compared:
-            self._compare_rack(found)
+        if membership is not None and not self.rack_compared:
+            self._compare_rack(membership)
 
     def _compare_rack(self, membership: internals.Membership) -> None:
         """Warn if the consumer does not fetch from this assignor's rack."""

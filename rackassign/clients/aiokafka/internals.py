@@ -347,15 +347,15 @@ def per_consumer_instance(
         make: Creates the instance of a consumer.
         make_alone: Creates an instance for one call.
     """
-    found = membership_from_stack()
-    if found is None:
+    membership = membership_from_stack()
+    if membership is None:
         return make_alone()
-    assignors: Sequence[Any] = found.coordinator._assignors
+    assignors: Sequence[Any] = membership.coordinator._assignors
     for each in assignors:
         if type(each) is kind:
             return each
     made = make()
-    found.coordinator._assignors = tuple(made if each is kind else each for each in assignors)
+    membership.coordinator._assignors = tuple(made if each is kind else each for each in assignors)
     return made
 
 
@@ -442,7 +442,7 @@ class _Reading:
         coordinator = self._coordinator
         # The future itself cannot be asked: it is done already if this join was requested.
         snapshot = getattr(coordinator, "_metadata_snapshot", None)
-        found = await later.result()
+        plan = await later.result()
         try:
             if getattr(coordinator, "_metadata_snapshot", None) != snapshot:
                 asyncio.get_running_loop().call_soon(coordinator.request_rejoin)
@@ -450,7 +450,7 @@ class _Reading:
             self._once.warn(
                 "rejoin", "%s differs: new partitions may be assigned late", with_version("aiokafka"), exc_info=True
             )
-        return found
+        return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,12 +558,12 @@ _NAMES_FOLLOWERS = 11
 
 
 def _fetched(response: Any) -> list[FetchedPartition]:
-    found: list[FetchedPartition] = []
+    fetched: list[FetchedPartition] = []
     for topic, partitions in response.topics:
         for partition, *rest in partitions:
             batches = rest[-1] or b""
             preferred = rest[-2] if response.API_VERSION >= _NAMES_FOLLOWERS else -1
-            found.append(
+            fetched.append(
                 FetchedPartition(
                     TopicPartition(topic, partition),
                     len(batches),
@@ -571,7 +571,7 @@ def _fetched(response: Any) -> list[FetchedPartition]:
                     preferred if preferred >= 0 else None,
                 )
             )
-    return found
+    return fetched
 
 
 _LONGEST_S = 0.1

@@ -269,9 +269,9 @@ class Commits:
         end, drops = monotonic() + timeout, self._drops
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
-        owned, others = self._by_ownership(asked, drops)
+        owned, not_owned = self._by_ownership(asked, drops)
         if asynchronous:
-            self._outbox.refuse(others)
+            self._outbox.refuse(not_owned)
             if owned:
                 self._send(owned)
             return None
@@ -280,8 +280,8 @@ class Commits:
         # Pending commits first, and not again behind this one. They may wait for a rebalance, in which the polling
         # thread drops partitions, and even takes them again after another owner has committed further.
         self._outbox.flush([], timeout)
-        owned, others = self._by_ownership(asked, drops)
-        for each in others:
+        owned, not_owned = self._by_ownership(asked, drops)
+        for each in not_owned:
             place = f"{each.topic}-{each.partition}"
             self._warnings.warn(
                 "not assigned", "%s is not assigned to this member, so its offset is not committed", place, about=place
@@ -301,14 +301,14 @@ class Commits:
         held = self._reader.held
         owned: list[ConfluentPartition] = []
         # These were read in a generation that is over; the new owner may have committed further.
-        others: list[ConfluentPartition] = []
+        not_owned: list[ConfluentPartition] = []
         for each in asked:
             tp = to_topic_partition(each)
-            (owned if tp in held and self._dropped.get(tp, 0) <= drops else others).append(each)
-        if others and not owned:
-            names = join_first([f"{each.topic}-{each.partition}" for each in others], 3)
+            (owned if tp in held and self._dropped.get(tp, 0) <= drops else not_owned).append(each)
+        if not_owned and not owned:
+            names = join_first([f"{each.topic}-{each.partition}" for each in not_owned], 3)
             raise kafka_exception(KafkaError.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
-        return owned, others
+        return owned, not_owned
 
     def serve(self) -> None:
         """Send due commits without waiting, and report results of commits."""

@@ -220,15 +220,15 @@ class ConsumerConfig:
         Raises:
             ConfigError: A property is not valid, or not supported.
         """
-        given = _plain_names(config)
-        if not given.get("group.id"):
+        properties = _plain_names(config)
+        if not properties.get("group.id"):
             raise ConfigError("group.id is missing")
-        if not any(_servers("bootstrap.servers", given.get("bootstrap.servers") or "")):
+        if not any(_servers("bootstrap.servers", properties.get("bootstrap.servers") or "")):
             # Otherwise kafka-python would connect to localhost.
             raise ConfigError("bootstrap.servers is missing")
         member: dict[str, Any] = {"enable_auto_commit": False}
         reader: dict[str, Any] = {STATISTICS: _STATISTICS_MS}
-        for name, value in {**_DEFAULTS, **given}.items():
+        for name, value in {**_DEFAULTS, **properties}.items():
             if name in _TABLE:
                 whose, argument, read = _TABLE[name]
                 if value is not None or read in {_number, _switch}:
@@ -240,19 +240,19 @@ class ConsumerConfig:
             elif name not in _OURS:
                 reader[name] = value
         _check_membership(member)
-        if given.get(_CA) is not None:
-            reader[_CA] = given[_CA]
+        if properties.get(_CA) is not None:
+            reader[_CA] = properties[_CA]
             if member.get("security_protocol", "").endswith("SSL"):
-                member["ssl_context"] = _trusting(_text(_CA, given[_CA]), member)
-        if given.get("client.rack") is not None:
-            member["client_rack"] = _text("client.rack", given["client.rack"])
-        strategies = _strategies(given, assignors)
+                member["ssl_context"] = _trusting(_text(_CA, properties[_CA]), member)
+        if properties.get("client.rack") is not None:
+            member["client_rack"] = _text("client.rack", properties["client.rack"])
+        strategies = _strategies(properties, assignors)
         if strategies is not None:
             member["partition_assignment_strategy"] = strategies
-        _one_of("classic")("group.protocol", given.get("group.protocol") or "classic")
-        start = _one_of(*_STARTS)("auto.offset.reset", given.get("auto.offset.reset") or "latest")
-        interval_ms = _number("auto.commit.interval.ms", given.get("auto.commit.interval.ms", 5000))
-        commits = interval_ms > 0 and _switch("enable.auto.commit", given.get("enable.auto.commit", True))
+        _one_of("classic")("group.protocol", properties.get("group.protocol") or "classic")
+        start = _one_of(*_STARTS)("auto.offset.reset", properties.get("auto.offset.reset") or "latest")
+        interval_ms = _number("auto.commit.interval.ms", properties.get("auto.commit.interval.ms", 5000))
+        commits = interval_ms > 0 and _switch("enable.auto.commit", properties.get("enable.auto.commit", True))
         # Commits by librdkafka itself would be neither fenced nor visible here.
         reader |= {"auto.offset.reset": start, "enable.auto.commit": False, "enable.auto.offset.store": False}
         return cls(
@@ -260,10 +260,10 @@ class ConsumerConfig:
             reader=Settings(reader),
             start=_STARTS[start],
             auto_commit_s=interval_ms / 1000 if commits else None,
-            auto_store=_switch("enable.auto.offset.store", given.get("enable.auto.offset.store", True)),
-            on_commit=_callback(given, "on_commit"),
-            stats_cb=_callback(given, "stats_cb"),
-            queue=QueueLimits.of(given),
+            auto_store=_switch("enable.auto.offset.store", properties.get("enable.auto.offset.store", True)),
+            on_commit=_callback(properties, "on_commit"),
+            stats_cb=_callback(properties, "stats_cb"),
+            queue=QueueLimits.of(properties),
         )
 
     def with_client_id(self, change: Callable[[str], str]) -> ConsumerConfig:

@@ -139,14 +139,14 @@ class StallDetector:
         Args:
             held: All assigned partitions.
         """
-        found = [
+        strays = [
             tp for tp in sorted(self._active.keys() - held) if self._active[tp][1] - self._active[tp][0] >= QUIET_S
         ]
-        for tp in found:
+        for tp in strays:
             log.warning(
                 "librdkafka still fetches %s-%d, which is not assigned to this member; its consumer is replaced", *tp
             )
-        return found
+        return strays
 
     def suspects(self, among: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions whose end offsets should be requested now; to be called at each look at the group."""
@@ -165,22 +165,22 @@ class StallDetector:
         Args:
             ends: Requested end offsets.
         """
-        found: list[TopicPartition] = []
+        stalled: list[TopicPartition] = []
         for tp, end in ends.items():
-            seen = self._seen.get(tp)
-            if seen is None or end <= max(seen.offset, 0) or self._tried.get(tp) == seen.offset:
+            statistics = self._seen.get(tp)
+            if statistics is None or end <= max(statistics.offset, 0) or self._tried.get(tp) == statistics.offset:
                 continue
-            if seen.behind is None:
-                self._seen[tp] = replace(seen, behind=self._looks)
-            elif seen.confirmed >= _SURE_REPORTS:
+            if statistics.behind is None:
+                self._seen[tp] = replace(statistics, behind=self._looks)
+            elif statistics.confirmed >= _SURE_REPORTS:
                 log.warning(
                     "librdkafka reads nothing of %s-%d from offset %d on, though its end offset is %d (its state: %s);"
                     " its consumer is replaced",
-                    *(tp.topic, tp.partition, seen.offset, end, seen.state),
+                    *(tp.topic, tp.partition, statistics.offset, end, statistics.state),
                 )
-                self._tried[tp] = seen.offset
-                found.append(tp)
-        return found
+                self._tried[tp] = statistics.offset
+                stalled.append(tp)
+        return stalled
 
 
 class Delivery:

@@ -129,12 +129,12 @@ def place_replicas(
     led = (_place_with_leaders(problem, sets, budget) if order else _place_without_leaders(sets) for sets in dealt)
     best = min(led, key=lambda led: (bool(led.note), led.imbalance))
     lists = tuple(
-        _ordered(own, leader, next_, held, bounds.missing)
-        for own, leader, next_, held, bounds in zip(
+        _ordered(own, leader, next_, current, bounds.missing)
+        for own, leader, next_, current, bounds in zip(
             best.sets, best.first, best.second, items.current, chosen.bounds, strict=True
         )
     )
-    moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.current, strict=True))
+    moved = sum(len(set(own).difference(current)) for own, current in zip(best.sets, items.current, strict=True))
     away = leaders_outside_racks(best.first, nodes, limits.leader_racks) if order else ""
     all_notes = tuple(dict.fromkeys(note for note in (*notes, best.note, away) if note))
     even = order and not best.note and not away and as_even_as_any(problem, best.first)
@@ -183,16 +183,16 @@ def _expanded(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: li
         if goals.first == "balance":
             bare = Classes.made(items, nodes, chosen, bare=True)
             centre = flows(bare, nodes, goals, work, centre=centre, grouped=False).load
-        found = flows(classes, nodes, goals, work, centre=centre, grouped=grouped)
+        flow = flows(classes, nodes, goals, work, centre=centre, grouped=grouped)
     except SolverError as error:
         notes.append(str(error))
         return [greedy(problem, chosen)[0]]
-    notes.append(found.note)
+    notes.append(flow.note)
     # Groups that were no part of the flow must come first. Otherwise both ways are tried if that is quick.
     alone = groups > 1 and not grouped
     ways = [True] if alone else [True, False] if len(items.current) <= MOST_MIXED else [False]
-    dealt = [expand_classes(items, classes, nodes, found, groups_first=way) for way in ways]
-    if found.note:
+    dealt = [expand_classes(items, classes, nodes, flow, groups_first=way) for way in ways]
+    if flow.note:
         # With its budget used up the solver's result is optimal in the first objectives, and arbitrary in the others.
         return [min([*dealt, greedy(problem, chosen)[0]], key=lambda sets: rank(problem, sets))]
     return dealt

@@ -63,13 +63,13 @@ class _Choices:
 
 def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
     """Group items into classes; an item offers its key, its nodes in order, and its current node."""
-    found: dict[tuple[int, tuple[int, ...], int], int] = {}
-    of = [found.setdefault(offer, len(found)) if offer[1] else _NO_NODE for offer in offers]
-    arcs = [(class_, node, int(node == now)) for (_, nodes, now), class_ in found.items() for node in nodes]
+    choices: dict[tuple[int, tuple[int, ...], int], int] = {}
+    of = [choices.setdefault(offer, len(choices)) if offer[1] else _NO_NODE for offer in offers]
+    arcs = [(class_, node, int(node == now)) for (_, nodes, now), class_ in choices.items() for node in nodes]
     return _Choices(
         of,
-        np.bincount([class_ for class_ in of if class_ != _NO_NODE], minlength=len(found)).astype(np.int64),
-        np.asarray([key for key, _, _ in found], np.int64),
+        np.bincount([class_ for class_ in of if class_ != _NO_NODE], minlength=len(choices)).astype(np.int64),
+        np.asarray([key for key, _, _ in choices], np.int64),
         np.asarray(arcs, np.int64).reshape(-1, 3),
     )
 
@@ -136,10 +136,10 @@ def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
         first, note = leaders(problem, sets, work, mix=mix)
         second, other = choose_successors(problem, sets, first, work, keep=keep)
-        found = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), note or other)
-        if best is None or (not found.note and found.imbalance < best.imbalance):
-            best = found
-        if found.note:
+        choice = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), note or other)
+        if best is None or (not choice.note and choice.imbalance < best.imbalance):
+            best = choice
+        if choice.note:
             break
     assert best is not None  # noqa: S101 - there is at least one round
     return best
@@ -169,9 +169,9 @@ def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: 
     """
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
     offers = []
-    for group, own, held, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
+    for group, own, current, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
         nodes_of = nodes.may_lead(own, leader_racks)
-        now = held[0] if held and held[0] in nodes_of else _NO_NODE
+        now = current[0] if current and current[0] in nodes_of else _NO_NODE
         nodes_of = (kept,) if kept in nodes_of else nodes_of
         offers.append((group, nodes_of, now))
     choices = _choices(offers)
@@ -307,13 +307,13 @@ def choose_successors(
     nodes = problem.nodes
     count = len(nodes.rack)
     offers = []
-    for own, first, held in zip(sets, leading, problem.items.current, strict=True):
-        others = tuple(sorted(node for node in own if node != first)) if first != _NO_NODE else ()
+    for own, first, current in zip(sets, leading, problem.items.current, strict=True):
+        followers = tuple(sorted(node for node in own if node != first)) if first != _NO_NODE else ()
         # The current successor is worth keeping only if the whole list then stays as it is.
-        stays = bool(others) and held[:1] == (first,) and sorted(held) == sorted(own)
-        now = held[1] if stays else _NO_NODE
-        others = (now,) if stays and keep else others
-        offers.append((first, others, now))
+        stays = bool(followers) and current[:1] == (first,) and sorted(current) == sorted(own)
+        now = current[1] if stays else _NO_NODE
+        followers = (now,) if stays and keep else followers
+        offers.append((first, followers, now))
     choices = _choices(offers)
     if not len(choices.size):
         return [_NO_NODE] * len(sets), ""
@@ -392,18 +392,18 @@ def reorder_leaders(
         if many and any(items.keep) and problem.goals.leaders == "broker":
             # Few items have a choice, and none because of its group.
             first, second = greedy_leads(problem, items.current)
-            found = LeaderChoice(
+            choice = LeaderChoice(
                 [], first, second, (0.0, 0), "there are too many groups to prove the balance of the leaders of each"
             )
         else:
-            found = choose_leaders(problem, [list(held) for held in items.current], SolveBudget(work), keep=keep)
+            choice = choose_leaders(problem, [list(current) for current in items.current], SolveBudget(work), keep=keep)
     except SolverError as error:
         first, second = greedy_leads(problem, items.current)
-        found = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
-    notes = tuple(note for note in (found.note, leaders_outside_racks(found.first, nodes, racks)) if note)
+        choice = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
+    notes = tuple(note for note in (choice.note, leaders_outside_racks(choice.first, nodes, racks)) if note)
     lists = tuple(
-        _ordered(held, leader, next_, nodes)
-        for held, leader, next_ in zip(items.current, found.first, found.second, strict=True)
+        _ordered(current, leader, next_, nodes)
+        for current, leader, next_ in zip(items.current, choice.first, choice.second, strict=True)
     )
     return PlacementResult(lists, 0, 0, proven=not notes, notes=notes, leads_proven=not notes)
 

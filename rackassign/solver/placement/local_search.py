@@ -225,31 +225,31 @@ class FeasibleMoves:
         bounds = self._bounds[item]
         racks = tuple(sorted(self._rack[other] for other in own))
         key = (id(bounds), racks, self._rack[node])
-        found = self._known.get(key)
-        if found is None:
+        length = self._known.get(key)
+        if length is None:
             rest = list(racks)
             rest.remove(self._rack[node])
             good = (rack for rack in range(len(self._inside)) if bounds.allow([*rest, rack]))
-            found = self._known[key] = sum(self._inside[rack] for rack in good)
-        return found & (self._open | self._held[item]) & ~_bits(own)
+            length = self._known[key] = sum(self._inside[rack] for rack in good)
+        return length & (self._open | self._held[item]) & ~_bits(own)
 
     def _no_dearer(self, item: int, node: int, free: int) -> int:
-        bit, held = 1 << node, self._held[item]
+        bit, current = 1 << node, self._held[item]
         alike = free & (self._reluctant if bit & self._reluctant else ~self._reluctant)
-        if self._moves_first and bit & held:
-            alike &= held & self._open if bit & self._open else held
+        if self._moves_first and bit & current:
+            alike &= current & self._open if bit & self._open else current
         return alike | (free & ~self._reluctant if bit & self._reluctant else 0)
 
     def _cheaper(self, item: int, node: int, free: int) -> int:
-        bit, held = 1 << node, self._held[item]
+        bit, current = 1 << node, self._held[item]
         if bit & self._reluctant and free & ~self._reluctant:
             return free & ~self._reluctant
         alike = free & (self._reluctant if bit & self._reluctant else ~self._reluctant)
         if not self._moves_first:
             return 0
-        if not bit & held:
-            return alike & held & self._open or alike & held
-        return 0 if bit & self._open else alike & held & self._open
+        if not bit & current:
+            return alike & current & self._open or alike & current
+        return 0 if bit & self._open else alike & current & self._open
 
 
 def _bits(nodes: Iterable[int]) -> int:
@@ -357,7 +357,7 @@ class _FreeNodes:
         return self._reluctant[node], self._here.more(node), node
 
     def _least(self, rack: int, own: Sequence[int]) -> tuple[bool, int, int] | None:
-        heap, taken, found = self._heaps.get(rack, []), list[tuple[bool, int, int]](), None
+        heap, taken, least = self._heaps.get(rack, []), list[tuple[bool, int, int]](), None
         while heap:
             entry = self._entry(heap[0][-1])
             if entry != heap[0]:
@@ -366,11 +366,11 @@ class _FreeNodes:
             elif entry[-1] in own:
                 taken.append(heappop(heap))
             else:
-                found = entry
+                least = entry
                 break
         for entry in taken:
             heappush(heap, entry)
-        return found
+        return least
 
 
 def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: Bounds, free: set[int]) -> set[int]:
@@ -388,10 +388,10 @@ def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: B
 
 def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """Return the leader and the successor of each item, -1 for none: balanced by node, with few leader changes."""
-    nodes, held, kept = problem.nodes, problem.items.current, problem.items.leaders_kept()
+    nodes, current, kept = problem.nodes, problem.items.current, problem.items.leaders_kept()
     may = [nodes.may_lead(own, problem.limits.leader_racks) for own in sets]
     loads = NodeLoads(nodes.leader_load.tolist(), nodes)
-    now = [own[0] if own and own[0] in of else _NO_NODE for own, of in zip(held, may, strict=True)]
+    now = [own[0] if own and own[0] in of else _NO_NODE for own, of in zip(current, may, strict=True)]
     for leader in now:
         if leader != _NO_NODE:
             loads.count[leader] += 1
@@ -415,7 +415,7 @@ def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[
     evener.balance()
     for at, item in enumerate(choosing):
         first[item] = min(evener.sets[at])
-    return first, greedy_seconds(sets, first, held, nodes)
+    return first, greedy_seconds(sets, first, current, nodes)
 
 
 def greedy_seconds(
@@ -423,23 +423,23 @@ def greedy_seconds(
 ) -> list[int]:
     """Return the successor of each leader, -1 for none: balanced leader by leader, by the items each leads itself."""
     leads = nodes.leader_load + np.bincount([node for node in first if node != _NO_NODE], minlength=len(nodes.rack))
-    found, of_leader = [_NO_NODE] * len(sets), dict[int, list[int]]()
+    successors, of_leader = [_NO_NODE] * len(sets), dict[int, list[int]]()
     masks: dict[int, int] = {}
     for item, (own, leader, before) in enumerate(zip(sets, first, held, strict=True)):
         others = [node for node in own if node != leader] if leader != _NO_NODE else []
         able = [node for node in others if nodes.leader_eligible[node]] or others
         if able:
             masks[item] = sum(1 << node for node in able)
-            found[item] = before[1] if before[:1] == (leader,) and before[1:2] and before[1] in able else able[0]
+            successors[item] = before[1] if before[:1] == (leader,) and before[1:2] and before[1] in able else able[0]
             of_leader.setdefault(leader, []).append(item)
     for items in of_leader.values():
         evener = LoadBalancer(
             NodeLoads(leads.tolist(), nodes),
-            [[found[item]] for item in items],
+            [[successors[item]] for item in items],
             lambda at, _, node, items=items: masks[items[at]] & ~(1 << node),  # type: ignore[misc]
             lambda at, own, items=items: len(own) == 1 and bool(masks[items[at]] >> min(own) & 1),  # type: ignore[misc]
         )
         evener.balance()
         for at, item in enumerate(items):
-            found[item] = min(evener.sets[at])
-    return found
+            successors[item] = min(evener.sets[at])
+    return successors

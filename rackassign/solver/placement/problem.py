@@ -334,7 +334,7 @@ class Classes:
             chosen: Racks of each item, and the bounds that follow.
             bare: Whether to ignore groups and current nodes, except nodes that accept no new copies.
         """
-        found: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
+        classes: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
         closed, kept = ~nodes.assignable, items.leaders_kept()
         for item, (copies, group, choice) in enumerate(
@@ -344,14 +344,14 @@ class Classes:
             if bare:
                 usable = tuple(node for node in usable if closed[node])
             leads = _NO_NODE if bare else worth_keeping(kept[item], usable, chosen.bounds[item], nodes)
-            of.append(found.setdefault((copies, 0 if bare else group, choice, usable, leads), len(found)))
+            of.append(classes.setdefault((copies, 0 if bare else group, choice, usable, leads), len(classes)))
         first = np.unique(np.asarray(of, np.int64), return_index=True)[1].tolist() if of else []
         return cls(
             of=np.asarray(of, np.int64),
-            size=np.bincount(np.asarray(of, np.int64), minlength=len(found)),
-            group=np.asarray([group for _, group, *_ in found], np.int64),
-            current=tuple(usable for _, _, _, usable, _ in found),
-            leader_load=tuple(leads for *_, leads in found),
+            size=np.bincount(np.asarray(of, np.int64), minlength=len(classes)),
+            group=np.asarray([group for _, group, *_ in classes], np.int64),
+            current=tuple(usable for _, _, _, usable, _ in classes),
+            leader_load=tuple(leads for *_, leads in classes),
             bounds=tuple(chosen.bounds[item] for item in first),
             racks=chosen.racks,
         )
@@ -395,13 +395,13 @@ def choose(problem: Problem) -> RackChoice:
     free = np.bincount(nodes.rack[nodes.assignable], minlength=racks).tolist()
     chooser = _Chooser(problem.limits, _choices(free, problem.limits))
     choice_of, usable_of, bounds_of_item = [], [], []
-    for copies, held in zip(items.copies.tolist(), items.current, strict=True):
+    for copies, current in zip(items.copies.tolist(), items.current, strict=True):
         free_nodes = list(free)
-        for node in held:
+        for node in current:
             free_nodes[rack[node]] += closed[node]
-        number, bounds = chooser.best(copies, [rack[node] for node in held], free_nodes)
+        number, bounds = chooser.best(copies, [rack[node] for node in current], free_nodes)
         choice_of.append(number)
-        usable_of.append(tuple(sorted(node for node in held if bounds.high[rack[node]])))
+        usable_of.append(tuple(sorted(node for node in current if bounds.high[rack[node]])))
         bounds_of_item.append(bounds)
     return RackChoice(racks, tuple(choice_of), tuple(usable_of), tuple(bounds_of_item))
 
@@ -432,7 +432,7 @@ class _Chooser:
         Raises:
             ShortageError: No choice places all copies, and `on_shortage` is `error`.
         """
-        found: list[tuple[tuple[int, bool, int, int, int], Bounds]] = []
+        candidates: list[tuple[tuple[int, bool, int, int, int], Bounds]] = []
         failed: ShortageError | None = None
         for number, racks in enumerate(self._choices):
             bounds = self._bounds(copies, free_nodes, number)
@@ -440,10 +440,10 @@ class _Chooser:
                 failed = failed or bounds
                 continue
             kept = sum(min(held.count(rack), bounds.high[rack]) for rack in racks)
-            found.append(((-bounds.copies, bool(bounds.note), -kept, self._taken[number], number), bounds))
-        if not found:
+            candidates.append(((-bounds.copies, bool(bounds.note), -kept, self._taken[number], number), bounds))
+        if not candidates:
             raise failed or ShortageError("there are no racks")
-        (*_, number), bounds = min(found, key=lambda entry: entry[0])
+        (*_, number), bounds = min(candidates, key=lambda entry: entry[0])
         self._taken[number] += 1
         return number, bounds
 

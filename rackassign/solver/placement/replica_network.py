@@ -107,10 +107,10 @@ def flows(
     """
     model = _Model(classes, nodes, goals, grouped=grouped)
     for _ in range(_ROUNDS):
-        found, settled = model.solved(centre, work)
-        if found.note or (settled and on_unit_segments(found.load, model.most, centre, _SINGLE).all()):
-            return found
-        centre = found.load
+        flow, settled = model.solved(centre, work)
+        if flow.note or (settled and on_unit_segments(flow.load, model.most, centre, _SINGLE).all()):
+            return flow
+        centre = flow.load
     raise SolverError("no segments of loads are the right ones")
 
 
@@ -327,15 +327,15 @@ def _candidate_arcs(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
     ]
     direct: list[tuple[int, int, int, int]] = []
     hubs: list[tuple[int, int, int]] = []
-    for number, (size, held, bounds) in enumerate(
+    for number, (size, current, bounds) in enumerate(
         zip(classes.size.tolist(), classes.current, classes.bounds, strict=True)
     ):
-        direct += ((number, node, size, 1) for node in held)
+        direct += ((number, node, size, 1) for node in current)
         for at, most in enumerate(bounds.high):
-            if most == 1 and held:
+            if most == 1 and current:
                 hubs.append((number, at, size))
             elif most:
-                direct += ((number, node, size, 0) for node in inside[at] if node not in held)
+                direct += ((number, node, size, 0) for node in inside[at] if node not in current)
     # The order decides among equally good flows. In order of classes, every node would take from and give to the first
     # ones, whose items would then share the same nodes.
     mixed = np.argsort(np.arange(len(direct)) * _MIX % _MODULUS, kind="stable")

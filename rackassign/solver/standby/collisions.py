@@ -275,12 +275,12 @@ class CollisionIndex:
             # Dimensions are independent: nodes by the cost on the dimensions so far.
             nodes = {0: (1 << len(self.of)) - 1}
             for number in range(len(self._having)):
-                found: dict[int, int] = {}
+                collisions: dict[int, int] = {}
                 for cost, having in self._joined(number, cells, copies):
                     for before, bits in nodes.items():
                         if bits & having and before + cost <= most:
-                            found[before + cost] = found.get(before + cost, 0) | bits & having
-                nodes = found
+                            collisions[before + cost] = collisions.get(before + cost, 0) | bits & having
+                nodes = collisions
             self._joining[key] = sum(nodes.values())
         return self._joining[key]
 
@@ -341,15 +341,15 @@ class CollisionIndex:
         order = range(len(self.nodes))
         if self.late() and len(order) > CELLS_LATE:
             # Spread over all of them, since cells are ordered by their values.
-            found, _ = self._best_of(item, most, all_in_all, order[:: len(order) // CELLS_LATE])
-            if found is not None:
-                return CollisionBound(most, found[1], proven=False, cells=found[0])
+            best, _ = self._best_of(item, most, all_in_all, order[:: len(order) // CELLS_LATE])
+            if best is not None:
+                return CollisionBound(most, best[1], proven=False, cells=best[0])
         proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
-            found, ended = self._best_of(item, copies, all_in_all, order)
+            best, ended = self._best_of(item, copies, all_in_all, order)
             proven = proven and ended
-            if found is not None:
-                return CollisionBound(copies, found[1], proven, found[0])
+            if best is not None:
+                return CollisionBound(copies, best[1], proven, best[0])
         return CollisionBound(0, 0, proven, ())
 
     def _best_of(
@@ -397,13 +397,13 @@ class CollisionIndex:
             if not tries.spend():
                 return
             cells = tuple(sorted(fixed + chosen))
-            found = self.cost(cells, all_in_all)
-            if found > best[0]:
+            cost = self.cost(cells, all_in_all)
+            if cost > best[0]:
                 # One more copy never reduces the cost.
                 return
             if len(chosen) == copies:
-                best[0] = found - 1
-                yield tuple(sorted(chosen)), found
+                best[0] = cost - 1
+                yield tuple(sorted(chosen)), cost
                 return
             able = self.joining(cells, all_in_all, best[0])
             for place in range(start, len(order)):
@@ -421,11 +421,11 @@ class CollisionIndex:
         A cell is equivalent if it has as many nodes and the same values, except for those that no other cell has.
         """
         last: dict[tuple[int, ...], int] = {}
-        found = {}
+        cells = {}
         for cell in order:
             if cell not in fixed:
                 kind = self._kinds[cell]
                 if kind in last:
-                    found[cell] = last[kind]
+                    cells[cell] = last[kind]
                 last[kind] = cell
-        return found
+        return cells

@@ -197,13 +197,13 @@ class ExchangeGraph:
         taken = sum(1 << node for node in own)
         fixed = self._items[number].fixed
         free = ~(taken | 1 << fixed if fixed >= 0 else taken)
-        held = self._held[number]
+        nodes = self._held[number]
         for node in own:
             self.count[node] += 1
             self._arcs[node] = None
             targets = self._targets(number, cells, self._index.of[node]) & free
-            back, other = targets & held, targets & ~held
-            self._at[node][number] = (0, back, other) if held >> node & 1 else (back, other, 0)
+            back, other = targets & nodes, targets & ~nodes
+            self._at[node][number] = (0, back, other) if nodes >> node & 1 else (back, other, 0)
 
     def _targets(self, number: int, cells: tuple[int, ...], cell: int) -> int:
         """Return the nodes that an item can use in place of a node of a cell, as bits."""
@@ -508,7 +508,7 @@ class _CycleSearch:
 
     def longer(self) -> bool:
         """Extend all walks by one arc; return whether any could be extended."""
-        found: dict[int, tuple[int, int]] = {}
+        reached: dict[int, tuple[int, int]] = {}
         # The number of returned copies is at most the number of arcs.
         self._reached.append(1 << self._start)
         for node, (total, _) in self._steps[-1].items():
@@ -520,9 +520,9 @@ class _CycleSearch:
                 if new:
                     for each in range(1, more + 1):
                         self._reached[each] |= new
-                    found.update(dict.fromkeys(bits_of(new), (more, node)))
-        self._steps.append(found)
-        return bool(found)
+                    reached.update(dict.fromkeys(bits_of(new), (more, node)))
+        self._steps.append(reached)
+        return bool(reached)
 
     def closed(self) -> Iterator[list[int]]:
         """Yield the walks that one more arc makes a cycle, each as its nodes."""

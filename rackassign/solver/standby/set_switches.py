@@ -101,8 +101,8 @@ class SetSwitches:
 
     def reaches_bound(self, sets: Sequence[set[int]]) -> bool:
         """Return whether no placement can be more even, or as even with more copies on their former nodes."""
-        kept = sum(_kept(own, listed) for own, listed in zip(sets, self.listed, strict=True))
-        if kept < sum(max(kept for _, kept in listed) for listed in self.listed):
+        unchanged = sum(_kept(own, listed) for own, listed in zip(sets, self.listed, strict=True))
+        if unchanged < sum(max(unchanged for _, unchanged in listed) for listed in self.listed):
             return False
         even = most_even(self.load, self.weight, sum(map(len, sets)))
         return round(self._uneven(self._counts(sets)) - self._uneven(even), _DIGITS) <= 0

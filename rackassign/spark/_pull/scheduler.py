@@ -164,14 +164,14 @@ class SplitScheduler:
         The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
         number is expected in each rack with replicas or tasks.
         """
-        seen: Counter[str | None] = Counter(self._task_racks.values())
+        readers: Counter[str | None] = Counter(self._task_racks.values())
         weights: dict[str | None, int] = dict(self._expected)
         if not weights:
-            weights = dict.fromkeys([*seen, *(rack for split in self._splits for rack in split.racks)], 1)
+            weights = dict.fromkeys([*readers, *(rack for split in self._splits for rack in split.racks)], 1)
         if any(weights.values()):
-            seen += _apportioned(weights, seen, self._tasks)
-        tasks_per_reader = max(1, seen.total() // _MAX_READERS)
-        return Counter({rack: -(-count // tasks_per_reader) for rack, count in seen.items()})
+            readers += _apportioned(weights, readers, self._tasks)
+        tasks_per_reader = max(1, readers.total() // _MAX_READERS)
+        return Counter({rack: -(-count // tasks_per_reader) for rack, count in readers.items()})
 
     @staticmethod
     def _is_stolen(split: Split, rack: str | None) -> bool:
@@ -327,10 +327,10 @@ def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, in
             high = middle
         else:
             low = middle + 1
-    found: Counter[str | None] = Counter({rack: max(0, -(-(lack - high) // whole)) for rack, lack in lacks.items()})
-    for _ in range(left - found.total()):
-        found[max(lacks, key=lambda rack: lacks[rack] - found[rack] * whole)] += 1
-    return found
+    racks: Counter[str | None] = Counter({rack: max(0, -(-(lack - high) // whole)) for rack, lack in lacks.items()})
+    for _ in range(left - racks.total()):
+        racks[max(lacks, key=lambda rack: lacks[rack] - racks[rack] * whole)] += 1
+    return racks
 
 
 def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:

@@ -141,8 +141,8 @@ class GroupOnlyMember:
 
     def take_new_assignment(self) -> MemberAssignment | None:
         """Return the assignment received since the last call; None if there was none."""
-        given, self._given = self._given, None
-        return given
+        assignment, self._given = self._given, None
+        return assignment
 
     def run_commit_callbacks(self) -> None:
         """Run the callbacks of completed commits. kafka-python also does this in most of its methods.
@@ -187,10 +187,10 @@ class GroupOnlyMember:
 
     async def _prepare_unless_due(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
         due, lost = self._due()
-        given, self._given = self._given, None
-        if given is not None and not lost and is_cooperative(self._coordinator):
+        assignment, self._given = self._given, None
+        if assignment is not None and not lost and is_cooperative(self._coordinator):
             # What was not taken by now, because an exception ended a poll, is valid but for what is revoked here.
-            self._given = replace(given, owned=given.owned - due)
+            self._given = replace(assignment, owned=assignment.owned - due)
         if due - self._given_up:
             raise RevocationRequired(due, lost=lost)
         await self._prepare(generation, member_id, timeout_ms=timeout_ms)
@@ -198,13 +198,13 @@ class GroupOnlyMember:
 
     def _due(self) -> tuple[Partitions, bool]:
         """Return the partitions that kafka-python revokes before it joins."""
-        held = _held(self._coordinator)
+        owned = _held(self._coordinator)
         if self.lost():
-            return held, True
+            return owned, True
         if is_cooperative(self._coordinator):
             subscribed = self._coordinator._subscription.subscription or ()
-            return frozenset(tp for tp in held if tp.topic not in subscribed), False
-        return held, False
+            return frozenset(tp for tp in owned if tp.topic not in subscribed), False
+        return owned, False
 
     async def _complete_and_note(
         self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes

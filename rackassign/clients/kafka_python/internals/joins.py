@@ -83,10 +83,10 @@ class _Loading:
 
     def hold(self, sent: Any) -> Any:
         """Return a future that has the response to a join, or its error."""
-        held = Future()
-        sent.add_callback(partial(self._respond, held))
-        sent.add_errback(held.failure)
-        return held
+        released = Future()
+        sent.add_callback(partial(self._respond, released))
+        sent.add_errback(released.failure)
+        return released
 
     def _respond(self, held: Any, response: Any) -> None:
         """Pass a response on, behind `load` if it elects this member. Called on the IO thread."""

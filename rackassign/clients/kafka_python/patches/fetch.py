@@ -275,16 +275,16 @@ class _CommittedOffsets:
         self._coordinator._handle_offset_commit_response = self.handle_commit
 
     async def fetch(self, partitions: Any, timeout_ms: float | None = None) -> Any:
-        key, kept = frozenset(partitions), self._coordinator._offset_fetch_futures
-        self._states = {each: states for each, states in self._states.items() if each in kept}
+        key, pending = frozenset(partitions), self._coordinator._offset_fetch_futures
+        self._states = {each: states for each, states in self._states.items() if each in pending}
         states = [self._assigned.get(tp) for tp in sorted(key)]
         before = self._states.setdefault(key, states)
-        now, self._asked = time.monotonic(), {each: at for each, at in self._asked.items() if each in kept}
+        now, self._asked = time.monotonic(), {each: at for each, at in self._asked.items() if each in pending}
         # What others own they commit, which is not seen here. A caller that still waits asks again soon.
         former = None in states and now - self._asked.get(key, now) > _WAITED_FOR_S
         self._asked[key] = now
         if former or any(after is not then for after, then in zip(states, before, strict=True)):
-            kept.pop(key, None)
+            pending.pop(key, None)
             self._states[key] = states
         return await self._fetch(partitions, timeout_ms=timeout_ms)
 
