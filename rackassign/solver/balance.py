@@ -258,14 +258,14 @@ class ConvexFlow:
         classes = len(self.load)
         # Topic classes pass partitions on, and have neither excess nor deficit.
         passed_on = np.zeros(len(self._supply), np.int64)
-        takers = active[self._subscription_class].nonzero()[0]
+        receivers = active[self._subscription_class].nonzero()[0]
         while True:
             self._charge(len(self.flow) // 4)
             excess = np.where(active, self.load - limit, 0)
             if not (excess > 0).any():
                 return np.zeros(classes, bool)
             give = self.flow.nonzero()[0]
-            take = takers[self.flow[takers] < self._limit[takers]]
+            take = receivers[self.flow[receivers] < self._limit[receivers]]
             tail = np.concatenate([self._subscription_class[give], classes + self._topic_class[take]])
             head = np.concatenate([classes + self._topic_class[give], self._subscription_class[take]])
             over = np.concatenate([excess, passed_on])

@@ -127,15 +127,15 @@ class _Exchanges:
         count = self._count[topic, readers]
         order = count.argsort(kind="stable")
         readers, count = readers[order], count[order]
-        for giver, many in zip(readers[::-1].tolist(), count[::-1].tolist(), strict=True):
+        for donor, many in zip(readers[::-1].tolist(), count[::-1].tolist(), strict=True):
             less = readers[: count.searchsorted(many - 2, "right")]
             if not len(less) or work.end():
                 return False
-            given = self._parts[giver]
+            given = self._parts[donor]
             given = given[self._topic[given] == topic]
-            taken = self._candidates(given, giver, less)
+            taken = self._candidates(given, donor, less)
             work.spend(4 * (len(self._moving) + len(taken)))
-            if len(taken) and self._exchange(given, giver, taken):
+            if len(taken) and self._exchange(given, donor, taken):
                 return True
         return False
 
@@ -145,56 +145,56 @@ class _Exchanges:
         found: Bools = self._pairs[np.minimum(self._pairs.searchsorted(key), len(self._pairs) - 1)] == key
         return found
 
-    def _candidates(self, given: Ints, giver: int, takers: Ints) -> Ints:
-        """Return the partitions of takers that a giver may get for one of these without more moves.
+    def _candidates(self, given: Ints, donor: int, receivers: Ints) -> Ints:
+        """Return the partitions of receivers that a donor may get for one of these without more moves.
 
         For one that it keeps it gets one that it owns. For one that moves it gets another one that moves, or one that
         is kept by the owner of the first.
         """
         owner = self._problem.owner
-        moving = given[owner[given] != giver]
+        moving = given[owner[given] != donor]
         taking = np.zeros(len(self._parts), bool)
-        taking[takers] = True
+        taking[receivers] = True
         back: Ints = self._moving[taking[self.reader[self._moving]]]
         if not len(moving):
-            own: Ints = back[owner[back] == giver]
+            own: Ints = back[owner[back] == donor]
             return own
         owners = sorted({member for member in owner[moving].tolist() if member != NO_MEMBER and taking[member]})
-        kept = (parts[owner[parts] == taker] for taker in owners for parts in (self._parts[taker],))
+        kept = (parts[owner[parts] == receiver] for receiver in owners for parts in (self._parts[receiver],))
         return np.concatenate([back, *kept])
 
-    def _exchange(self, given: Ints, giver: int, taken: Ints) -> bool:
+    def _exchange(self, given: Ints, donor: int, taken: Ints) -> bool:
         """Give one of these partitions, all of one topic, for one of another topic, if both become more even by it.
 
         Args:
             given: Partitions of a topic.
-            giver: The member that reads them.
+            donor: The member that reads them.
             taken: Partitions of members that have less of the topic.
 
         Returns:
             Whether there was such an exchange.
         """
         topic = int(self._topic[given[0]])
-        other, takers = self._topic[taken], self.reader[taken]
+        other, receivers = self._topic[taken], self.reader[taken]
         # Half of what the sum of squares increases by.
-        loss = self._count[other, giver] - self._count[other, takers] + 1
-        loss += self._count[topic, takers] - self._count[topic, giver] + 1
+        loss = self._count[other, donor] - self._count[other, receivers] + 1
+        loss += self._count[topic, receivers] - self._count[topic, donor] + 1
         possible = (loss < 0) & (other != topic)
-        subscription = self._problem.subscription_class[giver]
+        subscription = self._problem.subscription_class[donor]
         if self._subscriptions > 1:
             possible &= self._is_read(self._problem.topic_class[taken], subscription)
         best_first = possible.nonzero()[0]
         if not len(best_first):
             return False
         best_first = best_first[loss[best_first].argsort(kind="stable")]
-        taken, takers = taken[best_first], takers[best_first]
-        givers = np.full(len(taken), giver)
-        back = self._changes(taken, takers, givers)
+        taken, receivers = taken[best_first], receivers[best_first]
+        donors = np.full(len(taken), donor)
+        back = self._changes(taken, receivers, donors)
         for partition in self._one_of_each_kind(given):
-            fits = (back + self._changes(np.full(len(taken), partition), givers, takers) <= 0).all(axis=0)
+            fits = (back + self._changes(np.full(len(taken), partition), donors, receivers) <= 0).all(axis=0)
             if fits.any():
                 first = int(np.argmax(fits))
-                self._swap(partition, giver, int(taken[first]), int(takers[first]))
+                self._swap(partition, donor, int(taken[first]), int(receivers[first]))
                 return True
         return False
 
@@ -218,9 +218,9 @@ class _Exchanges:
             changes.append(problem.ties.cost[row, new] - problem.ties.cost[row, old])
         return np.stack(changes)
 
-    def _swap(self, first: int, giver: int, second: int, taker: int) -> None:
+    def _swap(self, first: int, donor: int, second: int, receiver: int) -> None:
         """Exchange two partitions of these members."""
-        for partition, other, loser, winner in ((first, second, giver, taker), (second, first, taker, giver)):
+        for partition, other, loser, winner in ((first, second, donor, receiver), (second, first, receiver, donor)):
             self.reader[partition] = winner
             self._parts[loser][self._parts[loser] == partition] = other
             self._count[self._topic[partition], loser] -= 1

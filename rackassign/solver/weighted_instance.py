@@ -349,10 +349,10 @@ class Loads:
 
     def move(self, partition: int, member: int) -> None:
         """Give a partition to another member."""
-        giver, weight = self.reader[partition], self.weight[partition]
-        del self.has[giver][partition]
+        donor, weight = self.reader[partition], self.weight[partition]
+        del self.has[donor][partition]
         self.has[member][partition] = None
-        self.load[giver] -= weight
+        self.load[donor] -= weight
         self.load[member] += weight
         self.reader[partition] = member
 

@@ -122,8 +122,8 @@ def repack(loads: Loads, member: int, limit: Floats) -> list[tuple[int, int]]:
             break
         moves = _Packing(loads, members, limit).moves()
         if moves:
-            for partition, taker in moves:
-                loads.move(partition, taker)
+            for partition, receiver in moves:
+                loads.move(partition, receiver)
             return moves
     return []
 
@@ -246,7 +246,7 @@ _ARCS_OF_A_SUM = 5
 _STEPS_TO_FEED = 8_000
 """Limit of the steps of `lift_starved`."""
 
-_FED = 0.75
+_FILLED = 0.75
 """Share of its even level up to which a starved member gets partitions."""
 
 
@@ -297,12 +297,12 @@ def _give_many(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> 
     for partition in sorted(loads.held(member, movable), key=lambda p: (bool(loads.price(p)), -loads.weight[p], p)):
         if float(loads.excess(goal.factor)[member]) <= _MANY * loads.weight[partition] or loads.ended(movable):
             return
-        taker = _taker(loads, partition, goal)
-        if taker is not None:
-            loads.move(partition, taker)
+        receiver = _receiver(loads, partition, goal)
+        if receiver is not None:
+            loads.move(partition, receiver)
 
 
-def _taker(loads: Loads, partition: int, goal: Goal) -> int | None:
+def _receiver(loads: Loads, partition: int, goal: Goal) -> int | None:
     """Return the cheapest other reader with capacity for a partition; None if there is none."""
     candidates = loads.others(partition)
     room = loads.room(partition, candidates, goal.factor)
@@ -317,9 +317,9 @@ def _give(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     for partition in loads.held(member, movable):
         if loads.ended(movable):
             return False
-        taker = _taker(loads, partition, goal)
-        if taker is not None:
-            fits[partition] = taker
+        receiver = _receiver(loads, partition, goal)
+        if receiver is not None:
+            fits[partition] = receiver
     free = sorted((p for p in fits if not loads.price(p)), key=lambda p: (-loads.weight[p], p))
     owned = [p for p in fits if loads.price(p)]
     need = float(loads.excess(goal.factor)[member])
@@ -429,7 +429,7 @@ def _least_sum(weights: list[float], need: float) -> float:
 def lift_starved(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
     """Return the assignment with partitions for members that have less than half of their level.
 
-    Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the giver
+    Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the donor
     has more than the member that takes, by the tolerance. This has a budget of its own, since without it a member that
     joins may get nothing.
 
@@ -441,7 +441,7 @@ def lift_starved(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal
     """
     loads, before = Loads(ground, reader, owner, goal.base), ground.work.left
     for member in np.flatnonzero(loads.load < ground.even_level * STARVED).tolist():
-        while loads.load[member] < ground.even_level[member] * _FED:
+        while loads.load[member] < ground.even_level[member] * _FILLED:
             if ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
                 return np.asarray(loads.reader, np.int64)
             shift = _shift(loads, member, ground.even_level[member])
@@ -468,17 +468,17 @@ def _shift(loads: Loads, member: int, level: float) -> int | None:
     ground = loads.ground
     own_class = int(ground.problem.subscription_class[member])
     ground.work.spend_part(ARCS_OF_A_LOOK + len(loads.load))
-    for giver in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
-        if loads.load[giver] <= loads.load[member] * (1 + ground.tolerance):
+    for donor in np.lexsort((np.arange(len(loads.load)), -loads.load)).tolist():
+        if loads.load[donor] <= loads.load[member] * (1 + ground.tolerance):
             return None
-        ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[giver]))
-        owned = np.fromiter(loads.has[giver], np.int64, len(loads.has[giver]))
+        ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[donor]))
+        owned = np.fromiter(loads.has[donor], np.int64, len(loads.has[donor]))
         weight, after = ground.weight[owned], loads.load[member] + ground.weight[owned]
         fitting = (
             (weight > 0)
             & ground.reads[ground.problem.topic_class[owned], own_class]
-            & (after * (1 + ground.tolerance) < loads.load[giver])
-            & (loads.load[giver] - weight >= ground.even_level[giver] * STARVED)
+            & (after * (1 + ground.tolerance) < loads.load[donor])
+            & (loads.load[donor] - weight >= ground.even_level[donor] * STARVED)
         )
         if fitting.any():
             # The cheapest, then the heaviest that fits.
@@ -548,40 +548,40 @@ class _LocalSearch:
             stuck[[fullest, other]] = False
         return self._reader
 
-    def _move(self, partition: int, giver: int, taker: int) -> None:
-        self._has[giver].remove(partition)
-        self._has[taker].append(partition)
-        self._over[giver] -= self._weight[partition]
-        self._over[taker] += self._weight[partition]
-        self._reader[partition] = taker
+    def _move(self, partition: int, donor: int, receiver: int) -> None:
+        self._has[donor].remove(partition)
+        self._has[receiver].append(partition)
+        self._over[donor] -= self._weight[partition]
+        self._over[receiver] += self._weight[partition]
+        self._reader[partition] = receiver
 
-    def _best(self, giver: int) -> tuple[int, int | None, int] | None:
+    def _best(self, donor: int) -> tuple[int, int | None, int] | None:
         """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost."""
         best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
         topic_classes: dict[int, list[int]] = {}
-        for partition in self._has[giver]:
+        for partition in self._has[donor]:
             topic_classes.setdefault(int(self._topic_class[partition]), []).append(partition)
         for topic_class, shifts in topic_classes.items():
             readers = self._readers[topic_class]
             other = int(readers[np.argmin(self._over[readers])])
-            difference = float(self._over[giver] - self._over[other])
+            difference = float(self._over[donor] - self._over[other])
             # Two loads that differ only by rounding are equal.
             if difference <= ROUNDING * float(self._level.max()):
                 continue
-            for give, take, moved in self._exchanges(shifts, other, giver, difference):
-                dearer = self._dearer(give, giver, other) + (0 if take is None else self._dearer(take, other, giver))
+            for give, take, moved in self._exchanges(shifts, other, donor, difference):
+                dearer = self._dearer(give, donor, other) + (0 if take is None else self._dearer(take, other, donor))
                 score = (dearer > 0, abs(difference / 2 - moved), give, -1 if take is None else take)
                 if best is None or score < best[0]:
                     best = score, (give, take, other)
         return None if best is None else best[1]
 
     def _exchanges(
-        self, shifts: list[int], other: int, giver: int, difference: float
+        self, shifts: list[int], other: int, donor: int, difference: float
     ) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than the whole difference."""
         self._work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(shifts) + len(self._has[other])))
         shifts = self._sample(shifts)
-        subscription_class = int(self._subscription_class[giver])
+        subscription_class = int(self._subscription_class[donor])
         back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
         self._work.spend_part(len(shifts) * len(back) // 6)
         taken: list[int | None] = [None, *back]
@@ -599,6 +599,6 @@ class _LocalSearch:
         ordered = sorted(partitions, key=lambda partition: (self._weight[partition], partition))
         return [ordered[i * len(ordered) // _MOST_COMPARED] for i in range(_MOST_COMPARED)]
 
-    def _dearer(self, partition: int, giver: int, taker: int) -> int:
+    def _dearer(self, partition: int, donor: int, receiver: int) -> int:
         row = self._cost[self._near[partition]]
-        return int(row[self._rack[taker]] - row[self._rack[giver]])
+        return int(row[self._rack[receiver]] - row[self._rack[donor]])

@@ -114,15 +114,15 @@ def assign_warmups(
     warming: dict[TopicPartition, str] = {}
     extra: list[tuple[bool, int, TopicPartition]] = []
     for tp, owner in moves.now.items():
-        taker = moves.last[tp]
-        if owner == taker:
+        receiver = moves.last[tp]
+        if owner == receiver:
             continue
-        lag = warm.lag(taker, tp)
+        lag = warm.lag(receiver, tp)
         if owner in holders[tp] or tp not in moves.cold:
             holders[tp].discard(owner)
-            holders[tp].add(taker)
+            holders[tp].add(receiver)
             if tp in moves.cold:
-                warming[tp] = taker
+                warming[tp] = receiver
         else:
             extra.append((lag is None, lag or 0, tp))
     for *_, tp in sorted(extra)[:most]:
