@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.tables import Sheet, show_or_print
-from rackassign.spark import Coordinator, kafka_options, read_barrier
+from rackassign.spark import Coordinator, kafka_options
 from rackassign.spark._tasks import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing._machine import processes
@@ -44,7 +44,7 @@ REPLICAS = {
 PARTITIONS = 12
 TOPIC = "rows"
 JVM = ("jvm", "jvm-racks")
-OURS = ("none", "executor", "pull", "barrier")
+OURS = ("none", "executor", "pull")
 _COUNTER = Path(__file__).parent / "java" / "NodeBytes.java"
 _TIMEOUT_S = 180.0
 _COUNTED_S = 0.5
@@ -138,8 +138,6 @@ class Stage:
 
     def _frame(self, way: str, more: Mapping[str, str]) -> Any:
         options = {**self._options, **more}
-        if way == "barrier":
-            return read_barrier(self._spark, options)
         if way in JVM:
             racks = kafka_options() if way == "jvm-racks" else {}
             return self._spark.read.format("kafka").options(**options, **racks).load()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rackassign.errors import ConfigError
-from rackassign.spark import Coordinator, read_barrier
+from rackassign.spark import Coordinator
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import check_java, fill
@@ -35,7 +34,7 @@ ENVIRONMENT = {
 }
 
 
-def test_batches_and_barriers_work_through_spark_connect(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+def test_batches_work_through_spark_connect(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     check_java()
     topic = make_topic(replicas=SPREAD)
     counts = {0: 4, 1: 300, 2: 50}
@@ -48,8 +47,7 @@ def test_batches_and_barriers_work_through_spark_connect(rack_cluster: Cluster, 
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["session"].startswith("pyspark.sql.connect.")
     expected = [[partition, offset] for partition, count in counts.items() for offset in range(count)]
-    assert told["read"] == told["barrier"] == told["pulled"] == expected
-    assert told["refused"].startswith("tasks: must be set")
+    assert told["read"] == told["pulled"] == expected
 
 
 def tell(bootstrap: str, topic: str) -> None:
@@ -66,12 +64,7 @@ def tell(bootstrap: str, topic: str) -> None:
         return sorted([row.partition, row.offset] for row in frame.select("partition", "offset").collect())
 
     told: dict[str, Any] = {"session": type(spark).__module__, "read": places(source.load())}
-    told["barrier"] = places(read_barrier(spark, options, tasks=2))
     with Coordinator(spark, host="127.0.0.1") as held:
         told["pulled"] = places(source.options(**held.options).load())
-    try:
-        read_barrier(spark, options)
-    except ConfigError as error:
-        told["refused"] = str(error)
     spark.stop()
     print(json.dumps(told))

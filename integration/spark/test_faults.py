@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from rackassign.spark import Coordinator, read_barrier
+from rackassign.spark import Coordinator
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import Far, Gate, far, fill, known_everywhere
 
@@ -134,23 +133,6 @@ def test_an_executor_killed_in_a_batch(
         frame = gate.held(batch(stage, rack_cluster, topic, told))
         write_and_kill(stage, gate, writing(frame, tmp_path))
     check(stage, tmp_path, topic, dict.fromkeys(range(3), MANY))
-
-
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_an_executor_killed_behind_a_barrier(
-    stage: Far, rack_cluster: Cluster, topic: str, gate: Gate, tmp_path: Path, *, shuffled: bool
-) -> None:
-    # All three must be there when the frame is made.
-    wait_until(stage.all_are_up, "executors")
-    frame = gate.held(read_barrier(stage.spark, options(rack_cluster, topic, {}), tasks=3))
-    if shuffled:
-        write_and_kill(stage, gate, writing(frame.repartition(2, "offset"), tmp_path))
-        check(stage, tmp_path, topic, dict.fromkeys(range(3), MANY))
-        return
-    # Spark does not run a last stage again whose tasks belong together: then there is nothing at all.
-    with pytest.raises(Exception, match="Could not recover from a failed barrier ResultStage"):
-        write_and_kill(stage, gate, writing(frame, tmp_path))
-    assert not list(tmp_path.glob("rows/*"))
 
 
 @pytest.mark.parametrize("binding", ["executor", "pull"])

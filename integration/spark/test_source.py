@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark import Coordinator, doctor, read_barrier
+from rackassign.spark import Coordinator, doctor
 from rackassign.spark._batch_planner import Planner
 from rackassign.spark._java_regex import compile_java_regex
 from rackassign.spark._metadata import KafkaMetadata as Asked
@@ -463,44 +463,6 @@ def test_patterns_find_what_java_finds(spark: Any) -> None:
         assert [name for name in names if ours.search(name)] == found, pattern
         in_both += 1
     assert in_both > 200
-
-
-@pytest.mark.spark
-def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_room(
-    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
-) -> None:
-    topic = make_topic(replicas=SPREAD)
-    fill(rack_cluster, topic, {0: 4, 1: 700, 2: 90})
-    options = {
-        "kafka.bootstrap.servers": rack_cluster.bootstrap,
-        "subscribe": topic,
-        "includeHeaders": "true",
-        "metricsPath": str(tmp_path / "told"),
-        "minPartitions": "5",
-    }
-    frame = read_barrier(spark, options)
-    expected = loaded(spark, rack_cluster, topic, includeHeaders="true").load()
-    assert frame.schema == expected.schema
-    assert frame.rdd.getNumPartitions() == 2
-    rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
-    assert len(rows) == 794
-    assert rows == sorted(expected.collect(), key=lambda row: (row.partition, row.offset))
-    lines = told_in(tmp_path / "told")
-    assert {line["rack"] for line in lines} == {"a"}
-    assert sum(line["end"] - line["start"] for line in lines) == 794
-    # What comes later is not read by a frame that was made before.
-    fill(rack_cluster, topic, {0: 6}, first=4)
-    assert frame.select("offset").count() == 794
-    assert len(frame.repartition(2, "offset").take(3)) == 3
-    few = read_barrier(spark, {**options, "rackBinding": "none"}, 1, columns=["offset", "key"])
-    assert few.columns == ["offset", "key"]
-    assert few.count() == 800
-    with pytest.raises(ConfigError, match="tasks: 3 tasks have to run at the same time, but there are 2 slots"):
-        read_barrier(spark, options, tasks=3)
-    # An executor that must have a rack and has none is told by whichever task fails first.
-    nameless = read_barrier(spark, {**options, "rackEnvVar": "NOT_SET", "onMissingRack": "fail"})
-    with pytest.raises(Exception, match="task 0: onMissingRack: fail: NOT_SET is not set"):
-        nameless.collect()
 
 
 @pytest.mark.spark

@@ -5,7 +5,7 @@ Invariants of this package:
 * Modules use Spark only where it is necessary. `_offsets`, `_options`, `_client_config`, `_java_regex`, `_splits`,
   `_fetch_size`, `_pull.protocol` and `_pull.scheduler` use neither Spark nor a Kafka client. `_kafka_clients`,
   `_metadata`, `_record_sampling`, `_range_reader` and `_task_metrics` use confluent-kafka and not Spark. `_datasource`,
-  `_stream`, `_tasks`, `_barrier` and `_diagnosis` use Spark.
+  `_stream`, `_tasks` and `_diagnosis` use Spark.
 * Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
   them, because the Python process of a streaming query has ten seconds to connect to the JVM.
 * Options and the JSON of offsets have the names and meanings of the JVM source, so that a query and its checkpoint can
@@ -18,7 +18,6 @@ Invariants of this package:
 
 from __future__ import annotations
 
-from rackassign.spark._barrier import read_barrier
 from rackassign.spark._diagnosis import Diagnosis, doctor
 from rackassign.spark._metadata import UnknownPartitionError
 from rackassign.spark._options import kafka_options
@@ -35,5 +34,4 @@ __all__ = [
     "batch_traffic",
     "doctor",
     "kafka_options",
-    "read_barrier",
 ]

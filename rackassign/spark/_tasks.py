@@ -256,7 +256,7 @@ _POLL_INTERVAL_S = 0.1
 
 
 def total_slots(spark: SparkSession) -> int | None:
-    """Return how many tasks can run at the same time, as the scheduler counts them for barriers; None if unknown."""
+    """Return how many tasks can run at the same time, as the scheduler counts them; None if unknown."""
     try:
         # Not public, but the number that Spark itself compares. Without this check, too few slots cost minutes.
         context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001

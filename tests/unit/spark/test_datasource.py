@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark._barrier import read_barrier
 from rackassign.spark._batch_planner import Planner
 from rackassign.spark._datasource import BatchReader, FilteredBatchReader, RackassignDataSource, bounds_of
 from rackassign.spark._fetch_size import RecordStats
@@ -186,8 +185,6 @@ def test_a_query_that_gets_no_filters_refuses_the_option() -> None:
     options = {**OPTIONS, "pushFilters": "true"}
     with pytest.raises(ConfigError, match="pushFilters: only for batch queries"):
         Options.of(options, "stream")
-    with pytest.raises(ConfigError, match="pushFilters: Spark passes no filters to read_barrier"):
-        read_barrier(cast("Any", None), options)
     assert not Options.of({**OPTIONS, "pushFilters": "false"}, "stream").push_filters
 
 
