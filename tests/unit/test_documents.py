@@ -1,29 +1,38 @@
-"""The documents beside the code: their links lead somewhere, and what they list exists."""
+"""The documents beside the code: links lead somewhere, and files, names, messages and lists are those of the code."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)")
-_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-
 DOCUMENTS = sorted(
     str(file.relative_to(ROOT))
     for pattern in ("*.md", "llms.txt", "docs/**/*.md", "examples/**/*.md", "docker/**/*.md")
     for file in ROOT.glob(pattern)
 )
 
+_LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)")
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_to_files(document: str) -> None:
-    file = ROOT / document
-    text = _FENCE.sub("", file.read_text("utf-8"))
-    missing = [link for link in _LINK.findall(text) if not (file.parent / link).exists()]
-    assert not missing
+    folder = (ROOT / document).parent
+    assert [link for link in _LINK.findall(_FENCE.sub("", read(document))) if not (folder / link).exists()] == []
+
+
+def test_there_are_documents() -> None:
+    assert {"README.md", "SECURITY.md", "llms.txt", "docs/index.md", "docs/tutorial.md"} <= set(DOCUMENTS)
 
 
 def test_nothing_is_installed_by_a_name_that_another_project_could_have() -> None:
@@ -35,17 +44,10 @@ def test_nothing_is_installed_by_a_name_that_another_project_could_have() -> Non
     assert [str(file) for file in files if named.search(file.read_text("utf-8"))] == []
 
 
-def test_there_are_documents() -> None:
-    assert {"README.md", "SECURITY.md", "llms.txt", "docs/index.md", "docs/tutorial.md"} <= set(DOCUMENTS)
-
-
 def test_the_layers_of_the_guide_are_those_that_are_checked() -> None:
-    project = (ROOT / "pyproject.toml").read_text("utf-8")
-    checked = re.findall(
-        r'^  "(rackassign\..*)",$', project.partition("\nlayers = [")[2].partition("]")[0], re.MULTILINE
-    )
-    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\d+) \| (`.*`) \|$", guide, re.MULTILINE)
+    layers = read("pyproject.toml").partition("\nlayers = [")[2].partition("]")[0]
+    checked = re.findall(r'^  "(rackassign\..*)",$', layers, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (`.*`) \|$", read("CONTRIBUTING.md"), re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(len(checked), 0, -1))
     assert [set(re.findall(r"`(\w+)`", packages)) for _, packages in rows] == [
         set(re.findall(r"rackassign\.(\w+)", packages)) for packages in checked
@@ -53,16 +55,84 @@ def test_the_layers_of_the_guide_are_those_that_are_checked() -> None:
 
 
 def test_the_summary_for_models_names_all_extras_for_users() -> None:
-    project = (ROOT / "pyproject.toml").read_text("utf-8")
-    section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    section = read("pyproject.toml").partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
     extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"dev", "docs"}
-    (named,) = re.findall(r"\(extras: ([^)]*)\)", (ROOT / "llms.txt").read_text("utf-8"))
+    (named,) = re.findall(r"\(extras: ([^)]*)\)", read("llms.txt"))
     assert set(re.split(r",\s+", named)) == extras
 
 
 def test_the_page_on_monitoring_has_each_alert() -> None:
-    rules = (ROOT / "examples" / "monitoring" / "rules.yml").read_text("utf-8")
-    page = (ROOT / "docs" / "how-to" / "monitor-groups.md").read_text("utf-8")
-    alerts = re.findall(r"- alert: (\w+)", rules)
+    alerts = re.findall(r"- alert: (\w+)", read("examples/monitoring/rules.yml"))
     assert alerts
-    assert re.findall(r"^\| `(Rackassign\w+)` \|", page, re.MULTILINE) == alerts
+    assert re.findall(r"^\| `(Rackassign\w+)` \|", read("docs/how-to/monitor-groups.md"), re.MULTILINE) == alerts
+
+
+DESIGN = read("DESIGN.md")
+_QUOTED = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", DESIGN)
+_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|md|toml|tsv))(?::(?P<name>[A-Za-z_][\w.]*))?")
+_FOLDER = re.compile(r"[\w.-]+(?:/[\w.-]+)*/")
+_NAMED = [found for quoted in _QUOTED if (found := _FILE.fullmatch(quoted))]
+
+
+def place(path: str) -> Path | None:
+    # `internals/` is also named on its own, as a part of any client library's package.
+    bases = (ROOT, ROOT / "rackassign", ROOT / "rackassign/clients/kafka_python")
+    return next((base / path for base in bases if (base / path).exists()), None)
+
+
+@cache
+def names_in(file: Path) -> frozenset[str]:
+    """Return what a module defines: classes, functions, methods, and names that are assigned."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset(names)
+
+
+def test_the_design_names_only_files_folders_and_names_that_exist() -> None:
+    paths = {each["path"] for each in _NAMED} | {quoted for quoted in _QUOTED if _FOLDER.fullmatch(quoted)}
+    assert len(paths) > 50
+    assert sorted(path for path in paths if place(path) is None) == []
+    names = [(file, each["name"]) for each in _NAMED if each["name"] and (file := place(each["path"]))]
+    assert names
+    assert [(str(file), name) for file, name in names if not names_in(file).issuperset(name.split("."))] == []
+
+
+def test_every_link_inside_the_design_leads_to_a_heading() -> None:
+    headings = re.findall(r"^#+ (.+)$", DESIGN, re.MULTILINE)
+    anchors = {"#" + re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = set(re.findall(r"\]\((#[^)]+)\)", DESIGN.replace("\n", " ")))
+    assert links
+    assert links <= anchors
+
+
+_PLACEHOLDER = re.compile(r"'?\b[A-Z]+\b(?:[-=][A-Z]+\b)*'?(?!-\d)")
+SHORTEST = 12
+"""Fewer characters between two placeholders do not identify a log message."""
+
+
+def messages() -> list[str]:
+    """Return the messages of the page of log messages."""
+    rows = re.findall(r"^\| (?!message \||---)(.*?) \| ", read("docs/reference/log-messages.md"), re.MULTILINE)
+    return [message for row in rows for message in row.split("; ")]
+
+
+def literals() -> Iterator[str]:
+    """Yield the strings of the package."""
+    for file in (ROOT / "rackassign").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_the_code_has_each_message_of_the_page_of_log_messages() -> None:
+    text = "\n".join(literals())
+    assert "no broker has a rack (broker.rack), so nothing is local" in messages()
+    assert len(messages()) > 30
+    for message in messages():
+        parts = [part.strip(" .,:;()'") for part in _PLACEHOLDER.split(message)]
+        assert [part for part in parts if len(part) >= SHORTEST and part not in text] == [], message
+        assert max(map(len, parts)) >= SHORTEST, message
