@@ -156,13 +156,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         client_config("h:1", str(file))
 
 
-def test_no_password_is_ever_shown(tmp_path: Path) -> None:
-    for text in ("sasl.password=s3cret\nsasl.mechanism=x", "sasl.jaas.config=x password=s3cret"):
-        with pytest.raises(ConfigError) as refused:
-            read(tmp_path, text)
-        assert "s3cret" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -252,65 +245,6 @@ def test_a_state_file_that_cannot_be_read_is_bad_input(tmp_path: Path, capsys: p
     assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a state file of rackassign: ")
 
 
-def test_a_rejection_counts_more_than_a_lost_connection_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A broker that rejects a client may close the connection first, and explain that only at the next attempt.
-    def rejected(**_: object) -> None:
-        logging.getLogger("kafka.net.manager").warning("failed: %s", KafkaConnectionError("socket disconnected"))
-        raise SaslAuthenticationFailedError("Authentication failed: Invalid username or password")
-
-    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", rejected)
-    with pytest.raises(KafkaUnavailableError, match="Authentication failed"), admin_client("127.0.0.1:1"):
-        pass
-
-
-def test_a_client_that_is_disconnected_is_told_why_that_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    def disconnected(**_: object) -> None:
-        log = logging.getLogger("kafka.net.manager")
-        log.warning("failed: %s", KafkaConnectionError("socket disconnected"))
-        log.warning("failed: %s", RequestTimedOutError("Request timed out after 39 ms"))
-        raise KafkaTimeoutError("Unable to bootstrap")
-
-    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", disconnected)
-    told = (
-        "does not respond: .*socket disconnected; brokers disconnect clients whose login or security.protocol is wrong"
-    )
-    with pytest.raises(KafkaUnavailableError, match=told), admin_client("127.0.0.1:1"):
-        pass
-
-
-def test_an_answer_that_is_not_kafka_s_names_the_possible_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    def alert(**_: object) -> None:
-        # The alert of a TLS listener to a client without TLS.
-        logging.getLogger("kafka.net.manager").error(
-            "failed: %s", InvalidReceiveError("Invalid frame length: 352518912")
-        )
-        raise KafkaTimeoutError("Unable to bootstrap")
-
-    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", alert)
-    reasons = "Invalid frame length: .*security.protocol is wrong, or the port is that of another service"
-    with pytest.raises(KafkaUnavailableError, match=reasons), admin_client("127.0.0.1:1"):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (IllegalSaslStateError(), "IllegalSaslStateError: the listener takes no login; check security.protocol"),
-        (KafkaConnectionError("Handshake failed: EOF"), "Handshake failed: EOF; listeners without TLS fail .*protocol"),
-    ],
-)
-def test_a_listener_with_another_security_protocol_is_named(
-    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(**_: object) -> None:
-        logging.getLogger("kafka.net.manager").error("failed: %s", error)
-        raise KafkaTimeoutError("Unable to bootstrap")
-
-    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", refused)
-    with pytest.raises(KafkaUnavailableError, match=f"does not respond: .*{reason}$"), admin_client("127.0.0.1:1"):
-        pass
-
-
 def test_errors_that_the_client_logs_are_not_kept_while_a_command_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,3 +287,57 @@ def test_another_admin_client_replaces_the_one_in_use_once_it_is_connected(monke
             reconnect()
         reconnect()
     assert events == ["open first", "use first", "open second", "use second", "close first", "close second"]
+
+
+UNABLE = KafkaTimeoutError("Unable to bootstrap")
+
+
+@pytest.mark.parametrize(
+    ("logged", "raised", "told"),
+    [
+        # A broker that rejects a client may close the connection first, and explain that only at the next attempt.
+        pytest.param(
+            [KafkaConnectionError("socket disconnected")],
+            SaslAuthenticationFailedError("Authentication failed: Invalid username or password"),
+            "Authentication failed",
+            id="a rejection after a lost connection",
+        ),
+        pytest.param(
+            [KafkaConnectionError("socket disconnected"), RequestTimedOutError("Request timed out after 39 ms")],
+            UNABLE,
+            "does not respond: .*socket disconnected; brokers disconnect clients whose login or security.protocol is"
+            " wrong",
+            id="a lost connection",
+        ),
+        # The alert of a TLS listener to a client without TLS.
+        pytest.param(
+            [InvalidReceiveError("Invalid frame length: 352518912")],
+            UNABLE,
+            "Invalid frame length: .*security.protocol is wrong, or the port is that of another service",
+            id="an answer that is not Kafka's",
+        ),
+        pytest.param(
+            [IllegalSaslStateError()],
+            UNABLE,
+            "does not respond: .*IllegalSaslStateError: the listener takes no login; check security.protocol$",
+            id="a listener without login",
+        ),
+        pytest.param(
+            [KafkaConnectionError("Handshake failed: EOF")],
+            UNABLE,
+            "does not respond: .*Handshake failed: EOF; listeners without TLS fail .*protocol$",
+            id="a listener without TLS",
+        ),
+    ],
+)
+def test_a_client_that_cannot_connect_is_told_why_that_may_be(
+    logged: list[Exception], raised: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        for error in logged:
+            logging.getLogger("kafka.net.manager").warning("failed: %s", error)
+        raise raised
+
+    monkeypatch.setattr("rackassign.cli.connection.KafkaAdminClient", refused)
+    with pytest.raises(KafkaUnavailableError, match=told), admin_client("127.0.0.1:1"):
+        pass

@@ -1,4 +1,7 @@
-"""Commands that look at live groups refuse what cannot work before they look, in one line."""
+"""Commands that look at live groups refuse what cannot work before they look, in one line.
+
+What the exporter writes while it cannot see the cluster.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from typing import cast
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.monitoring import ClusterReport, GroupCollector, SkippedGroup, Throughput, collect_repeatedly
-from tests.helpers.builders import cluster, group, inspected, member
+from rackassign.cli.commands import exporter
+from rackassign.errors import ConfigError
+from rackassign.monitoring import ClusterReport, GroupCollector, Price, SkippedGroup, Throughput, collect_repeatedly
+from rackassign.monitoring.report_metrics import ReportMetrics
+from tests.helpers.builders import cluster, group, inspected, member, rates
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1"]
 """Nobody answers there, and nobody is asked: exit 3 would say so."""
@@ -219,3 +225,25 @@ def test_without_a_measurement_reports_are_repeated_without_one(monkeypatch: pyt
     collector = cast("GroupCollector", Noting(ClusterReport(cluster({}), (), (), Throughput())))
     assert len(list(collect_repeatedly(collector, None, interval_s=0.0, looks=2))) == 2
     assert (measured, [round(seconds) for seconds in slept]) == ([0.0, 0.0], [10])
+
+
+def test_a_reason_is_written_once_until_there_is_a_report_again(capsys: pytest.CaptureFixture[str]) -> None:
+    report = ClusterReport(cluster({"t": [[1]]}), (), (), rates({}))
+    metrics = ReportMetrics(Price(0.0))
+    exporter._publish(["away", "away", "refused", "away", report, "away", "away"], metrics)
+    assert capsys.readouterr().err.splitlines() == [f"rackassign: {it}" for it in ("away", "refused", "away", "away")]
+    assert metrics.not_ready() == "away"
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("9108", "ADDRESS:PORT"),
+        (":9108", "ADDRESS:PORT"),
+        ("h:x", "ADDRESS:PORT"),
+        ("h:65536", "ADDRESS:PORT with a port from 0 to 65535"),
+    ],
+)
+def test_an_address_to_listen_on_names_what_is_wrong(listen: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=f'^listen: expected {expected}, got "{listen}"$'):
+        exporter._address(listen)

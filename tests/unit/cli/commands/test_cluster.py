@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,6 @@ from rackassign.cli.commands import cluster
 from rackassign.testing import Broker, LocalCluster
 from rackassign.testing.registry import register
 from tests.unit.cli.conftest import Cli
-
-
-@pytest.mark.parametrize(
-    ("racks", "killed"),
-    [
-        (["a", "b", "c", "a", "b", "a"], ["cluster kill-rack b"]),
-        (["a", "b", "a"], ["cluster kill-rack b"]),
-        ([None, "b"], ["cluster kill-rack b"]),
-        (["a", None, "a"], []),
-    ],
-)
-def test_the_broker_of_the_other_commands_is_not_in_the_rack_to_kill(
-    racks: list[str | None], killed: list[str]
-) -> None:
-    running = LocalCluster(racks)
-    running._brokers = tuple(Broker(n, rack, "127.0.0.1", 9100 + n) for n, rack in enumerate(racks))
-    commands = list(cluster._next_commands(running, cluster._Shown("default", topics=True, demo_group=False)))
-    assert commands == ["audit --bootstrap-server localhost:9100", *killed, "cluster down"]
 
 
 def test_an_option_is_checked_also_while_another_cluster_has_the_name(
@@ -39,3 +22,29 @@ def test_an_option_is_checked_also_while_another_cluster_has_the_name(
         assert (code, out) == (2, "")
         assert err.startswith("rackassign: kafka_version: expected one of 3.5.2, ")
         assert cli("cluster", "up").err.startswith("rackassign: a cluster 'default' is up already; ")
+
+
+@pytest.mark.parametrize(
+    ("racks", "shown", "expected"),
+    [
+        ("abc", ("default", False, True), ["inspect {} --all-groups", "top {} --all-groups", "cluster kill-rack c"]),
+        ("abc", ("x", True, False), ["audit {}", "cluster kill-rack c --name x"]),
+        ("a", ("default", False, False), ["create-topic orders --partitions 12 --replication-factor 1 {}"]),
+        # The broker of the other commands, the first one, is not in the rack to kill.
+        ("abcaba", ("default", True, False), ["audit {}", "cluster kill-rack b"]),
+        ("aba", ("default", True, False), ["audit {}", "cluster kill-rack b"]),
+        ((None, "b"), ("default", True, False), ["audit {}", "cluster kill-rack b"]),
+        (("a", None, "a"), ("default", True, False), ["audit {}"]),
+    ],
+)
+def test_a_cluster_names_the_commands_to_type_next(
+    racks: Sequence[str | None], shown: tuple[str, bool, bool], expected: list[str]
+) -> None:
+    running = LocalCluster(list(racks))
+    running._brokers = tuple(Broker(n, rack, "127.0.0.1", 9100 + n) for n, rack in enumerate(racks))
+    down = "cluster down" if shown[0] == "default" else f"cluster down --name {shown[0]}"
+    access = "--bootstrap-server localhost:9100"
+    assert list(cluster._next_commands(running, cluster._Shown(*shown))) == [
+        *(line.format(access) for line in expected),
+        down,
+    ]
