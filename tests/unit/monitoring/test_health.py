@@ -18,6 +18,7 @@ from rackassign.monitoring import (
     GroupDescription,
     GroupObservation,
     MemberDescription,
+    RecoveryResult,
     describe_group,
     findings,
     is_wedged,
@@ -25,6 +26,7 @@ from rackassign.monitoring import (
     migration_step,
     recover,
     watch,
+    wedged_group,
 )
 from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
 
@@ -401,3 +403,12 @@ def test_members_are_removed_until_the_group_goes_on() -> None:
     assert freed.culprit.id == "m2"
     coordinator.culprit = ""
     assert recover(coordinator, calls(coordinator), "g").culprit is None
+
+
+def test_members_of_a_group_that_another_process_has_freed_are_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It has begun before this one, and removes the culprit right after the first check of this one.
+    checks = [True]
+    monkeypatch.setattr(wedged_group, "is_wedged", lambda *_: bool(checks) and checks.pop())
+    coordinator = Coordinator(described(sent("left"), sent("m3"), state="PreparingRebalance"))
+    assert recover(coordinator, calls(coordinator), "g") == RecoveryResult()
+    assert coordinator.removed == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -82,18 +79,6 @@ def test_consumers_of_a_group_are_summed_up(application: Application) -> None:
     }
 
 
-def test_bytes_of_a_closed_consumer_stay_while_another_one_is_open(application: Application) -> None:
-    first, second = Consumer(10), Consumer(5)
-    application.metrics.add(first)
-    application.metrics.add(second)
-    first.closed = True
-    found = application.collected()
-    assert (found[read("b", "a", "cross")], found[partitions("cross")]) == (15, 2)
-    del second
-    gc.collect()
-    assert application.collected() == {}
-
-
 def test_the_sum_of_bytes_is_a_counter_in_bytes(application: Application) -> None:
     consumer = Consumer(10)
     application.metrics.add(consumer)
@@ -122,14 +107,3 @@ def test_a_consumer_must_count_and_have_a_group(application: Application) -> Non
 def test_without_an_sdk_nothing_is_collected_and_nothing_fails() -> None:
     metrics = OpenTelemetryMetrics()
     metrics.add(Consumer(10))
-
-
-def test_without_the_api_the_extra_is_named() -> None:
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from rackassign.errors import MissingExtraError\n"
-        "try:\n    import rackassign.monitoring.opentelemetry\n"
-        "except MissingExtraError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert "rackassign[opentelemetry]" in done.stdout

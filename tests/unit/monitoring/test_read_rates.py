@@ -1,14 +1,23 @@
-"""What a group reads, from what is written and from its committed offsets."""
+"""What a group reads, from what is written and from its committed offsets.
+
+The measurement of what groups read: which samples are taken, and when.
+
+Samples of logs: what a broker that hangs costs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError, RequestTimedOutError
 
 from rackassign.model import TopicPartition
-from rackassign.monitoring.read_rates import CommitSample, ReadRates, read_rates
+from rackassign.monitoring import throughput
+from rackassign.monitoring.read_rates import CommitSample, RateMeter, ReadRates, read_rates
 from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput, record_size
+from tests.helpers.builders import cluster
 
 TP = TopicPartition("t", 0)
 
@@ -189,3 +198,98 @@ def test_a_member_that_reads_one_partition_after_the_other_commits_in_turn() -> 
 )
 def test_a_record_has_the_size_of_those_that_are_written(before: LogSample, after: LogSample, size: float) -> None:
     assert record_size(before, after) == size
+
+
+ADMIN: Any = object()
+THERE = cluster({"t": [[1]]})
+
+
+class Brokers:
+    """Stand in for a log that grows by 1,000 records a second, and for coordinators of groups.
+
+    Attributes:
+        now: The time.
+        cost: Seconds that a request for committed offsets takes.
+        asked: The groups in order of the requests, each with the time.
+    """
+
+    def __init__(self, *, cost: float = 0.0) -> None:
+        self.now, self.cost = 0.0, cost
+        self.asked: list[tuple[str, float]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def sample_logs(self, *_: object) -> LogSamples:
+        records = round(1000 * self.now) + 100_000
+        return LogSamples({TP: LogSample(self.now, 10 * records, 0, records)})
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
+        self.asked.append((group, self.now))
+        self.now += self.cost
+        if group == "broken":
+            raise RequestTimedOutError
+        end = round(1000 * self.now) + 100_000
+        return {"slow": {TP: round(5 * self.now)}, "fresh": {TP: end}}.get(group, {})
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    there = Brokers()
+    monkeypatch.setattr("rackassign.monitoring.read_rates.sample_logs", there.sample_logs)
+    monkeypatch.setattr("rackassign.monitoring.read_rates.GroupAdmin", lambda _: there)
+    return there
+
+
+def test_each_measurement_goes_on_where_the_last_one_ended(brokers: Brokers) -> None:
+    meter = RateMeter(ADMIN, brokers.clock, brokers.sleep)
+    first = meter.measure(THERE, ["slow", "fresh"], 10.0)
+    assert first.of_group("slow", [TP]).bytes_s == {TP: pytest.approx(50.0)}
+    assert first.of_group("fresh", [TP]).bytes_s == {TP: 10_000.0}
+    assert first.of_group("other", [TP]).bytes_s == {TP: 10_000.0}
+    brokers.now += 5.0
+    second = meter.measure(THERE, ["slow", "fresh", "new"], 10.0)
+    assert second.written.seconds == 15.0
+    assert second.of_group("slow", [TP]).bytes_read == {TP: pytest.approx(750.0)}
+    assert second.of_group("new", [TP]).lag == {}
+
+
+def test_only_groups_that_lag_are_sampled_in_between(brokers: Brokers) -> None:
+    RateMeter(ADMIN, brokers.clock, brokers.sleep).measure(THERE, ["slow", "fresh"], 10.0)
+    times = {name: [at_s for asked, at_s in brokers.asked if asked == name] for name in ("slow", "fresh")}
+    assert times == {"slow": [float(i) for i in range(11)], "fresh": [0.0, 10.0]}
+
+
+def test_samples_of_hundreds_of_groups_take_a_tenth_of_the_time(brokers: Brokers) -> None:
+    brokers.cost = 0.5
+    RateMeter(ADMIN, brokers.clock, brokers.sleep).measure(THERE, ["slow"], 60.0)
+    assert 5 <= len(brokers.asked) <= 15
+
+
+def test_a_group_without_committed_offsets_reads_what_is_written_and_the_reason_is_known(brokers: Brokers) -> None:
+    found = RateMeter(ADMIN, brokers.clock, brokers.sleep).measure(THERE, ["broken", "slow"], 3.0)
+    assert found.of_group("broken", [TP]).measured_by == "written"
+    assert found.written.problems == ("broken: its committed offsets are not known: RequestTimedOutError",)
+
+
+def test_a_broker_that_hangs_is_not_asked_for_each_of_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {f"t{number}": [[1]] for number in range(500)} | {"other": [[2]]}
+    now = 0.0
+
+    def offsets(_: object, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        nonlocal now
+        if tps[0].topic == "other":
+            return {tps[0]: (0, 7)}
+        now += 5.0
+        raise KafkaTimeoutError
+
+    sizes = {TopicPartition(topic, 0): 1000 for topic in topics}
+    monkeypatch.setattr(throughput, "describe_log_dirs", lambda *_: sizes)
+    monkeypatch.setattr(throughput, "list_offsets", offsets)
+    seen = throughput.sample_logs(ADMIN, cluster(topics).topology.topics, clock=lambda: now)
+    assert now <= 20.0
+    assert seen.logs.keys() == {TopicPartition("other", 0)}
+    assert seen.problems == ("broker 1 does not report the offsets of all its logs in time",)

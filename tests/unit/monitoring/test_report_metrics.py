@@ -1,26 +1,35 @@
 """Metrics, scraped and parsed as Prometheus does.
 
 Rebalances between descriptions of a group, with generations and without.
+
+The JSON of a report follows its published schema.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TypeVar
 from urllib.error import URLError
 
 import pytest
+from jsonschema import Draft202012Validator
 from prometheus_client import generate_latest
 
+from rackassign import __version__
 from rackassign.model import TopicPartition
-from rackassign.monitoring import ClusterReport, Price, ReadRates, SkippedGroup
-from rackassign.monitoring.live_groups import GroupDescription
+from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SkippedGroup, Throughput, as_json
+from rackassign.monitoring.live_groups import GroupDescription, snapshot, topics_of
 from rackassign.monitoring.report_metrics import RebalanceCounter, ReportMetrics, metrics_registry, serve_metrics
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.exposition import of, parsed, registry_of, scraped
 from tests.helpers.http_get import fetched
+from tests.helpers.json_schemas import check, schema, strict
 
 ODD_NAME = 'a "quoted"\\ name\nof two lines'
 
@@ -285,28 +294,28 @@ def at(generation: int | None, *owned: dict[str, list[int]]) -> GroupDescription
     return replace(found, members=members)
 
 
-def counted(*seen: GroupDescription) -> int:
+@pytest.mark.parametrize(
+    ("seen", "rebalances"),
+    [
+        pytest.param([at(4, ONE), at(4, ONE), at(9, ONE)], 5, id="each generation"),
+        # It is not known yet what is sent after the change.
+        pytest.param([at(4, ONE), at(4, TWO)], 1, id="a change before its generation"),
+        pytest.param([at(4, ONE), at(6, TWO), at(6, TWO)], 2, id="generations with a change"),
+        pytest.param([at(None, ONE), at(None, ONE)], 0, id="no generation and no change"),
+        pytest.param(
+            [at(None, ONE), at(None, ONE, TWO), at(None, ONE, TWO), at(None, TWO, ONE)],
+            2,
+            id="changes without generations",
+        ),
+        pytest.param([at(40, ONE), at(1, TWO), at(2, TWO)], 2, id="generations that begin again"),
+        pytest.param([at(40, ONE), at(None), at(1, ONE)], 2, id="a group that was empty"),
+    ],
+)
+def test_rebalances_are_counted_by_generations_or_by_changes(seen: list[GroupDescription], rebalances: int) -> None:
     counter = RebalanceCounter()
     for each in seen:
         counter.take([each], NONE)
-    return counter.totals()[seen[0].name]
-
-
-def test_generations_count_each_rebalance() -> None:
-    assert counted(at(4, ONE), at(4, ONE), at(9, ONE)) == 5
-    # It is not known yet what is sent after the change.
-    assert counted(at(4, ONE), at(4, TWO)) == 1
-    assert counted(at(4, ONE), at(6, TWO), at(6, TWO)) == 2
-
-
-def test_without_generations_a_change_counts_as_one() -> None:
-    assert counted(at(None, ONE), at(None, ONE)) == 0
-    assert counted(at(None, ONE), at(None, ONE, TWO), at(None, ONE, TWO), at(None, TWO, ONE)) == 2
-
-
-def test_generations_that_begin_again_count_as_one() -> None:
-    assert counted(at(40, ONE), at(1, TWO), at(2, TWO)) == 2
-    assert counted(at(40, ONE), at(None), at(1, ONE)) == 2
+    assert counter.totals()[seen[0].name] == rebalances
 
 
 def test_a_hidden_group_goes_on_and_a_deleted_one_begins_again() -> None:
@@ -319,3 +328,79 @@ def test_a_hidden_group_goes_on_and_a_deleted_one_begins_again() -> None:
     assert counter.totals() == {}
     counter.take([at(9, TWO)], NONE)
     assert counter.totals() == {seen.name: 0}
+
+
+SCHEMA = schema("inspection")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+THERE = cluster({"t": [[1, 2], [2], [3]], "gone": [[1]]}, brokers(("a", "b", None)))
+KNOWN = rates({("t", p): 1000.0 * (p + 1) for p in range(3)})
+LAGGING = ReadRates(
+    {TopicPartition("t", 0): 5.0}, {TopicPartition("t", 0): 50.0}, {TopicPartition("t", 0): 7}, frozenset()
+)
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_it_follows_the_schema(*, measured: bool) -> None:
+    known = KNOWN if measured else Throughput()
+    groups = (
+        inspected(
+            group(member("m1", "a", {"t": [0, 1]}), member("m2", None, {"t": [2]}), name="odd"),
+            THERE,
+            known,
+            RackMap({"m2": "b"}),
+        ),
+        inspected(group(member("m1", None, {"t": [0]}), name="silent"), THERE, LAGGING if measured else known),
+        inspected(group(name="empty"), THERE, known),
+    )
+    report = ClusterReport(THERE, groups, (SkippedGroup("", "odd"), SkippedGroup("x", "odd")), known)
+    found = json.loads(json.dumps(as_json(report, Price(), AT)))
+    check("inspection", found)
+    assert (found["version"], found["time"]) == (__version__, "2026-01-02T03:04:05+00:00")
+    assert (found["groups"][0]["savings"] is not None) == measured
+    if measured:
+        assert found["groups"][1]["lag"] == {
+            "records": 7,
+            "partitions": {"t": {"0": 7}},
+            "racks": [{"rack": None, "records": 7}],
+        }
+
+
+def test_the_schema_finds_what_is_undocumented_or_missing() -> None:
+    report = ClusterReport(THERE, (inspected(group(member("m1", "a", {"t": [0]})), THERE, KNOWN),), (), KNOWN)
+    found = as_json(report, Price(), AT)
+    found["groups"][0]["lagg"] = found["groups"][0].pop("lag")
+    assert len(list(Draft202012Validator(strict(SCHEMA)).iter_errors(found))) == 2
+    assert len(list(Draft202012Validator(SCHEMA).iter_errors(found))) == 1
+
+
+T = TypeVar("T")
+
+
+class Counted(tuple[T, ...]):  # noqa: SLOT001 - it counts
+    """A tuple that counts how often it is iterated over."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[T]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def passes(members: int) -> tuple[int, int, int]:
+    """Return how often all members, and all partitions, are looked at for a snapshot and for the JSON of a group."""
+    there = cluster({"t": [[1]] * members})
+    asked = Counted(member(f"m{i}", "a", {"t": [i]}) for i in range(members))
+    live = replace(group(), members=asked)
+    shot = snapshot(live, there.topology, RackMap())
+    topics_of(live)
+    seen = inspected(group(*asked), there)
+    reads, kept = Counted(seen.now), Counted(shot.group.members)
+    seen = replace(seen, now=reads, snapshot=replace(shot, group=replace(shot.group, members=kept)))
+    before = kept.passes
+    as_json(ClusterReport(there, (seen,), (), Throughput()), Price())
+    return asked.passes, reads.passes, kept.passes - before
+
+
+def test_a_large_group_is_not_looked_at_once_for_each_member() -> None:
+    assert passes(40) == passes(4)
