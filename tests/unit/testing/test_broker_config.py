@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from rackassign.testing import KAFKA_VERSION, VERSIONS, LocalCluster
 from rackassign.testing._broker_config import (
     broker_command,
     broker_versions,
-    check_config,
     checkpoint_file,
     plan_brokers,
     ports_needed,
@@ -86,29 +84,6 @@ def _properties(path: Path) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-@pytest.mark.parametrize("name", ["log.dirs", "listeners", "broker.rack"])
-def test_what_the_cluster_sets_itself_cannot_be_given(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"config: {name} cannot be set"):
-        LocalCluster(["a"], config={name: "x"})
-
-
-def test_a_line_break_cannot_smuggle_in_a_property() -> None:
-    with pytest.raises(ConfigError, match="'key' contains a line break"):
-        check_config({"key": "x\nlog.dirs=elsewhere"})
-
-
-@pytest.mark.parametrize("value", [3, 0, True, 1.5, ["x"]])
-def test_a_value_that_is_no_string_is_named(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"config: 'num\.partitions': expected a string"):
-        LocalCluster(["a"], config={"num.partitions": value})
-
-
-@pytest.mark.parametrize("racks", [[], ["a", ""], "abc", {"a", "b"}, {1: "a"}, ["a", 1], None, 3, b"ab", iter("a")])
-def test_racks_are_checked(racks: list[str]) -> None:
-    with pytest.raises(ConfigError, match="racks: expected a list with a name or None"):
-        LocalCluster(racks)
-
-
 @pytest.mark.parametrize(
     ("version", "full"),
     [(None, KAFKA_VERSION), ("3.9", "3.9.2"), ("3.9.1", "3.9.1"), ("3.5", "3.5.2"), ("4.3", "4.3.1"), ("4.4", "4.4.0")],
@@ -123,13 +98,6 @@ def test_unknown_versions_are_refused_with_those_that_exist(version: str) -> Non
         LocalCluster(["a"], kafka_version=version)
     assert "\n" not in str(caught.value)
     assert repr(version) in str(caught.value)
-
-
-@pytest.mark.parametrize("version", [3.9, 4, ["3.9", 4.1]])
-def test_a_number_is_no_version(version: Any) -> None:
-    # 4.10 and 4.1 would be the same.
-    with pytest.raises(ConfigError, match=r'expected a string, such as "3\.9", got [34]'):
-        LocalCluster(["a", "b"], kafka_version=version)
 
 
 def test_versions_are_in_order_and_contain_the_default() -> None:

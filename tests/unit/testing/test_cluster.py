@@ -79,19 +79,6 @@ def test_a_broker_that_hangs_up_is_not_ready() -> None:
 BOTH = {"SECURE": "SASL_SSL", "OTHER": "PLAINTEXT"}
 
 
-@pytest.mark.parametrize(
-    ("listeners", "message"),
-    [
-        ({"secure": "SASL_SSL"}, "a name of capital letters and digits .* got 'secure'"),
-        ({"CONTROLLER": "PLAINTEXT"}, "other than CONTROLLER, EXTERNAL, INTERNAL, PLAINTEXT, got 'CONTROLLER'"),
-        ({"SECURE": "SSL"}, "listeners.SECURE: expected PLAINTEXT or SASL_SSL, got 'SSL'"),
-    ],
-)
-def test_what_cannot_be_a_listener_is_refused(listeners: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        LocalCluster(["a"], listeners=listeners)
-
-
 def test_an_unknown_listener_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="no listener 'SECURED': the cluster has SECURE, OTHER"):
         LocalCluster(["a"], listeners=BOTH).client_config("SECURED")

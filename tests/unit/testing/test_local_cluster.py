@@ -33,12 +33,6 @@ def test_a_cluster_that_was_never_started_says_so_and_closes() -> None:
     assert cluster.pids == {}
 
 
-@pytest.mark.parametrize("port", [0, -1, 65_534, 70_000])
-def test_ports_that_do_not_exist_are_refused(port: int) -> None:
-    with pytest.raises(ConfigError, match=f"first_port: expected 1 to 65533, got {port}"):
-        LocalCluster(["a", "b", None], first_port=port)
-
-
 class EndedBrokers:
     """A supervisor whose processes have all ended."""
 
@@ -73,6 +67,14 @@ def test_a_port_that_stays_taken_ends_the_wait_and_is_named(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        *(
+            ({"racks": racks}, "racks: expected a list with a name or None")
+            for racks in ([], ["a", ""], "abc", {"a", "b"}, {1: "a"}, ["a", 1], None, 3, b"ab", iter("a"))
+        ),
+        *(
+            ({"racks": ["a", "b", None], "first_port": port}, f"first_port: expected 1 to 65533, got {port}")
+            for port in (0, -1, 65_534, 70_000)
+        ),
         ({"first_port": "9092"}, "first_port: expected 1 to 65533, got '9092'"),
         ({"first_port": True}, "first_port: expected 1 to 65533, got True"),
         ({"start_timeout_s": -1}, "start_timeout_s: expected a number of seconds above 0, got -1"),
@@ -80,6 +82,27 @@ def test_a_port_that_stays_taken_ends_the_wait_and_is_named(
         ({"start_timeout_s": "60"}, "start_timeout_s: expected a number"),
         ({"config": ["a"]}, r"config: expected properties by name, got \['a'\]"),
         ({"config": {1: "a"}}, "config: expected properties by name"),
+        # What the cluster sets itself.
+        *(
+            ({"config": {name: "x"}}, f"config: {name} cannot be set")
+            for name in ("log.dirs", "listeners", "broker.rack")
+        ),
+        *(
+            ({"config": {"num.partitions": value}}, r"config: 'num\.partitions': expected a string")
+            for value in (3, 0, True, 1.5, ["x"])
+        ),
+        ({"config": {"key": "x\nlog.dirs=elsewhere"}}, "'key' contains a line break"),
+        # 4.10 and 4.1 would be the same number.
+        *(
+            ({"racks": ["a", "b"], "kafka_version": version}, r'expected a string, such as "3\.9", got [34]')
+            for version in (3.9, 4, ["3.9", 4.1])
+        ),
+        ({"listeners": {"secure": "SASL_SSL"}}, "a name of capital letters and digits .* got 'secure'"),
+        (
+            {"listeners": {"CONTROLLER": "PLAINTEXT"}},
+            "other than CONTROLLER, EXTERNAL, INTERNAL, PLAINTEXT, got 'CONTROLLER'",
+        ),
+        ({"listeners": {"SECURE": "SSL"}}, "listeners.SECURE: expected PLAINTEXT or SASL_SSL, got 'SSL'"),
         ({"listeners": ["SECURE"]}, r"listeners: expected protocols by name, got \['SECURE'\]"),
         ({"listeners": {1: "SASL_SSL"}}, "listeners: expected a name of capital letters"),
     ],
