@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rackassign.admin.alter import TopicValidation
@@ -122,6 +122,8 @@ BROKER = st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans(), st.boo
 
 
 @given(st.sampled_from(POLICIES), st.lists(BROKER, max_size=7), st.integers(1, 4), st.integers(1, 5))
+# A broker that was removed and one that is down.
+@example("enabled", [("a", True, True), ("b", False, False), ("c", False, True)], 3, 1)
 def test_a_partition_can_be_written_to_or_is_not_created(
     policy: Policy, found: list[tuple[str | None, bool, bool]], replicas: int, min_isr: int
 ) -> None:

@@ -1,10 +1,17 @@
 """The exact placer and `rebalance`: figures, rules, and that no order of the input plays a part.
 
 Placers that place as Elasticsearch, HDFS and Redis do.
+
+Leaders evened where no replica moves.
+
+Layouts as JSON.
+
+Figures of a layout.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -18,7 +25,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from examples.placers import FreeSpacePlacer, NewBrokersFirstPlacer
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import (
     InvalidPartitionsError,
@@ -566,3 +573,137 @@ def test_redis_never_has_two_in_a_rack() -> None:
     assert all(len(own) == 3 for own in load_placer("redis").place(0, 8, 3, brokers_in(2, 2, 2)))
     with pytest.raises(ReplicaPlacementError, match="at most 1 in a rack, but the 2 racks take only 2"):
         load_placer("redis").place(0, 8, 3, brokers_in(2, 2))
+
+
+def changes(before: Layout, topics: Any) -> tuple[int, int]:
+    """Lists that are not what they were, and those that another broker leads."""
+    pairs = [pair for topic in topics for pair in zip(before.topics[topic], topics[topic], strict=True)]
+    return sum(old != new for old, new in pairs), sum(old[0] != new[0] for old, new in pairs)
+
+
+@pytest.mark.parametrize(
+    "brokers", [(), (Broker(1, "a"),), (Broker(1, "a", fenced=True),), (Broker(1), Broker(2, "a"))]
+)
+@pytest.mark.parametrize("topics", [{}, {"t": ()}])
+def test_of_no_partitions_nothing_is_unproven(
+    brokers: tuple[Broker, ...], topics: dict[str, tuple[tuple[int, ...], ...]]
+) -> None:
+    layout = Layout(brokers, topics)
+    for found in (rebalance(layout, replication_factor=3), rebalance_leaders(layout)):
+        assert (found.topics, found.moved, found.lower_bound, found.proven, found.notes) == (topics, 0, 0, True, ())
+    with pytest.raises(ConfigError, match='topic "x" does not exist'):
+        rebalance(layout, replication_factor={"x": 1})
+
+
+def test_leaders_that_resonate_are_evened_in_place() -> None:
+    brokers = brokers_in(3, 3, 3)
+    topics = {f"p{n}": load_placer("striped", {"seed": n}).place(0, n, 3, brokers) for n in (9, 12, 18, 30, 60, 90)}
+    before = Layout(tuple(brokers)).with_topics(topics)
+    assert LayoutMetrics.of(before).leaders_per_topic == 3.0
+    found = rebalance_leaders(before)
+    quality = LayoutMetrics.of(before.with_topics(found.topics), before)
+    assert (found.moved, found.lower_bound, quality.moved, found.proven) == (0, 0, 0, True)
+    assert quality.leaders_per_topic == 1.0
+    assert quality.leaders_per_broker == pytest.approx(25 * 9 / 219)
+    alone = rebalance_leaders(before, keep_successors=True)
+    lists, leaders = changes(before, alone.topics)
+    # Nine topics' worth of partitions are led by three brokers of nine where there are nine.
+    assert lists == leaders == changes(before, found.topics)[1] < 219 / 3
+    assert changes(before, found.topics)[0] < 219 / 2
+
+
+def test_a_layout_that_is_as_good_as_any_keeps_every_list() -> None:
+    layout = random_layout(brokers_in(3, 2, 4), 120, 3, 5, topics=4)
+    best = layout.with_topics(rebalance(layout).topics)
+    assert rebalance_leaders(best).topics == best.topics
+
+
+def test_fenced_excluded_and_unknown_brokers_lead_only_where_no_other_can() -> None:
+    brokers = (Broker(1, "a"), Broker(2, "b"), Broker(3, "c", fenced=True), Broker(4))
+    lists = ((3, 1, 2), (9, 2, 1), (4, 1), (3,), (9, 3), (4, 9), (1, 3, 2), (2, 4, 1), (-1, 2), ())
+    found = rebalance_leaders(Layout(brokers, {"t": lists}), PlacementConstraints(exclude=frozenset({4})))
+    assert found.proven
+    assert [sorted(own) for own in found.topics["t"]] == [sorted(own) for own in lists]
+    assert [own for own in found.topics["t"] if not {1, 2} & set(own)] == [(3,), (9, 3), (4, 9), ()]
+    assert Counter(own[0] for own in found.topics["t"] if {1, 2} & set(own)) == {1: 3, 2: 3}
+    # Who is dead does not come next anyway; who is to go would.
+    assert found.topics["t"][6:9] == ((1, 3, 2), (2, 1, 4), (2, -1))
+    nobody = Layout((Broker(3, "c", fenced=True),), {"t": ((3, 1), (1,))})
+    assert rebalance_leaders(nobody).topics == nobody.topics
+    with pytest.raises(ReplicaPlacementError, match="brokers 4 have none"):
+        rebalance_leaders(Layout(brokers, {"t": lists}))
+
+
+def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None:
+    lists = ((1, 3), (3, 1), (2, 4), (4, 2), (5, 6))
+    layout = Layout(tuple(brokers_in(2, 2, 2)), {"t": lists})
+    found = rebalance_leaders(layout, PlacementConstraints(leader_racks=frozenset("b")))
+    assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
+    assert set(found.topics["t"][4]) == {5, 6}
+    assert found.notes == ("1 have no eligible leader in the racks where leaders must be",)
+    assert not found.proven
+
+
+def test_what_leads_other_topics_counts_when_leaders_are_evened() -> None:
+    layout = Layout(tuple(brokers_in(1, 1)), {"old": ((1,), (1,), (1,)), "new": ((1, 2), (1, 2), (2, 1), (1, 2))})
+    found = rebalance_leaders(layout, topics=["new"])
+    assert list(found.topics) == ["new"]
+    # 2 leads one of seven now; three or four are its share.
+    assert Counter(own[0] for own in found.topics["new"]) == {1: 1, 2: 3}
+    with pytest.raises(ConfigError, match='topic "t" does not exist'):
+        rebalance_leaders(layout, topics=["t"])
+
+
+def test_a_layout_is_read_and_written() -> None:
+    text = {
+        "format": "rackassign/1",
+        "brokers": [{"id": 1, "rack": "a", "weight": 2}, {"id": 2, "rack": None, "fenced": True}],
+        "topics": {"t": [[1, 2, 1], {"replicas": [2], "leader": None}]},
+    }
+    layout = Layout.read(text)
+    assert layout.brokers == (Broker(1, "a"), Broker(2, fenced=True))
+    assert layout.topics == {"t": ((1, 2), (2,))}
+    assert layout.weights == {1: 2}
+    assert Layout.read(json.loads(json.dumps(layout.to_json()))) == layout
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "expected an object"),
+        ({"topics": {}}, "'brokers' is missing"),
+        ({"brokers": 1, "topics": {}}, "brokers: expected an array"),
+        ({"brokers": [{"id": 1, "weight": "x"}], "topics": {}}, r"brokers\[0\].weight: expected a number"),
+        ({"brokers": [{"id": 1, "weight": -1}], "topics": {}}, r"brokers\[0\].weight: .* above 0"),
+        ({"brokers": [{"id": 1}, {"id": 1}], "topics": {}}, r"brokers\[1\].id"),
+        ({"brokers": [3], "topics": {}}, r"brokers\[0\]: expected an object"),
+        ({"brokers": [], "topics": {"t": [["1"]]}}, r"topics.t\[0\].replicas\[0\]"),
+    ],
+)
+def test_a_wrong_layout_is_refused_by_field(value: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Layout.read(value)
+
+
+def test_figures_of_a_layout() -> None:
+    layout = Layout(tuple(brokers_in(2, 1)), {"t": ((1, 3), (1, 2), (3, 1), (1, 9)), "u": ((-1,),)})
+    quality = LayoutMetrics.of(layout)
+    assert (quality.partitions, quality.replicas, quality.missing) == (5, 7, 2)
+    assert quality.replicas_per_broker == pytest.approx(4 / (7 / 3))
+    assert quality.leaders_per_broker == pytest.approx(3 / (4 / 3))
+    assert quality.leaders_per_topic == pytest.approx(3 / 2)
+    assert quality.replicas_per_rack == pytest.approx(5 / 3.5)
+    assert quality.leaders_per_rack == pytest.approx(1.5)
+    assert (quality.sharing, quality.gone_with_rack, quality.moved) == (1, 2, None)
+    assert quality.leaders_with_rack == 0.75
+    assert quality.replicas_with_rack == pytest.approx(5 / 7)
+    # Broker 3 lost: 1 leads all four. Broker 1 lost: 2 and 3 have one and two, and one has no other replica.
+    assert quality.leaders_after_loss == pytest.approx(2.0)
+    assert LayoutMetrics.of(Layout(())).replicas_per_broker == 1.0
+
+
+def test_hot_figures_are_of_brokers_by_weight() -> None:
+    layout = Layout(tuple(brokers_in(1, 1)), {"t": ((1,), (1,), (2,))}, {1: 2})
+    assert LayoutMetrics.of(layout).replicas_per_broker == 1.0
+    with pytest.raises(InputError, match="the broker does not exist"):
+        Layout((), {}, {7: 1})
