@@ -19,7 +19,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.wire.streams import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
-from tests.helpers.fakes.kafka_python import FakeCluster, member
+from tests.helpers.fakes.kafka_python import FakeCluster, FakeMembership, member
 
 BOTH = ("zone", "cluster")
 OPTIONS = StandbyOptions(1, BOTH)
@@ -57,46 +57,22 @@ class StandbyMember:
         )
 
 
-class FakeStandbyMembership:
-    """As much of a membership as an assignor uses."""
+class FakeStandbyMembership(FakeMembership):
+    """A membership of any cluster; what is called later waits for the test."""
 
     def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__()
         self._cluster = cluster
-        self.holds: dict[str, tuple[int, ...]] = {}
-        self.asked = 0
+        self.joining = None
         self.waiting: list[Callable[[], None]] = []
         self.delays: list[float] = []
 
-    def same_consumer(self, other: Any) -> bool:
-        return other is self
-
-    def cluster(self) -> Any:
+    def cluster(self) -> FakeCluster:
         return self._cluster
-
-    def owned(self) -> dict[str, tuple[int, ...]]:
-        return self.holds
-
-    def cooperative(self) -> bool:
-        return True
-
-    def generation(self) -> int | None:
-        return None
-
-    def session_timeout_s(self) -> float | None:
-        return None
-
-    def compute(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(work())
-
-    def refresh_metadata(self) -> None:
-        """Nothing to be had."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.delays.append(delay_s)
         self.waiting.append(callback)
-
-    def request_rejoin(self) -> None:
-        self.asked += 1
 
 
 def cluster() -> FakeCluster:
@@ -116,7 +92,7 @@ def a_round(seats: list[StandbyMember], generation: int, *, others: Any = ()) ->
         given: dict[str, list[int]] = {}
         for topic, partition in decoded[seat.name].partitions():
             given.setdefault(topic, []).append(partition)
-        seat.tied.holds = {topic: tuple(sorted(ids)) for topic, ids in given.items()}
+        seat.tied.held = {topic: tuple(sorted(ids)) for topic, ids in given.items()}
         seat.have = dict.fromkeys(seat.assignor.standbys, 100)
     return decoded
 
@@ -125,23 +101,23 @@ def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
     shared = cluster()
     seats = [StandbyMember(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
     a_round(seats, 1)
-    owners = {p: seat.name for seat in seats for p in seat.tied.holds["t"]}
+    owners = {p: seat.name for seat in seats for p in seat.tied.held["t"]}
     holders = {place.partition: seat.name for seat in seats for place in seat.assignor.standbys}
     assert sorted(owners) == sorted(holders) == list(range(6))
     assert all(owners[p][0] != holders[p][0] and owners[p][1] != holders[p][1] for p in range(6))
     assert all(seat.changes == [(seat.assignor.standbys, frozenset())] for seat in seats)
     sent = decode_streams(seats[2].joins().metadata.user_data)
     assert sent.tags == {"zone": "b", "cluster": "x"}
-    (mine,) = seats[2].tied.holds["t"]
+    (mine,) = seats[2].tied.held["t"]
     assert sent.task_offset_sums == {TaskId(0, mine, "t"): ACTIVE_SUM} | {
         TaskId(0, place.partition, "t"): 100 for place in seats[2].assignor.standbys
     }
 
     a_round(seats[2:], 2)
     for seat in seats[2:]:
-        for partition in seat.tied.holds["t"]:
+        for partition in seat.tied.held["t"]:
             assert owners[partition] == seat.name or holders[partition] == seat.name
-    assert sorted(p for seat in seats[2:] for p in seat.tied.holds["t"]) == list(range(6))
+    assert sorted(p for seat in seats[2:] for p in seat.tied.held["t"]) == list(range(6))
 
 
 def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
@@ -149,11 +125,11 @@ def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
     ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
     seats = [StandbyMember("ax", shared, ends=lambda: ends)]
     a_round(seats, 1)
-    assert seats[0].tied.holds == {"t": (0, 1, 2, 3, 4, 5)}
+    assert seats[0].tied.held == {"t": (0, 1, 2, 3, 4, 5)}
     seats.append(StandbyMember("by", shared, ends=lambda: ends))
     decoded = a_round(seats, 2)
     new = seats[1]
-    assert new.tied.holds == {}
+    assert new.tied.held == {}
     assert decode_streams_assignment(decoded["by"].user_data).next_rebalance_ms == 0
     assert decode_streams_assignment(decoded["ax"].user_data).next_rebalance_ms == NO_REBALANCE
     # Far behind: looked at again and again, and nothing is asked for.
@@ -166,7 +142,7 @@ def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
     for generation in range(3, 9):
         a_round(seats, generation)
         new.have = dict.fromkeys(new.assignor.standbys, 50_000)
-    assert [len(seat.tied.holds["t"]) for seat in seats] == [3, 3]
+    assert [len(seat.tied.held["t"]) for seat in seats] == [3, 3]
 
 
 def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less_and_less(
@@ -217,7 +193,7 @@ def test_without_positions_what_is_kept_counts_as_warm() -> None:
     for members in ((0,), (0, 1), (0, 1, 2)):
         for generation in range(1, 12):
             a_round([seats[number] for number in members], generation)
-    assert [len(seat.tied.holds["t"]) for seat in seats] == [2, 2, 2]
+    assert [len(seat.tied.held["t"]) for seat in seats] == [2, 2, 2]
     assert [len(seat.assignor.standbys) for seat in seats] == [2, 2, 2]
 
 
@@ -298,10 +274,10 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
     shared = cluster()
     seats = [StandbyMember("ax", shared, **{broken: fails}), StandbyMember("by", shared), StandbyMember("cx", shared)]
     a_round(seats, 1)
-    before = [seat.tied.holds for seat in seats]
+    before = [seat.tied.held for seat in seats]
     works[0] = False
     a_round(seats, 2)
-    assert [seat.tied.holds for seat in seats] == before
+    assert [seat.tied.held for seat in seats] == before
     assert {
         "ends": "the ends of changelogs are not available",
         "changelog": "the copies to keep cannot be sent to members",
