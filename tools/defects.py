@@ -28,16 +28,15 @@ from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, RackAware
 from rackassign.clients.kafka_python import PATCHES
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
-from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import EXPIRING, covers, numbers, settled, together
 from tests.helpers.kafka.scenarios import (
     BATCHES,
     FOLLOWER,
     HOST,
     LEADER,
+    MALFORMED_SUBSCRIPTIONS,
     OURS,
     SOON,
-    VALID_SUBSCRIPTION,
     WATCHER,
     Kind,
     MalformedMetadataAssignor,
@@ -103,13 +102,6 @@ WATCHED_S = 5.0
 
 RUNS = 3
 
-BAD = {
-    "rack cut off": VALID_SUBSCRIPTION[:-2],
-    "no bytes at all": b"",
-    "topic not UTF-8": VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"),
-    "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
-}
-
 
 def broken_members(scene: ScenarioCluster) -> list[Row]:
     """Return what a leader does beside a member that sends broken bytes."""
@@ -149,7 +141,7 @@ def broken_members(scene: ScenarioCluster) -> list[Row]:
             play(scene.without("tolerate_malformed_metadata"), RangePartitionAssignor, data),
             play(scene.patched, lambda: RackAwareRangeAssignor(rack="a"), data),
         )
-        for what, data in BAD.items()
+        for what, data in MALFORMED_SUBSCRIPTIONS.items()
     ]
 
 

@@ -17,7 +17,6 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import KafkaError
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
-from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 
 import rackassign
 from rackassign.clients.aiokafka import (
@@ -34,10 +33,9 @@ from rackassign.testing import Cluster
 from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import AiokafkaMember, GroupHarness, Owned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.scenarios import LASTING
+from tests.helpers.kafka.scenarios import LASTING, MALFORMED_SUBSCRIPTIONS, MalformedMetadataAssignor
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -368,28 +366,8 @@ def test_aiokafka_follows_in_a_cooperative_group_and_takes_over(make_group: Make
     group.all_read_once(3)
 
 
-WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
-BROKEN = {
-    "truncated": WHOLE[:-2],
-    "empty": b"",
-    "topic not UTF-8": WHOLE.replace(b"\0\1t", b"\0\1\xff"),
-    "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
-}
-
-
-class Broken(PythonRange):  # type: ignore[misc] # kafka-python is untyped
-    """Sends whatever bytes it is given."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def metadata(self, topics: object) -> bytes:
-        del topics
-        return self._data
-
-
 def broken(group: MixedGroup, data: bytes) -> ThreadedConsumer:
-    config = group.config(partition_assignment_strategy=[Broken(data)])
+    config = group.config(partition_assignment_strategy=[MalformedMetadataAssignor(data)])
     return ThreadedConsumer(lambda: rackassign.attach(KafkaConsumer(group.topic, **config)))
 
 
@@ -398,7 +376,7 @@ def test_a_leader_goes_on_beside_broken_members(make_group: MakeGroup, caplog: p
     for name in LOCAL:
         group.aio(name, RackAwareRangeAssignor(rack=name[0]))
         group.ids()
-    for data in BROKEN.values():
+    for data in MALFORMED_SUBSCRIPTIONS.values():
         before = group.generation()
         caplog.clear()
         with broken(group, data) as bad:
@@ -428,7 +406,7 @@ def test_without_us_a_broken_member_ends_the_leader(make_group: MakeGroup) -> No
     group = make_group(ONE_RACK_EACH)
     leader = group.aio("a1", RangePartitionAssignor)
     group.ids()
-    with broken(group, BROKEN["empty"]) as bad:
+    with broken(group, MALFORMED_SUBSCRIPTIONS["no bytes at all"]) as bad:
 
         def failed() -> bool:
             bad.poll()

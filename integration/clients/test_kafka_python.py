@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
@@ -163,21 +163,6 @@ def test_a_consumer_says_in_one_line_what_it_was_given(
     assert said[-1] == f"cooperative-sticky: {mine}; the group of 1: 2 of 3 local, 0 moved"
 
 
-def test_members_join_and_leave_and_nothing_is_left_unowned(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
-) -> None:
-    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
-    with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (first,):
-        wait_until(settled([first], topic, 6), "one member with everything")
-        with consumers(
-            lambda: rack_aware(rack_cluster, group, topic, "b"),
-            lambda: rack_aware(rack_cluster, group, topic, "c"),
-        ) as (second, third):
-            wait_until(settled([first, second, third], topic, 6), "three members sharing")
-            assert by_rack({"a": first, "b": second, "c": third}) == AT_HOME
-        wait_until(settled([first], topic, 6), "the others' partitions taken over")
-
-
 def test_static_members_keep_their_partitions_over_a_restart(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
@@ -223,18 +208,6 @@ def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
     told = {record.getMessage() for record in caplog.records}
     assert any("send no rack" in message for message in told)
     assert any("'eu-central-1a'" in message and "racks of brokers: a, b, c" in message for message in told)
-
-
-def test_partitions_that_are_added_are_assigned(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
-) -> None:
-    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
-    with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (consumer,):
-        wait_until(settled([consumer], topic, 6), "six partitions")
-        admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
-        admin.create_partitions({topic: {"count": 8, "assignments": [[1], [2]]}})
-        admin.close()
-        wait_until(settled([consumer], topic, 8), "eight partitions")
 
 
 def test_nothing_is_lost_when_members_come_and_go(

@@ -23,7 +23,6 @@ from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import (
     CONSUMER,
     EXPIRING,
@@ -36,7 +35,7 @@ from tests.helpers.kafka.consumers import (
     settled,
 )
 from tests.helpers.kafka.response_class_race import response_class_race
-from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
+from tests.helpers.kafka.scenarios import MALFORMED_SUBSCRIPTIONS, MalformedMetadataAssignor
 from tests.helpers.machine_speed import scaled_ms, scaled_s
 
 pytestmark = pytest.mark.brokers
@@ -167,15 +166,7 @@ def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
         wait_until(settled(members, other, 2), "both sharing the other topic too")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(VALID_SUBSCRIPTION[:-2], id="truncated"),
-        pytest.param(b"", id="empty"),
-        pytest.param(VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"), id="topic not UTF-8"),
-        pytest.param(encode_subscription(Subscription(("bad topic/!",))), id="illegal topic name"),
-    ],
-)
+@pytest.mark.parametrize("data", MALFORMED_SUBSCRIPTIONS.values(), ids=[*MALFORMED_SUBSCRIPTIONS])
 def test_group_goes_on_beside_a_broken_member(
     rack_cluster: Cluster,
     make_topic: MakeTopic,
@@ -222,7 +213,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
     topic, group = make_topic(4), unique_name()
     with consumers(lambda: patched_consumer(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
         wait_until(settled([leader], topic, 4), "the first member leading")
-        with consumers(lambda: broken(rack_cluster, group, topic, VALID_SUBSCRIPTION[:-2])) as (bad,):
+        with consumers(lambda: broken(rack_cluster, group, topic, MALFORMED_SUBSCRIPTIONS["rack cut off"])) as (bad,):
             raised: list[BaseException] = []
 
             def stopped() -> bool:

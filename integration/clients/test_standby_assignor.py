@@ -228,41 +228,6 @@ def test_nothing_is_crowded_into_the_zone_that_is_there(
     assert warnings_of("cannot be placed") == [said]
 
 
-def test_strict_leaves_out_what_would_share_a_zone(
-    make_crew: MakeCrew, warnings_of: Callable[[str], list[str]]
-) -> None:
-    crew = make_crew(6, 2, rule="strict")
-    crew.start("ax", "ay", "bx", "by")
-    crew.settle(1)
-    for _ in range(2):
-        assert all(sorted(zones) == ["a", "b"] for zones in crew.at(0).values())
-        crew.another_round()
-    # Who came first may have found twelve; that they are fewer by now is no warning.
-    assert len(warnings_of("standbys of 6 partitions cannot be placed")) == 1
-    crew.start("cx")
-    crew.settle(2)
-    assert all(sorted(zones) == ["a", "b", "c"] for zones in crew.at(0).values())
-    assert len(warnings_of("cannot be placed")) == 1
-
-
-def test_two_in_one_rack_and_one_in_another(make_crew: MakeCrew) -> None:
-    crew = make_crew(12, 2, rule="hadoop")
-    crew.start(*SIX)
-    crew.settle(2)
-    assert all(sorted(Counter(zones).values()) == [1, 2] for zones in crew.at(0).values())
-    crew.end("ax", "ay")
-    crew.settle(2)
-    assert all(sorted(Counter(zones).values()) == [1, 2] for zones in crew.at(0).values())
-
-
-def test_each_copy_is_in_another_zone_and_in_another_cluster(make_crew: MakeCrew) -> None:
-    crew = make_crew(12, 1, ("zone", "cluster"))
-    crew.start(*SIX)
-    crew.settle(1)
-    assert all(len(set(zones)) == 2 for zones in crew.at(0).values())
-    assert all(sorted(clusters) == ["x", "y"] for clusters in crew.at(1).values())
-
-
 def test_what_members_are_told_adds_up_whoever_comes_and_goes(make_crew: MakeCrew) -> None:
     crew = make_crew(12, 1)
     crew.start(*SIX)

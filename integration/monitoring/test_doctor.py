@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Consumer, ShareConsumer
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import UnknownError
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
@@ -27,6 +26,7 @@ from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.json_schemas import parsed
 from tests.helpers.kafka.consumers import CONSUMER, plain_consumer
 from tests.helpers.kafka.rack_group import at_rest
+from tests.helpers.kafka.scenarios import MalformedMetadataAssignor
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.machine_speed import scaled_ms
 
@@ -120,25 +120,6 @@ class PatientHost(Patient, KafkaConsumer):  # type: ignore[misc] # kafka-python 
     pass
 
 
-class Bytes:
-    """A subscription that is already encoded."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def encode(self) -> bytes:
-        return self._data
-
-
-class Malformed(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._data = data
-
-    def metadata(self, _topics: object) -> object:
-        return Bytes(self._data)
-
-
 class Members:
     """Makes members of one group."""
 
@@ -153,7 +134,9 @@ class Members:
 
     def malformed(self, name: str, data: bytes) -> ThreadedConsumer:
         return self._service(
-            partial(plain_consumer, client=PatientHost), name, partition_assignment_strategy=[Malformed(data)]
+            partial(plain_consumer, client=PatientHost),
+            name,
+            partition_assignment_strategy=[MalformedMetadataAssignor(data)],
         )
 
     def _service(self, client: Callable[..., KafkaConsumer], name: str, **more: Any) -> ThreadedConsumer:

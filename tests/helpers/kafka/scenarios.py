@@ -159,7 +159,14 @@ class MalformedMetadataAssignor(RangePartitionAssignor):  # type: ignore[misc] #
         return self._data
 
 
-VALID_SUBSCRIPTION = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
+_VALID_SUBSCRIPTION = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
+
+MALFORMED_SUBSCRIPTIONS = {
+    "rack cut off": _VALID_SUBSCRIPTION[:-2],
+    "no bytes at all": b"",
+    "topic not UTF-8": _VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"),
+    "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
+}
 
 LEADER, FOLLOWER = 2, 1
 """In rack b, and in the reader's rack a."""
