@@ -1,13 +1,22 @@
-"""The values check themselves."""
+"""The values check themselves.
+
+Errors that are passed from one process to another.
+
+What is near.
+"""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
 
-from rackassign.errors import InputError
-from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.admin.admin_client import AuthorizationError
+from rackassign.errors import ConfigError, InputError, MissingExtraError, RackassignError, WireError
+from rackassign.locality import Locality, RackSets, validate_locality_mode
+from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
 
 EMPTY = Topology((), {})
 
@@ -82,3 +91,49 @@ def test_a_message_is_one_line_however_wrong_the_value() -> None:
     error = InputError("topics.bad\nname" + "x" * 1000, "expected")
     assert "\n" not in str(error)
     assert len(str(error)) < 120
+
+
+ERRORS = [
+    RackassignError("message"),
+    ConfigError("rack must be a string"),
+    InputError("members[3].rack", "expected a string"),
+    WireError(7, "expected a list"),
+    MissingExtraError("aiokafka", "aiokafka"),
+    AuthorizationError("Describe", "the cluster"),
+]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_the_same_in_another_process(error: RackassignError, protocol: int) -> None:
+    passed = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - its own
+    for other in (passed, copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is type(error)
+        assert (str(other), other.args, vars(other)) == (str(error), error.args, vars(error))
+
+
+TOPOLOGY = Topology(
+    (Broker(1, "a"), Broker(2, "b"), Broker(3)),
+    {"t": (Partition((1, 2), 1), Partition((2,), None), Partition((3, 9), 3), Partition((), None))},
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rack", "expected"),
+    [
+        ("any-replica", "a", Locality(local=1, cross=1, unknown=2)),
+        ("any-replica", "b", Locality(local=2, cross=0, unknown=2)),
+        ("any-replica", "nowhere", Locality(local=0, cross=2, unknown=2)),
+        ("any-replica", None, Locality(local=0, cross=0, unknown=4)),
+        ("leader", "a", Locality(local=1, cross=0, unknown=3)),
+        ("leader", "b", Locality(local=0, cross=1, unknown=3)),
+    ],
+)
+def test_counts(mode: LocalityMode, rack: str | None, expected: Locality) -> None:
+    group = Group(TOPOLOGY, (Member("m", frozenset({"t"}), rack=rack),))
+    assert Locality.count(group, {"m": {"t": (0, 1, 2, 3)}}, RackSets.of(TOPOLOGY, mode)) == expected
+
+
+def test_an_unknown_mode_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"one of any-replica, leader, got 'near'"):
+        validate_locality_mode("near")

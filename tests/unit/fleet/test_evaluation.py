@@ -1,4 +1,7 @@
-"""The audit of a fleet: rows keep all there is to know of a group, and answers do not depend on how they are dealt."""
+"""The audit of a fleet: rows keep all there is to know of a group, and answers do not depend on how they are dealt.
+
+The audit of a fleet on a small Spark: what it finds and writes is what one process finds.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,13 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, GroupRow, audit_groups, from_arrow, to_arrow
+from rackassign.fleet.aggregate import aggregate
 from rackassign.fleet.evaluation import NOW
+from rackassign.fleet.evaluation import SCHEMA as RESULTS
+from rackassign.fleet.page import page
 from rackassign.fleet.schema import SCHEMA
-from rackassign.fleet.storage import count, read_snapshots, write_results, write_snapshot
+from rackassign.fleet.spark import audit_on_spark
+from rackassign.fleet.storage import count, read_results, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition
 from rackassign.monitoring import (
     ClusterSnapshot,
@@ -36,6 +43,7 @@ from rackassign.monitoring.live_groups import snapshot
 from rackassign.monitoring.traffic import count_locality
 from tests.helpers.builders import brokers, cluster, group, member, rates
 from tests.helpers.examples import examples
+from tests.helpers.kafka.spark_harness import session
 
 TAKEN = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 RACKS = RackMap(client_ids={"mapped-a": "a", "mapped-*": "b"})
@@ -347,3 +355,55 @@ def test_a_row_that_nobody_wrote_is_refused(column: str, value: Any, problem: st
     wrong = pa.RecordBatch.from_pylist([{**one, column: value}], SCHEMA)
     with pytest.raises(ConfigError, match=problem):
         list(audit_groups([wrong], FleetAudit()))
+
+
+SEEN = datetime(2026, 1, 1, 3, 4, 5, 678901, tzinfo=timezone.utc)
+GROUPS = 20
+HOW = FleetAudit(Price(0.01), tuple(WHAT_IFS), recommend=True)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session() as running:
+        yield running
+
+
+def made(name: str, topics: dict[str, int], rng: random.Random) -> GroupDescription:
+    racks = ["a", "b", "c", None]
+    has: list[dict[str, list[int]]] = [{topic: [] for topic in topics} for _ in range(3)]
+    for topic, size in topics.items():
+        for i in range(size):
+            rng.choice(has)[topic].append(i)
+    return group(*(member(f"m{i}", rng.choice(racks), mine) for i, mine in enumerate(has)), name=name)
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> Path:
+    rng = random.Random(5)
+    counts = {"t": 7, "u": 3, "v": 12}
+    known = brokers(["a", "b", "c", None])
+    there = cluster({name: [rng.sample([1, 2, 3, 4], 2) for _ in range(of)] for name, of in counts.items()}, known)
+    some = rates(
+        {(name, i): rng.random() * 1e6 for name, of in counts.items() for i in range(of) if rng.random() < 0.8}
+    )
+    (tmp_path / "seen").mkdir()
+    for hour in range(2):
+        groups = (made(f"g{number}", counts, rng) for number in range(GROUPS))
+        shots = ClusterSnapshot(there, tuple(snapshot(each, there.topology, RackMap()) for each in groups))
+        write_snapshot(tmp_path / "seen" / f"{hour}.parquet", SEEN + timedelta(hours=hour), shots, some)
+    return tmp_path / "seen"
+
+
+@pytest.mark.long
+def test_spark_finds_what_one_process_finds(spark: Any, snapshots: Path, tmp_path: Path) -> None:
+    ours = [row for batch in audit_groups(read_snapshots(snapshots), HOW) for row in batch.to_pylist()]
+    audit_on_spark(spark, str(snapshots), HOW).repartition(3).write.parquet(str(tmp_path / "found"))
+    theirs = [row for batch in read_results(tmp_path / "found") for row in batch.to_pylist()]
+
+    def key(row: dict[str, Any]) -> list[str]:
+        return [repr(row[name]) for name in RESULTS.names]
+
+    assert sorted(theirs, key=key) == sorted(ours, key=key)
+    fleet = aggregate(read_results(tmp_path / "found"))
+    assert {of.name: of.taken for of in fleet.groups} == {f"g{n}": SEEN + timedelta(hours=1) for n in range(GROUPS)}
+    assert f'<b id="count">{GROUPS}</b>' in page(tmp_path / "found", Price(0.01))

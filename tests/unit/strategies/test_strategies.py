@@ -1,6 +1,10 @@
 """Strategies are imported with the first plan, on any threads, and a group is assigned if that fails.
 
 Plans that must be there in time: what they are, and who says how much time there is.
+
+Groups as arrays.
+
+Claims of members, resolved: whatever they claim, and whether it exists.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,16 +25,21 @@ from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rackassign.clients.aiokafka import RackAwareStickyAssignor
 from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality
+from rackassign.locality import Locality, cross_rack_cost
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.solver import lexicographic, network_flow
+from rackassign.solver import NO_MEMBER, lexicographic, network_flow
 from rackassign.solver.network_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
-from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
+from rackassign.strategies import STRATEGIES, Options, indexed_group, plan_cooperative, plan_sticky
+from rackassign.strategies.indexed_group import IndexedGroup
+from rackassign.strategies.ownership import SEVERAL, resolve_ownership
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 from tests.helpers.fakes.aiokafka import Coordinator, sends, three_racks
 from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeMembership
@@ -503,3 +513,104 @@ def test_a_skew_with_more_combinations_of_loads_than_a_float_holds_has_a_plan() 
     plan = plan_cooperative(group, Options(max_skew=1, work=0))
     assert plan.optimality_note == "the budget of the plan is used up"
     assert sum(loads(plan)) == 600
+
+
+@pytest.mark.parametrize("per_topic", [False, True])
+def test_racks_with_equal_costs_are_one_for_the_solver(per_topic: bool) -> None:  # noqa: FBT001
+    topology = Topology((Broker(0, "a"), Broker(1, "b")), {"t": (Partition((0,), 0), Partition((1,), 1)) * 20})
+    racks = [*(f"host-{i}" for i in range(30)), "a", "b", None, "far"]
+    members = tuple(Member(f"m{i:02}", frozenset({"t"}), rack) for i, rack in enumerate(racks))
+    group = Group(topology, members, costs={"far": {"a": 5.0}})
+    problem = IndexedGroup.of(group, "any-replica").to_problem(per_topic=per_topic)
+    # None, a, b, far and the hosts.
+    assert problem.cost.shape == (2, 5)
+    assert problem.ties is not None
+    assert problem.ties.cost.shape == (2, 5)
+    assert len(set(problem.rack[:30].tolist())) == 1
+    assert len(set(problem.rack.tolist())) == 5
+    plan = plan_cooperative(group, Options(balance="topic" if per_topic else "total"))
+    assert plan.optimal
+    assert all(p % 2 == 0 for p in plan.target["m30"]["t"])
+    assert all(p % 2 == 1 for p in (*plan.target["m31"]["t"], *plan.target["m33"]["t"]))
+
+
+def test_prices_are_computed_for_racks_and_not_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the names of their hosts as racks, thousands of members took minutes."""
+    topology = Topology((Broker(0, "a"), Broker(1, "b")), {"t": (Partition((0, 1), 0), Partition((1,), 1)) * 20})
+    priced: list[object] = []
+
+    def counted(*question: Any) -> int:
+        priced.append(question)
+        return cross_rack_cost(*question)
+
+    monkeypatch.setattr(indexed_group, "cross_rack_cost", counted)
+    numbers = []
+    for hosts in (1, 1000):
+        members = tuple(Member(f"m{i}", frozenset({"t"}), f"host-{i}") for i in range(hosts))
+        group = Group(topology, members, costs={"far": {"a": 5.0}})
+        priced.clear()
+        assert IndexedGroup.of(group, "any-replica").to_problem().rack.tolist() == [0] * hosts
+        numbers.append(len(priced))
+    assert numbers[0] == numbers[1] > 0
+
+
+def test_racks_that_differ_by_leaders_only_stay_apart() -> None:
+    topology = Topology((Broker(0, "a"), Broker(1, "b")), {"t": (Partition((0, 1), 0), Partition((1, 0), 1))})
+    members = tuple(Member(rack, frozenset({"t"}), rack) for rack in "ba")
+    plan = plan_cooperative(Group(topology, members))
+    assert plan.target == {"a": {"t": (0,)}, "b": {"t": (1,)}}
+
+
+def test_claims_of_members_with_equal_subscriptions_take_no_memory_for_each_member_and_topic() -> None:
+    topics = [f"t{i}" for i in range(2000)]
+    topology = Topology((Broker(0, "a"),), dict.fromkeys(topics, (Partition((0,), 0),)))
+    members = tuple(Member(f"m{i}", frozenset(topics), owned={f"t{i}": (0,)}) for i in range(2000))
+    indexed = IndexedGroup.of(Group(topology, members), "any-replica")
+    assert len(indexed.sizes) == 2000
+    tracemalloc.start()
+    try:
+        claims = indexed.claims
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (claims.owner >= 0).all()
+    # A byte for each would be 4 million.
+    assert peak < 2_000_000
+
+
+TOPICS, SIZES = ("a", "b", "c"), (2, 1, 3)
+
+ids = st.sampled_from([0, 1, 2, 3, 2**31 - 1, 2**31, 2**63, 2**70])
+claims = st.dictionaries(st.sampled_from(["a", "b", "c", "gone"]), st.lists(ids, max_size=4, unique=True).map(tuple))
+generations = st.sampled_from([None, 0, 1, 2])
+
+
+@given(st.lists(st.tuples(claims, generations, st.frozensets(st.sampled_from(TOPICS))), max_size=5))
+def test_claims_are_resolved_as_the_definition_does(
+    claimed: list[tuple[dict[str, tuple[int, ...]], int | None, frozenset[str]]],
+) -> None:
+    members = [
+        Member(f"m{i}", topics, owned=owned, generation=generation)
+        for i, (owned, generation, topics) in enumerate(claimed)
+    ]
+    reads = np.asarray([[topic in member.topics for topic in TOPICS] for member in members], bool)
+    found = resolve_ownership(members, TOPICS, np.asarray(SIZES), reads.reshape(len(members), len(TOPICS)))
+    claimant: list[int] = []
+    owner: list[int] = []
+    for topic, size in zip(TOPICS, SIZES, strict=True):
+        for partition in range(size):
+            by_generation: dict[int, list[int]] = {}
+            for i, member in enumerate(members):
+                if partition in member.owned.get(topic, ()):
+                    by_generation.setdefault(-1 if member.generation is None else member.generation, []).append(i)
+            newest = by_generation[max(by_generation)] if by_generation else [NO_MEMBER]
+            one = newest[0] if len(newest) == 1 else SEVERAL
+            claimant.append(one)
+            owner.append(one if one >= 0 and topic in members[one].topics else NO_MEMBER)
+    assert (found.claimant.tolist(), found.owner.tolist()) == (claimant, owner)
+
+
+def test_without_topics_nothing_is_claimed() -> None:
+    member = Member("m", frozenset({"gone"}), owned={"gone": (0,)}, generation=1)
+    found = resolve_ownership([member], (), np.zeros(0, np.int64), np.zeros((1, 0), bool))
+    assert (found.claimant.tolist(), found.owner.tolist()) == ([], [])
