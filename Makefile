@@ -245,10 +245,6 @@ compatibility: $(VENV)/dev.stamp ## Checks on a cluster of each version of Kafka
 reference: $(VENV)/dev.stamp ## Record the names that programs of users rely on, from the code
 	$(BIN)/python -m tools.reference
 
-.PHONY: dependencies
-dependencies: $(VENV)/dev.stamp ## Purpose, licence, size and release of each dependency, as a page
-	$(BIN)/python -m tools.dependencies
-
 # The tool is in no environment but this, since a list of what is installed would contain it.
 $(SBOM)/bin/cyclonedx-py:
 	@$(PYTHON) -m venv $(SBOM)

@@ -1,33 +1,18 @@
-"""The page of dependencies: what each is for, its licence and newest release, and what each extra adds.
+"""The page of dependencies: what each is for, its licence and size, and what each extra adds.
 
-python -m tools.dependencies
-
-The package is installed without extras and with each extra alone, into an environment of its own, twice: the first time
-brings all packages into pip's cache, the second one is timed. `make dependencies` writes
-`docs/reference/dependencies.md`.
+It is made from the metadata of the packages that are installed where the site is built. Those of frameworks are not.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
-from importlib.metadata import Distribution, distribution, distributions
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/reference/dependencies.md"
 
 REASONS: Mapping[str, str] = {
     "kafka-python": "The client of the assignors, and the admin client of all commands.",
@@ -60,12 +45,10 @@ REASONS: Mapping[str, str] = {
 CONTRIBUTORS = frozenset({"dev", "docs"})
 """Extras that users do not install."""
 
+_OWN = "rackassign"
 _MB = 1_000_000
 _LONGEST_LICENCE = 40
 _OSI = "License :: OSI Approved :: "
-_JSON = "application/vnd.pypi.simple.v1+json"
-_TIMEOUT_S = 600
-_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,60 +56,34 @@ class Package:
     """An installed package.
 
     Args:
-        name: Its canonical name.
         version: Its version.
         licence: Its licence, as its metadata has it.
-        bytes: Bytes of its files.
+        bytes: Bytes of its files, without compiled code.
+        requires: Its requirements.
     """
 
-    name: str
     version: str
     licence: str
     bytes: int
+    requires: tuple[Requirement, ...]
 
     @classmethod
     def of(cls, found: Distribution) -> Package:
-        """Return an installed package; compiled code is not counted."""
-        paths = {Path(str(file.locate())).resolve() for file in found.files or () if file.suffix != ".pyc"}
-        size = sum(path.stat().st_size for path in paths if path.is_file())
-        return cls(canonicalize_name(found.name), found.version, licence(found.metadata.json), size)
+        files = {Path(str(file.locate())).resolve() for file in found.files or ()}
+        if canonicalize_name(found.name) == _OWN:
+            # Where it is installed as editable, its metadata does not list its files.
+            files = set((Path(__file__).parents[1] / _OWN).rglob("*"))
+        size = sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
+        return cls(found.version, licence(found.metadata.json), size, tuple(map(Requirement, found.requires or ())))
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """What an extra brings.
-
-    Args:
-        packages: All packages, by name.
-        seconds: How long its installation took, with all packages in pip's cache.
-    """
-
-    packages: Mapping[str, Package]
-    seconds: float
-
-
-def declared() -> dict[str, tuple[str, ...]]:
-    """Return the names of direct dependencies by extra, users' extras only; those of the core by the empty name."""
-    found = distribution("rackassign")
-    needed = [Requirement(text) for text in found.requires or ()]
-    extras = [each for each in found.metadata.get_all("Provides-Extra") or () if each not in CONTRIBUTORS]
-    core = [each for each in needed if each.marker is None]
-    return {"": tuple(_names(core))} | {
-        extra: tuple(
-            _names(each for each in needed if each.marker is not None and each.marker.evaluate({"extra": extra}))
-        )
-        for extra in extras
-    }
-
-
-def _names(needed: Iterable[Requirement]) -> Iterator[str]:
-    for requirement in needed:
-        if requirement.name == "rackassign":
-            continue
-        yield canonicalize_name(requirement.name)
-        # The only extra of another package that is no choice of the user.
-        if "crc32c" in requirement.extras:
-            yield "crc32c"
+@cache
+def installed(name: str) -> Package | None:
+    """Return a package; None if it is not installed here."""
+    try:
+        return Package.of(distribution(name))
+    except PackageNotFoundError:
+        return None
 
 
 def licence(metadata: Mapping[str, object]) -> str:
@@ -134,125 +91,94 @@ def licence(metadata: Mapping[str, object]) -> str:
     expression, text = metadata.get("license_expression"), metadata.get("license")
     if isinstance(expression, str):
         return expression
-    listed = metadata.get("classifier")
-    classifiers = listed if isinstance(listed, list) else []
-    named = [each.removeprefix(_OSI) for each in classifiers if each.startswith(_OSI)]
     if isinstance(text, str) and 0 < len(text) <= _LONGEST_LICENCE and "\n" not in text:
         return text
-    return ", ".join(named) or "unknown"
+    listed = metadata.get("classifier")
+    classifiers = listed if isinstance(listed, list) else []
+    return ", ".join(each.removeprefix(_OSI) for each in classifiers if each.startswith(_OSI)) or "unknown"
 
 
-def install(extra: str, home: Path) -> Installation:
-    """Install an extra into new environments below a folder."""
-    target = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    seconds = 0.0
-    for run in ("first", "second"):
-        environment = home / f"{extra or 'core'}-{run}"
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-        begun = time.monotonic()
-        command = [*_PIP, "--python", str(environment / "bin/python"), "install", "--no-compile", target]
-        subprocess.run(command, check=True, timeout=_TIMEOUT_S)
-        seconds = time.monotonic() - begun
-    [site] = (environment / "lib").glob("python*/site-packages")
-    found = (Package.of(each) for each in distributions(path=[str(site)]))
-    return Installation({each.name: each for each in found}, seconds)
+def declared() -> dict[str, tuple[str, ...]]:
+    """Return the names of direct dependencies by extra, users' extras only; those of the core by the empty name."""
+    extras = distribution(_OWN).metadata.get_all("Provides-Extra") or ()
+    core = tuple(_direct(_OWN, ()))
+    of = {extra: tuple(_direct(_OWN, (extra,))) for extra in extras if extra not in CONTRIBUTORS}
+    names = {extra: tuple(name for name, _ in needed if name != _OWN) for extra, needed in {"": core, **of}.items()}
+    return {extra: tuple(n for n in found if not extra or n not in names[""]) for extra, found in names.items()}
 
 
-def index_url() -> str:
-    """Return the index that pip uses: the one of the environment, or the default in pip's help."""
-    if chosen := os.environ.get("PIP_INDEX_URL"):
-        return chosen.rstrip("/")
-    done = subprocess.run([*_PIP, "download", "--help"], check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    [default] = re.findall(r"Base URL of the.*?\(default\s+(\S+?)\)", done.stdout, re.DOTALL)
-    return str(default).rstrip("/")
+def _direct(name: str, extras: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what a package with extras requires, each with the extras of it."""
+    package = installed(name)
+    for needed in () if package is None else package.requires:
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield canonicalize_name(needed.name), tuple(sorted(needed.extras))
+            # The only extra of another package that is no choice of the user.
+            if "crc32c" in needed.extras:
+                yield "crc32c", ()
 
 
-def newest_release(name: str, index: str) -> date:
-    """Return the day of the newest release, by the index's JSON (PEP 691)."""
-    wanted = Request(f"{index}/{name}/", headers={"Accept": _JSON})  # noqa: S310 - the index of pip
-    with urlopen(wanted, timeout=60) as response:  # noqa: S310 - the index of pip
-        files = json.load(response)["files"]
-    return max(datetime.fromisoformat(file["upload-time"][:10]).date() for file in files if not file.get("yanked"))
+def closure(extras: Sequence[str]) -> set[str]:
+    """Return the names of all packages that rackassign with extras brings, itself included."""
+    found, left = set[tuple[str, tuple[str, ...]]](), [(_OWN, tuple(extras))]
+    while left:
+        each = left.pop()
+        if each not in found:
+            found.add(each)
+            left += _direct(*each)
+    return {name for name, _ in found}
+
+
+def _size(names: Iterable[str]) -> str:
+    """Return the size of packages in MB; "-" if one is not installed here."""
+    packages = [installed(name) for name in names]
+    return "-" if None in packages else f"{sum(each.bytes for each in packages if each) / _MB:.1f}"
 
 
 _HEAD = """# Dependencies
 
-This page is made by `make dependencies`, on {today} with Python {python} on Linux. Sizes are those of installed files,
-in MB of 1,000,000 bytes, without compiled bytecode.
+This page is made from the metadata of installed packages. Sizes are those of installed files, in MB of 1,000,000 bytes,
+without compiled bytecode. Frameworks are not installed where this page is made.
 
-Without extras, rackassign and its dependencies are {whole:.0f} MB, of which {own:.1f} MB are rackassign, and `pip`
-takes {seconds:.0f} s. `import rackassign` imports neither a client nor numpy: each name of the package imports what it
-needs when it is first used, and no member imports numpy before it joins its group.
+Without extras, rackassign and its dependencies are {whole} MB, of which {own} MB are rackassign. `import rackassign`
+imports neither a client nor numpy: each name of the package imports what it needs when it is first used, and no member
+imports numpy before it joins its group.
 
 `make sbom` writes the whole tree of dependencies, with licences. The extras `dev` and `docs` are for contributors.
 
 ## Direct dependencies
 
-| package | extra | what for | licence | newest release | MB |
-| --- | --- | --- | --- | --- | --: |
+| package | extra | what for | licence | MB |
+| --- | --- | --- | --- | --: |
 {dependencies}
 
 ## Extras
 
-What each extra adds to an installation without extras, with the dependencies of its dependencies. Seconds are those of
-the whole installation, with all packages in pip's cache.
+What each extra adds to an installation without extras, with the dependencies of its dependencies.
 
-| extra | packages | MB | seconds |
-| --- | --: | --: | --: |
+| extra | packages | MB |
+| --- | --: | --: |
 {extras}
 """
 
 
-def page(installed: Mapping[str, Installation], released: Mapping[str, date], today: date) -> str:
-    """Return the page.
-
-    Args:
-        installed: By extra; the core by the empty name.
-        released: Day of the newest release by dependency.
-        today: Day of the measurement.
-    """
-    core = installed[""].packages
+def dependencies_page() -> str:
+    """Return the page of all dependencies, in Markdown."""
+    extras, core = declared(), closure(())
+    used_by: dict[str, list[str]] = {}
+    for extra, names in extras.items():
+        for name in names:
+            used_by.setdefault(name, []).append(f"`{extra}`" if extra else "always")
+    added = {extra: closure((extra,)) - core for extra in extras if extra}
     return _HEAD.format(
-        today=today.isoformat(),
-        python=".".join(map(str, sys.version_info[:2])),
-        whole=sum(each.bytes for each in core.values()) / _MB,
-        own=core["rackassign"].bytes / _MB,
-        seconds=installed[""].seconds,
-        dependencies="\n".join(_dependencies(installed, released)),
-        extras="\n".join(_extra(extra, each, core) for extra, each in installed.items() if extra),
+        whole=_size(core),
+        own=_size([_OWN]),
+        dependencies="\n".join(_row(name, ", ".join(used)) for name, used in used_by.items()),
+        extras="\n".join(f"| `{extra}` | {len(more)} | {_size(more)} |" for extra, more in added.items()),
     )
 
 
-def _dependencies(installed: Mapping[str, Installation], released: Mapping[str, date]) -> Iterable[str]:
-    seen: dict[str, list[str]] = {}
-    for extra, names in declared().items():
-        for name in names:
-            seen.setdefault(name, []).append(extra)
-    for name, extras in seen.items():
-        package = installed[extras[0]].packages[name]
-        named = "always" if "" in extras else ", ".join(f"`{extra}`" for extra in extras)
-        size = package.bytes / _MB
-        yield (
-            f"| {name} {package.version} | {named} | {REASONS[name]} | {package.licence} | {released[name]:%Y-%m-%d}"
-            f" | {size:.1f} |"
-        )
-
-
-def _extra(extra: str, found: Installation, core: Mapping[str, Package]) -> str:
-    more = [package for name, package in found.packages.items() if name not in core]
-    return f"| `{extra}` | {len(more)} | {sum(each.bytes for each in more) / _MB:.0f} | {found.seconds:.0f} |"
-
-
-def main() -> None:
-    """Install everything, and write the page."""
-    extras = declared()
-    with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
-        installed = {extra: install(extra, Path(home)) for extra in extras}
-    names = dict.fromkeys(name for needed in extras.values() for name in needed)
-    index = index_url()
-    released = {name: newest_release(name, index) for name in names}
-    PAGE.write_text(page(installed, released, datetime.now(timezone.utc).date()), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def _row(name: str, used: str) -> str:
+    package = installed(name)
+    version, terms = (package.version, package.licence) if package else ("", "-")
+    return f"| {f'{name} {version}'.strip()} | {used} | {REASONS[name]} | {terms} | {_size([name])} |"

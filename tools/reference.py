@@ -38,6 +38,7 @@ from rackassign.scenario import PLAN_FORMAT, SCENARIO_FORMAT
 from rackassign.spark._options import DISPLAY_NAMES
 from rackassign.stateful.prometheus import StateMetrics
 from tests.helpers.builders import cluster, group, inspected, member, rates
+from tools.dependencies import dependencies_page
 
 Command: TypeAlias = Any
 """A command or a group of commands of typer, whose classes depend on its version."""
@@ -327,6 +328,7 @@ def api_page() -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "reference/command-options.md": commands_page,
+    "reference/dependencies.md": dependencies_page,
     "reference/errors.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/python-api.md": api_page,

@@ -57,6 +57,7 @@ MADE = {"index.md": start_page, "reference/modules.md": module_map, **PAGES}
 
 _PAGE_OF = {
     "README.md": "index.md",
+    "pyproject.toml": "reference/dependencies.md",
     "rackassign": "reference/python-api.md",
     "rackassign/cli": "reference/command-options.md",
     "rackassign/errors.py": "reference/errors.md",
