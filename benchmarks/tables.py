@@ -57,19 +57,19 @@ def show_or_print(sheet: Sheet, *, markdown: bool) -> None:
 
 
 def write_markdown(file: Path, name: str, sheets: Iterable[Sheet], *, above: str = "") -> None:
-    """Write tables into a document, in place of those between its marks of that name, or at its end.
+    """Write tables into a document, with paragraphs above them that end with a newline; see `write_between`."""
+    write_between(file, name, "\n".join([*([above] if above else []), *(sheet.markdown() for sheet in sheets)]))
 
-    Args:
-        file: The document, which is created if it is missing.
-        name: Of the marks.
-        sheets: The tables.
-        above: Paragraphs above them, with a newline at their end.
+
+def write_between(file: Path, name: str, text: str) -> None:
+    """Write a text into a document, in place of what is between its marks of that name.
+
+    Raises:
+        ValueError: The document has no such marks.
     """
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    if begin not in text or end not in text:
-        text += begin + end
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    tables = "\n".join([*([above] if above else []), *(sheet.markdown() for sheet in sheets)])
-    file.write_text(f"{before}{begin}\n{tables}\n{end}{after}", encoding="utf-8")
+    before, found, rest = file.read_text("utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{file}: the marks {begin.strip()} and {end.strip()} are missing")
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}", "utf-8")

@@ -7,18 +7,70 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import write_between
 from rackassign.testing import VERSIONS, LocalCluster
 from rackassign.testing._broker_config import resolve_version
 from rackassign.testing.spark import session
 
 from . import checks
-from .cells import Cell, Check, Place, markdown, result, write
+from .checks import NotOnThisVersionError, Place
+
+COVERS = """\
+This page covers versions of Kafka's brokers. [Clients and Python versions](clients.md) covers versions of Python and of
+the client libraries.
+"""
+"""What the page has above its tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Result of one check on one version.
+
+    Args:
+        works: Whether the feature works.
+        reason: What was observed, or why it does not work, in one line.
+        is_defect: Whether it does not work although Kafka has what it needs.
+    """
+
+    works: bool
+    reason: str
+    is_defect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one feature.
+
+    Args:
+        name: Short name for the command line.
+        feature: What the document calls it.
+        run: Returns what was observed. It raises `NotOnThisVersionError` if the version has no such feature; any other
+            error means that the feature does not work.
+    """
+
+    name: str
+    feature: str
+    run: Callable[[Place], str]
+
+    def result(self, place: Callable[[str, Path], Place]) -> Cell:
+        """Run it at a place with its name and a folder; errors of any kind are results too."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
+                return Cell(works=True, reason=self.run(place(self.name, Path(home))))
+        except NotOnThisVersionError as missing:
+            return Cell(works=False, reason=str(missing))
+        except Exception as error:  # noqa: BLE001 - a defect in one check must not hide the others
+            text = " ".join(str(error).split())[:300] or "no message"
+            return Cell(works=False, reason=f"{type(error).__name__}: {text}", is_defect=True)
+
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 
@@ -69,9 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = cache(lambda: opened.enter_context(session("local[2]")))
         for version in chosen.kafka_version:
             results[resolve_version(version)] = checked(version, checks, spark)
-    text = markdown(checks, results)
     if chosen.write:
-        write(DOCUMENT, text)
+        write(markdown(checks, results))
     return int(any(cell.is_defect for cells in results.values() for cell in cells.values()))
 
 
@@ -81,17 +132,49 @@ def checked(version: str, checks: Sequence[Check], spark: Callable[[], Any]) -> 
     with LocalCluster(["a", "b", "c"], kafka_version=version) as cluster:
         for check in checks:
             begun = time.monotonic()
-            found[check.name] = cell = result(check, _place(cluster, check, spark))
+            found[check.name] = cell = check.result(lambda name, home: Place(cluster, name, home, spark))
             took = time.monotonic() - begun
             sys.stdout.write(f"{version} {check.name}: {'yes' if cell.works else 'no'}, {cell.reason} ({took:.1f} s)\n")
             sys.stdout.flush()
     return found
 
 
-@contextmanager
-def _place(cluster: LocalCluster, check: Check, spark: Callable[[], Any]) -> Iterator[Place]:
-    with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
-        yield Place(cluster, check.name, Path(home), spark)
+def markdown(checks: Sequence[Check], results: Mapping[str, Mapping[str, Cell]]) -> str:
+    """Return the table of all results, with what the page covers above it and the reasons below it.
+
+    Args:
+        checks: The rows.
+        results: Cells by version and by name of the check.
+    """
+    versions = list(results)
+    rows = [["feature", *versions], ["---", *["---"] * len(versions)]]
+    rows += [[c.feature, *("yes" if results[v][c.name].works else "no" for v in versions)] for c in checks]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    reasons = "\n".join(
+        f"| {check.feature} | {span} | {'yes' if cell.works else 'no'} | {_cell_text(cell.reason)} |"
+        for check in checks
+        for span, cell in _spans(versions, [results[version][check.name] for version in versions])
+    )
+    headings = "| feature | Kafka | works | observed |\n| --- | --- | --- | --- |"
+    return f"{COVERS}\n{table}\n\n## Reasons\n\n{headings}\n{reasons}\n"
+
+
+def write(text: str, document: Path = DOCUMENT) -> None:
+    """Put the text between the marks of the document."""
+    write_between(document, "compatibility", text)
+
+
+def _spans(versions: Sequence[str], cells: Sequence[Cell]) -> list[tuple[str, Cell]]:
+    """Return adjacent versions with equal results as one entry."""
+    spans = []
+    for cell, entries in groupby(zip(versions, cells, strict=True), key=lambda entry: entry[1]):
+        names = [version for version, _ in entries]
+        spans.append((names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}", cell))
+    return spans
+
+
+def _cell_text(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

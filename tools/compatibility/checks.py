@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -19,12 +21,42 @@ from rackassign import (
     attach,
 )
 from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.testing import LocalCluster
+from rackassign.testing import create_topic as create_replicated_topic
 from rackassign.testing.harness import GroupHarness, KafkaPythonMember, wait_until
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, SOON, fill, read
 
-from .cells import NotOnThisVersionError, Place
+
+class NotOnThisVersionError(Exception):
+    """What a check is about does not exist in a version of Kafka; the message is the reason in one line."""
+
+
+class Place:
+    """Where a check runs: a cluster with the racks a, b and c, and names and files of its own.
+
+    Args:
+        cluster: The cluster, with one broker in each rack.
+        check: Name of the check.
+        home: Directory for files of the check.
+        open_spark: Return a Spark session, which is created at the first call.
+    """
+
+    def __init__(self, cluster: LocalCluster, check: str, home: Path, open_spark: Callable[[], Any]) -> None:
+        self.cluster = cluster
+        self.home = home
+        self.spark = open_spark
+        self.group = f"{check}-group"
+        self._check = check
+        self._topics = count(1)
+
+    def topic(self, replicas: Sequence[Sequence[int]]) -> str:
+        """Create a topic and return its name."""
+        name = f"{self._check}-{next(self._topics)}"
+        create_replicated_topic(self.cluster.bootstrap, name, replicas)
+        return name
+
 
 STRIPED = [[1], [2], [3]] * 2
 RACKS = "abc"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rackassign.testing import VERSIONS
-from tools.compatibility.__main__ import CHECKS, DOCUMENT, last_patches
-from tools.compatibility.cells import BEGIN, COVERS, END, Cell, Check, NotOnThisVersionError, markdown, result, write
+from tools.compatibility.__main__ import CHECKS, COVERS, DOCUMENT, Cell, Check, last_patches, markdown, write
+from tools.compatibility.checks import NotOnThisVersionError, Place
+
+NOWHERE: Any = None
+BEGIN, END = "<!-- begin compatibility -->\n", "<!-- end compatibility -->\n"
 
 
-@contextmanager
-def nowhere() -> Iterator[Any]:
-    yield None
+def nowhere(name: str, home: Path) -> Place:
+    return Place(NOWHERE, name, home, lambda: None)
 
 
 def raising(error: Exception) -> Any:
@@ -37,7 +37,7 @@ def raising(error: Exception) -> Any:
     ],
 )
 def test_every_outcome_is_one_line(run: Any, expected: Cell) -> None:
-    assert result(Check("c", "feature", run), nowhere()) == expected
+    assert Check("c", "feature", run).result(nowhere) == expected
 
 
 def test_adjacent_versions_with_equal_results_share_a_reason() -> None:
@@ -52,11 +52,11 @@ def test_adjacent_versions_with_equal_results_share_a_reason() -> None:
 def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}old\n{END}after\n", "utf-8")
-    write(page, "new\n")
+    write("new\n", page)
     assert page.read_text("utf-8") == f"before\n{BEGIN}\nnew\n\n{END}after\n"
     page.write_text("no marks\n", "utf-8")
     with pytest.raises(ValueError, match="marks"):
-        write(page, "new\n")
+        write("new\n", page)
     assert page.read_text("utf-8") == "no marks\n"
 
 

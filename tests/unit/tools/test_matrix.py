@@ -177,6 +177,7 @@ def test_an_interpreter_is_found_behind_a_shim_that_cannot_start(
 def test_results_are_added_to_those_of_earlier_runs(tmp_path: Path) -> None:
     file, page = tmp_path / "results.json", tmp_path / "page.md"
     file.write_text("[]", encoding="utf-8")
+    page.write_text("<!-- begin matrix -->\n<!-- end matrix -->\n", encoding="utf-8")
     failed = Result("no", "1 failed", 1, 1, "2026-11-23", OLDEST.versions, "4.4.0")
     matrix.record(("oldest", "core"), result(of=OLDEST), file)
     matrix.record(("oldest", "aiokafka"), failed, file)
