@@ -1,29 +1,22 @@
 """`make matrix`: what runs with each version of Python and of the clients, and the page with the results.
 
-python -m tools.matrix [--newer]
-
-`noxfile.py` runs it. This program writes the tables from the results of all runs, after a change of the versions; with
-`--newer` it lists versions of the package index that the matrix lacks.
+`noxfile.py` runs it. `python -m tools.matrix` writes the tables again from the results of all runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
-
-from packaging.version import Version
 
 from benchmarks.tables import Sheet, write_markdown
 
@@ -51,9 +44,6 @@ CLIENTS: Mapping[str, tuple[str, ...]] = {
 Each client has the oldest version that pyproject.toml admits, and the newest patch release of each later minor version.
 Of kafka-python each release is listed: the patches use private names, which a patch release may change.
 """
-
-BELOW = {"kafka-python": "4", "aiokafka": "0.15", "confluent-kafka": "3", "pyspark": "5"}
-"""The first version of each client that pyproject.toml excludes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,16 +297,8 @@ def _client_row(client: str, version: str, results: Mapping[Cell, Result]) -> tu
     proof = min(having, key=lambda e: result_of(e, client, results).verdict == "not run")
     result = result_of(proof, client, results)
     seconds = f"{result.seconds} s" if result.seconds else ""
-    return (
-        version,
-        proof.python,
-        result.kafka,
-        result.text,
-        str(result.passed),
-        seconds,
-        result.date,
-        proof.command,
-    )
+    tested = (result.kafka, result.text, str(result.passed), seconds, result.date)
+    return (version, proof.python, *tested, proof.command)
 
 
 def write_page(results: Mapping[Cell, Result], page: Path = PAGE) -> None:
@@ -324,43 +306,5 @@ def write_page(results: Mapping[Cell, Result], page: Path = PAGE) -> None:
     write_markdown(page, "matrix", sheets(results), above=COVERS)
 
 
-def newer(pinned: Sequence[str], found: Iterable[str], below: str) -> tuple[list[str], list[str]]:
-    """Return the versions that are missing in a list, and those that are out of the supported range.
-
-    Args:
-        pinned: Versions of the matrix, oldest first.
-        found: Versions of the index.
-        below: The first version that is not supported.
-
-    Missing is a version after the newest one, and a later patch release of any but the oldest.
-    """
-    known = [Version(version) for version in pinned]
-    latest = {version.release[:2]: version for version in known[1:]}
-    later = [v for v in sorted(map(Version, found)) if v > known[-1] or v > latest.get(v.release[:2], v)]
-    outside = [v for v in later if v >= Version(below)]
-    return [str(v) for v in later if v not in outside], [str(v) for v in outside]
-
-
-def available(package: str) -> list[str]:
-    """Return the versions of a package on the index that pip is configured with."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
-    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return answer.partition("Available versions: ")[2].partition("\n")[0].split(", ")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--newer", action="store_true", help="list newer versions on the package index and exit")
-    if not parser.parse_args(arguments).newer:
-        write_page(read())
-        return
-    for client, pinned in CLIENTS.items():
-        missing, outside = newer(pinned, available(client), BELOW[client])
-        print(f"{client} {pinned[-1]}: newer: {', '.join(missing) or 'none'}", end="")
-        print(f"; not supported: {', '.join(outside)}" if outside else "")
-
-
 if __name__ == "__main__":
-    main()
+    write_page(read())

@@ -14,7 +14,6 @@ from packaging.requirements import Requirement
 
 from tools import matrix
 from tools.matrix import (
-    BELOW,
     CLIENTS,
     PYTHON_OF_CLIENTS,
     PYTHONS,
@@ -24,7 +23,6 @@ from tools.matrix import (
     Result,
     environments,
     find_interpreter,
-    newer,
     read_report,
     result_of,
     sheets,
@@ -65,8 +63,7 @@ def test_the_pinned_versions_are_those_that_the_package_admits(client: str) -> N
     (declared_range,) = declared()[client]
     allowed = Requirement(f"{client}{declared_range}").specifier
     assert [version for version in CLIENTS[client] if version not in allowed] == []
-    lower = CLIENTS[client][0].removesuffix(".0")
-    assert {str(bound) for bound in allowed} == {f">={lower}", f"<{BELOW[client]}"}
+    assert f">={CLIENTS[client][0].removesuffix('.0')}" in {str(bound) for bound in allowed}
 
 
 def test_each_version_of_a_client_runs_once_beside_the_newest_ones() -> None:
@@ -239,17 +236,6 @@ def test_the_weekly_job_installs_each_python_and_starts_with_that_of_the_clients
     assert installed[-1] == PYTHON_OF_CLIENTS
     for kept in (matrix.RESULTS, matrix.PAGE):
         assert f"            {kept.relative_to(ROOT)}\n" in job
-
-
-def test_newer_versions_are_later_patches_and_later_minors_within_the_range() -> None:
-    found = ["4.4.0", "3.0.0", "2.17.0", "2.16.2", "2.16.1", "2.9.3", "2.9.0", "2.8.2", "2.8.0", "2.7.0"]
-    assert newer(("2.8.0", "2.9.0", "2.16.1"), found, "3") == (["2.9.3", "2.16.2", "2.17.0"], ["3.0.0", "4.4.0"])
-
-
-def test_newer_versions_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(matrix, "available", lambda client: [*CLIENTS[client], "99.0"])
-    matrix.main(["--newer"])
-    assert "aiokafka 0.14.0: newer: none; not supported: 99.0\n" in capsys.readouterr().out
 
 
 def test_what_is_mutated_and_its_tests_exist() -> None:
