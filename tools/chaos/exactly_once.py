@@ -17,10 +17,9 @@ Without transactions, a kill repeats results.
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
-import tempfile
+import sys
 import threading
 import time
 import warnings
@@ -41,6 +40,7 @@ from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.example_members import Members
 from tests.helpers.machine_speed import scaled_s
+from tools.chaos.seeds import play_seeds, seed_parser
 
 CLIENTS = ("confluent", "kafka-python", "aiokafka", "stateful")
 KINDS = ("kill", "suspend", "stop", "crash")
@@ -260,16 +260,8 @@ def play(
     source, target, dice = f"{name}-source", f"{name}-target", random.Random(seed)
     for topic in (source, target):
         create_topic(cluster.bootstrap, topic, SPREAD)
-    arguments = [
-        client,
-        "on" if transactions else "off",
-        str(folder),
-        cluster.bootstrap,
-        source,
-        target,
-        "--group",
-        name,
-    ]
+    mode = "on" if transactions else "off"
+    arguments = [client, mode, str(folder), cluster.bootstrap, source, target, "--group", name]
     # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or finds
     # that the broker has ended the transaction. Both are fatal to a producer of librdkafka, and to the program with
     # it. It also ends if a call is not answered in time, or does not return. The programs for the other clients begin
@@ -341,35 +333,24 @@ def kill_within_transactions(members: Members, names: Sequence[str], folder: Pat
             mark.unlink(missing_ok=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.chaos.exactly_once",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = seed_parser("tools.chaos.exactly_once", __doc__, seeds=3)
     parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0], help="the example (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="how many schedules (default: 3)")
-    parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--faults", type=int, default=6, help="of each (default: 6)")
     parser.add_argument("--without-transactions", action="store_true", help="to see that the comparison can fail")
     chosen = parser.parse_args(arguments)
-    if chosen.without_transactions and chosen.client != CLIENTS[0]:
+    on = not chosen.without_transactions
+    if not on and chosen.client != CLIENTS[0]:
         parser.error(f"--without-transactions is for --client {CLIENTS[0]}")
-    failed = []
     with LocalCluster(["a", "b", "c"]) as cluster:
-        for seed in range(chosen.first, chosen.first + chosen.seeds):
+
+        def play_one(seed: int, folder: Path) -> tuple[str, bool]:
             faults = random.Random(seed).choices(KINDS, k=chosen.faults)
-            with tempfile.TemporaryDirectory() as folder:
-                on = not chosen.without_transactions
-                outcome = play(
-                    cluster, f"seed-{seed}", seed, faults, Path(folder), client=chosen.client, transactions=on
-                )
-            print(f"seed {seed}: {', '.join(faults)}: {outcome}", flush=True)
-            if outcome.failed:
-                failed.append(f"{seed}")
-    if failed:
-        raise SystemExit(f"records lost or repeated: seeds {', '.join(failed)}")
+            outcome = play(cluster, f"seed-{seed}", seed, faults, folder, client=chosen.client, transactions=on)
+            return f"{', '.join(faults)}: {outcome}", not outcome.failed
+
+        return play_seeds(chosen, play_one)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -48,7 +48,6 @@ class Outcome:
     """What came of a run.
 
     Args:
-        seed: Of its schedule.
         faults: How many of each kind there really were, without their undoing.
         acked: Records that the brokers acknowledged.
         processed: Records that members have processed, those that were processed twice counted twice.
@@ -57,7 +56,6 @@ class Outcome:
         violations: What was wrong.
     """
 
-    seed: int
     faults: Mapping[Kind, int]
     acked: int
     processed: int
@@ -74,7 +72,7 @@ class Outcome:
     def line(self) -> str:
         faults = ", ".join(f"{kind.value} {count}" for kind, count in sorted(self.faults.items()))
         return (
-            f"seed {self.seed}: {faults}; {self.acked} records acknowledged, {self.processed} processed;"
+            f"{faults}; {self.acked} records acknowledged, {self.processed} processed;"
             f" {self.generations} generations; {self.seconds:.0f} s; {len(self.violations)} violations"
         )
 
@@ -115,7 +113,7 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
             _wait(lambda: not any(unsettled(read_history(directory))), _SETTLED_S)
         _wait(lambda: not any(lost_records(read_history(directory))), _SETTLED_S)
         processes.note_deaths(journal)
-    return _outcome(seed, read_history(directory), now() - begin)
+    return _outcome(read_history(directory), now() - begin)
 
 
 def _all_have_something(directory: Path) -> bool:
@@ -130,13 +128,12 @@ def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _outcome(seed: int, history: History, seconds: float) -> Outcome:
+def _outcome(history: History, seconds: float) -> Outcome:
     batches = [entry for log in history.members for entry in log.entries if isinstance(entry, Batch)]
     faults = Counter[Kind](each.event.kind for each in history.of(Played))
     for kind in (Kind.MEMBER_START, *UNDONE_BY.values()):
         faults.pop(kind, None)
     return Outcome(
-        seed=seed,
         faults=faults,
         acked=len(history.of(Acked)),
         processed=sum(batch.last - batch.first + 1 for batch in batches),

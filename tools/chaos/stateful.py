@@ -25,14 +25,11 @@ forbid that, or on another system, `fill` and `free` are left out with a message
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -47,6 +44,7 @@ from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.state_disks import Disk, can_mount, damage_page, in_namespace
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 from tests.helpers.machine_speed import scaled_s
+from tools.chaos.seeds import play_seeds, seed_parser
 
 DISKS = ("fill", "free")
 RACKS = ("a", "b", "c")
@@ -319,47 +317,31 @@ def possible(asked: Sequence[str] | None) -> list[str]:
     return kinds
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.chaos.stateful", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=10, help="how many schedules (default: 10)")
-    parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = seed_parser("tools.chaos.stateful", __doc__, seeds=10)
     parser.add_argument("--steps", type=int, default=24, help="of each (default: 24)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="what may happen (default: all)")
-    parser.add_argument("--keep", type=Path, help="keep what members wrote and their state in this folder")
     chosen = parser.parse_args(arguments)
     kinds = possible(chosen.kinds)
     if set(DISKS).intersection(kinds):
         in_namespace("tools.chaos.stateful", sys.argv[1:] if arguments is None else arguments)
-    failed = []
     with LocalCluster(list(RACKS)) as cluster:
-        for seed in range(chosen.first, chosen.first + chosen.seeds):
-            topic = f"input-{seed}"
+
+        def play_one(seed: int, folder: Path) -> tuple[str, bool]:
+            topic, done = f"input-{seed}", Counter[str]()
             create_topic(cluster.bootstrap, topic, SPREAD)
-            done: Counter[str] = Counter()
-            with ExitStack() as place:
-                if chosen.keep is None:
-                    folder = Path(place.enter_context(tempfile.TemporaryDirectory()))
-                else:
-                    folder = chosen.keep / str(seed)
-                    folder.mkdir(parents=True)
-                try:
-                    play(cluster, topic, seed, chosen.steps, kinds, folder, done)
-                except Exception:  # noqa: BLE001 - the other seeds are played, and then it counts
-                    traceback.print_exc()
-                    failed.append(seed)
-            print(report(seed, kinds, done, failed=seed in failed), flush=True)
-    if failed:
-        raise SystemExit(f"failed: seeds {', '.join(map(str, failed))}")
+            play(cluster, topic, seed, chosen.steps, kinds, folder, done)
+            return report(kinds, done), True
+
+        return play_seeds(chosen, play_one)
 
 
-def report(seed: int, kinds: Sequence[str], done: Counter[str], *, failed: bool) -> str:
-    """Return a line: what happened how often, what shows that it has struck, and what came of it."""
+def report(kinds: Sequence[str], done: Counter[str]) -> str:
+    """Return a line: what happened how often, and what shows that it has struck."""
     events = ", ".join(f"{kind} {done[kind]}" for kind in kinds)
     found = ", ".join(f"{what} {number}" for what, number in sorted(done.items()) if what not in KINDS)
-    return f"seed {seed}: {events}; {found}: {'FAILED' if failed else 'each record once'}"
+    return f"{events}; {found}: each record once"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
