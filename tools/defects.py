@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -27,20 +27,18 @@ from benchmarks.tables import Sheet, show, write_markdown
 from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, attach
 from rackassign.clients.kafka_python import PATCHES
 from rackassign.testing import Cluster, LocalCluster, create_topic
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import Traffic, wait_until
+from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import EXPIRING, covers, numbers, settled, together
 from tests.helpers.kafka.scenarios import (
     BATCHES,
     FOLLOWER,
     HOST,
     LEADER,
-    MALFORMED_SUBSCRIPTIONS,
     OURS,
-    SOON,
-    WATCHER,
+    VALID_SUBSCRIPTION,
     Kind,
     MalformedMetadataAssignor,
-    Naive,
     ScenarioGroup,
     expelled_beside_a_joiner,
     fill,
@@ -102,6 +100,13 @@ WATCHED_S = 5.0
 
 RUNS = 3
 
+BAD = {
+    "rack cut off": VALID_SUBSCRIPTION[:-2],
+    "no bytes at all": b"",
+    "topic not UTF-8": VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"),
+    "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
+}
+
 
 def broken_members(scene: ScenarioCluster) -> list[Row]:
     """Return what a leader does beside a member that sends broken bytes."""
@@ -141,7 +146,7 @@ def broken_members(scene: ScenarioCluster) -> list[Row]:
             play(scene.without("tolerate_malformed_metadata"), RangePartitionAssignor, data),
             play(scene.patched, lambda: RackAwareRangeAssignor(rack="a"), data),
         )
-        for what, data in MALFORMED_SUBSCRIPTIONS.items()
+        for what, data in BAD.items()
     ]
 
 
@@ -218,6 +223,10 @@ class Reader(Thread):
                 with suppress(KafkaError):
                     self.consumer.commit()
 
+    def stop(self) -> None:
+        self.over.set()
+        self.join()
+
 
 def pauses(scene: ScenarioCluster) -> list[Row]:
     """Return the longest pause of a partition that its member keeps, when a third member joins."""
@@ -230,43 +239,27 @@ def pauses(scene: ScenarioCluster) -> list[Row]:
         def member() -> KafkaConsumer:
             return make(topic, group_id=group, partition_assignment_strategy=[strategy()], auto_offset_reset="latest")
 
-        sending = Event()
+        traffic = Traffic(scene.cluster.client_config(), [topic], rate=500, tolerant=True)
+        with traffic, scene.consumers(member, member) as two, ExitStack() as reading:
 
-        def send() -> None:
-            with closing(KafkaProducer(bootstrap_servers=scene.cluster.bootstrap)) as producer:
-                i = 0
-                while not sending.wait(0.002):
-                    producer.send(topic, b"x", partition=i % 6)
-                    i += 1
+            def read_with(consumer: KafkaConsumer, work_s: float = 0.0, *, commits: bool = False) -> Reader:
+                reader = Reader(consumer, work_s, commits=commits)
+                reader.start()
+                reading.callback(reader.stop)
+                return reader
 
-        with scene.consumers(member, member) as two:
-            readers = [Reader(two[0], 0.0, commits=commits), Reader(two[1], work_s)]
-            sender = Thread(target=send, daemon=True)
-            for thread in (*readers, sender):
-                thread.start()
-            try:
-                wait_until(lambda: covers(two, topic, 6), "two members")
-                wait_until(
-                    lambda: len(numbers(two[0])) == 3 and readers[0].gaps.keys() >= set(numbers(two[0])), "records read"
-                )
-                held = set(numbers(two[0]))
-                readers[0].gaps.clear()
-                with scene.consumers(member) as (third,):
-                    readers.append(Reader(third, 0.0))
-                    readers[-1].start()
-                    everybody = [*two, third]
-                    wait_until(lambda: covers(everybody, topic, 6) and len(numbers(third)) == 2, "three members")
-                    kept = held & set(numbers(two[0]))
-                    time.sleep(1.0)
-                    gap = max(readers[0].gaps.get(p, 0.0) for p in kept)
-                    readers[-1].over.set()
-                    readers[-1].join()
-            finally:
-                sending.set()
-                for reader in readers:
-                    reader.over.set()
-                for thread in (*readers, sender):
-                    thread.join()
+            first, _ = read_with(two[0], commits=commits), read_with(two[1], work_s)
+            wait_until(lambda: covers(two, topic, 6), "two members")
+            wait_until(lambda: len(numbers(two[0])) == 3 and first.gaps.keys() >= set(numbers(two[0])), "records read")
+            held = set(numbers(two[0]))
+            first.gaps.clear()
+            with scene.consumers(member) as (third,):
+                joining = read_with(third)
+                wait_until(lambda: covers([*two, third], topic, 6) and len(numbers(third)) == 2, "three members")
+                kept = held & set(numbers(two[0]))
+                time.sleep(1.0)
+                gap = max(first.gaps.get(p, 0.0) for p in kept)
+                joining.stop()
         return shown([gap], "s") if kept else "nothing kept"
 
     ours = lambda: RackAwareCooperativeStickyAssignor(rack="a")  # noqa: E731
@@ -347,70 +340,6 @@ def followers(scene: ScenarioCluster) -> list[Row]:
     ]
 
 
-class TriggerCounter(logging.Handler):
-    """Counts what the watch asks for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        del record
-        self.count += 1
-
-
-def watching(scene: ScenarioCluster) -> list[Row]:
-    """Return how often racks seem to change, and how often a rebalance is asked for."""
-    log, asked = logging.getLogger(WATCHER), TriggerCounter()
-    log.addHandler(asked)
-    log.setLevel(logging.INFO)
-    replicas = [[1, 2], [2, 3], [3, 1]] * 2
-    topic, group = scene.topic(replicas=replicas), scene.name()
-
-    def member(rack: str) -> KafkaConsumer:
-        strategy = [RackAwareCooperativeStickyAssignor(rack=rack, rack_monitor=SOON)]
-        return scene.patched(
-            topic, group_id=group, client_rack=rack, partition_assignment_strategy=strategy, metadata_max_age_ms=300
-        )
-
-    rows: list[Row] = []
-    with (
-        scene.consumers(*(lambda rack=rack: member(rack) for rack in "abc")) as members,
-        closing(scene.admin()) as admin,
-    ):
-
-        def settled() -> bool:
-            for each in members:
-                each.poll(timeout_ms=20)
-            return covers(members, topic, len(replicas))
-
-        wait_until(settled, "three members")
-        naive = Naive(members[0], topic)
-
-        def until(condition: Callable[[], bool], what: str) -> None:
-            wait_until(lambda: settled() and condition(), what)
-
-        def note(what: str, changes: int, triggers: int) -> None:
-            rows.append((what, f"{naive.changes - changes} changes seen", f"{asked.count - triggers} triggers"))
-
-        before = naive.changes, asked.count
-        scene.cluster.kill(3)
-        until(lambda: naive.changes > before[0], "a broker missed")
-        scene.cluster.start(3)
-        until(lambda: naive.changes > before[0] + 1, "a broker back")
-        note("a broker killed and started again", *before)
-        before = naive.changes, asked.count
-        away = {"a": [2, 3], "b": [3, 1], "c": [1, 2]}
-        swapped = {place: away[rack] for rack, each in zip("abc", members, strict=True) for place in each.assignment()}
-        admin.alter_partition_reassignments(swapped)
-        until(lambda: asked.count > before[1], "a trigger")
-        end = time.monotonic() + 3 * SOON.min_interval_s
-        until(lambda: time.monotonic() > end, "time passed")
-        note("every partition moved out of its reader's rack", *before)
-    log.removeHandler(asked)
-    return rows
-
-
 SCENES: Mapping[str, tuple[str, Callable[[ScenarioCluster], list[Row]]]] = {
     "members": (
         "A member that sends malformed metadata (left: all patches but tolerate_malformed_metadata)",
@@ -421,7 +350,6 @@ SCENES: Mapping[str, tuple[str, Callable[[ScenarioCluster], list[Row]]]] = {
     "added": ("Joins that a metadata change starts", partitions_added),
     "pauses": ("Cooperative rebalances (left: all patches but fetch_during_rebalance)", pauses),
     "followers": ("Fetching from followers", followers),
-    "watch": ("Monitoring replica racks: naive, and rackassign", watching),
 }
 
 
