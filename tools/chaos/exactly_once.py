@@ -31,14 +31,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
-from tests.helpers.kafka.example_members import Members
+from tests.helpers.kafka.example_members import Members, records
 from tests.helpers.machine_speed import scaled_s
 from tools.chaos.seeds import play_seeds, seed_parser
 
@@ -177,44 +176,12 @@ def wait_for_closed_transactions(bootstrap: str, topic: str) -> None:
         wait_until(closed, f"no open transaction in {topic}", timeout_s=TIMEOUT_S)
 
 
-def values_of(messages: Sequence[Message]) -> Counter[bytes]:
-    """Return how often each value is among these records."""
-    return Counter(message.value() or b"" for message in messages)
-
-
-def messages_of(bootstrap: str, topic: str, isolation: str) -> list[Message]:
-    """Return all records of a topic."""
-    found: list[Message] = []
-    config = {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": isolation}
-    with closing(Consumer({**config, "enable.partition.eof": True, "enable.auto.commit": False})) as reader:
-        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-        ended: set[int] = set()
-        since = time.monotonic()
-        while len(ended) < PARTITIONS:
-            messages = reader.consume(1000, 0.5)
-            if messages:
-                since = time.monotonic()
-            elif time.monotonic() - since > TIMEOUT_S:
-                raise TimeoutError(f"{topic}: nothing is read, and no end of {PARTITIONS - len(ended)} partitions")
-            for message in messages:
-                error, partition = message.error(), message.partition()
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
-                    ended.add(partition)
-    return found
-
-
-def count_misnumbered(given: Sequence[Message], visible: Sequence[Message]) -> int:
+def count_misnumbered(given: Sequence[Any], visible: Sequence[Any]) -> int:
     """Return how many numbers differ from those that counting each partition of the input gives."""
-    expected: Counter[object] = Counter()
-    for size in Counter(each.partition() for each in given).values():
+    expected: Counter[bytes] = Counter()
+    for size in Counter(each.partition for each in given).values():
         expected.update(b"%d" % number for number in range(1, size + 1))
-    found: Counter[object] = Counter()
-    for each in visible:
-        # It is a list of pairs, whatever the annotations say.
-        headers: Any = each.headers()
-        found[dict(headers)["number"]] += 1
+    found = Counter(dict(each.headers)["number"] for each in visible)
     return ((found - expected) + (expected - found)).total()
 
 
@@ -283,10 +250,10 @@ def play(
     # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
     wait_for_closed_transactions(cluster.bootstrap, target)
     given, visible, all_results = (
-        messages_of(cluster.bootstrap, topic, isolation)
+        [each for partition in range(PARTITIONS) for each in records(cluster.bootstrap, topic, partition, isolation)]
         for topic, isolation in ((source, "read_committed"), (target, "read_committed"), (target, "read_uncommitted"))
     )
-    outcome = compare(values_of(given), values_of(visible), values_of(all_results))
+    outcome = compare(*(Counter(each.value for each in found) for found in (given, visible, all_results)))
     return replace(outcome, misnumbered=count_misnumbered(given, visible)) if client == "stateful" else outcome
 
 

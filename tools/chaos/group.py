@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,29 @@ def can_cut(cluster: Cluster) -> bool:
     return isinstance(cluster, DockerCluster)
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a schedule is played with."""
+
+    journal: Journal
+    processes: Processes
+    operator: TopicOperator
+    injector: FaultInjector
+
+
+@contextmanager
+def stage(cluster: Cluster, group: str, directory: Path, life_s: float, client: str = KAFKA_PYTHON) -> Iterator[Stage]:
+    """Create the topics; yield what a schedule is played with, no member of which lives longer than this."""
+    for topic, replicas in TOPICS.items():
+        create_topic(cluster.bootstrap, topic, replicas)
+    with (
+        closing(Journal(directory / NOTES_FILE)) as journal,
+        Processes(cluster.bootstrap, group, directory, life_s, client) as processes,
+        TopicOperator(cluster.bootstrap, group, journal) as operator,
+    ):
+        yield Stage(journal, processes, operator, FaultInjector(cluster, processes, operator, journal))
+
+
 def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Outcome:
     """Play one schedule on a cluster that is up and has no topics yet.
 
@@ -94,25 +117,18 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
     """
     begin = now()
     events = plan(seed, seconds, cuts=can_cut(cluster))
-    for topic, replicas in TOPICS.items():
-        create_topic(cluster.bootstrap, topic, replicas)
-    with (
-        closing(Journal(directory / NOTES_FILE)) as journal,
-        Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S, client) as processes,
-        TopicOperator(cluster.bootstrap, GROUP, journal) as operator,
-    ):
-        injector = FaultInjector(cluster, processes, operator, journal)
-        with journaled_traffic(cluster.bootstrap, list(TOPICS), journal):
-            injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+    with stage(cluster, GROUP, directory, seconds + _LIFE_S, client) as on:
+        with journaled_traffic(cluster.bootstrap, list(TOPICS), on.journal):
+            on.injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
             _wait(lambda: _all_have_something(directory), STARTED_S)
-            injector.play(events)
+            on.injector.play(events)
             cluster.wait_ready()
-            _wait(lambda: operator.idle, _UNDONE_S)
-            journal.note(Calm(now()))
-            journal.note(Stays(now(), processes.names))
+            _wait(lambda: on.operator.idle, _UNDONE_S)
+            on.journal.note(Calm(now()))
+            on.journal.note(Stays(now(), on.processes.names))
             _wait(lambda: not any(unsettled(read_history(directory))), _SETTLED_S)
         _wait(lambda: not any(lost_records(read_history(directory))), _SETTLED_S)
-        processes.note_deaths(journal)
+        on.processes.note_deaths(on.journal)
     return _outcome(read_history(directory), now() - begin)
 
 

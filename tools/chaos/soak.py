@@ -12,17 +12,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
 from benchmarks.tables import Sheet, show
-from rackassign.testing import LocalCluster, create_topic
-from tools.chaos.faults import FaultInjector, Processes, TopicOperator
-from tools.chaos.history import NOTES_FILE, Journal, journaled_traffic
+from rackassign.testing import LocalCluster
+from tools.chaos.group import stage
+from tools.chaos.history import journaled_traffic
 from tools.chaos.schedule import MEMBERS, RACKS, TOPICS, Event, Kind
 
 GROUP = "soak"
@@ -103,30 +102,20 @@ def faults(minutes: int) -> list[Event]:
 
 def soak(minutes: int, directory: Path) -> dict[str, list[Sample]]:
     """Run a group for some minutes; return what was sampled of each member."""
-    with LocalCluster(RACKS) as cluster:
-        for topic, replicas in TOPICS.items():
-            create_topic(cluster.bootstrap, topic, replicas)
-        with (
-            closing(Journal(directory / NOTES_FILE)) as journal,
-            Processes(cluster.bootstrap, GROUP, directory, 60.0 * minutes + _LIFE_S) as processes,
-            TopicOperator(cluster.bootstrap, GROUP, journal) as desk,
-            journaled_traffic(cluster.bootstrap, list(TOPICS), journal),
-        ):
-            player = FaultInjector(cluster, processes, desk, journal)
-            player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
-            time.sleep(WARM_S)
-            sampler = Sampler(processes.pids)
-            sampler.start()
-            begun = time.monotonic()
-            player.play(faults(minutes))
-            time.sleep(max(0.0, begun + 60.0 * minutes - time.monotonic()))
-            sampler.stop()
+    with (
+        LocalCluster(RACKS) as cluster,
+        stage(cluster, GROUP, directory, 60.0 * minutes + _LIFE_S) as on,
+        journaled_traffic(cluster.bootstrap, list(TOPICS), on.journal),
+    ):
+        on.injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+        time.sleep(WARM_S)
+        sampler = Sampler(on.processes.pids)
+        sampler.start()
+        begun = time.monotonic()
+        on.injector.play(faults(minutes))
+        time.sleep(max(0.0, begun + 60.0 * minutes - time.monotonic()))
+        sampler.stop()
     return sampler.samples
-
-
-_memory: Callable[[Sample], float] = attrgetter("memory")
-_threads: Callable[[Sample], float] = attrgetter("threads")
-_files: Callable[[Sample], float] = attrgetter("files")
 
 
 def main() -> int:
@@ -140,7 +129,8 @@ def main() -> int:
     for name, taken in samples.items():
         part = max(1, len(taken) // 5)
         memory, threads, files = (
-            (median(map(of, taken[:part])), median(map(of, taken[-part:]))) for of in (_memory, _threads, _files)
+            (median(map(of, taken[:part])), median(map(of, taken[-part:])))
+            for of in map(attrgetter, ("memory", "threads", "files"))
         )
         rows.append((name, *(f"{first:.0f} to {last:.0f}" for first, last in (memory, threads, files))))
         if memory[1] > memory[0] + GROWTH_MB or threads[1] > threads[0] + FEW or files[1] > files[0] + FEW:

@@ -127,11 +127,12 @@ def _heeds(number: signal.Signals, pid: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
-def records(bootstrap: str, topic: str, partition: int) -> list[Any]:
+def records(bootstrap: str, topic: str, partition: int, isolation: str = "read_uncommitted") -> list[Any]:
     """Return all records of a partition."""
     tp = KafkaPythonPartition(topic, partition)
     found: list[Any] = []
-    with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as reader:
+    config = {"bootstrap_servers": bootstrap, "isolation_level": isolation, "auto_offset_reset": "earliest"}
+    with closing(KafkaConsumer(**config)) as reader:
         reader.assign([tp])
         end = reader.end_offsets([tp])[tp]
         while reader.position(tp) < end:
