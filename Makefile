@@ -192,8 +192,9 @@ soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memor
 ##@ Measure
 
 .PHONY: bench
-bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
+bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors and franz-go
 	$(BIN)/python -m benchmarks.assignors
+	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.long_run
 
 .PHONY: bench-full

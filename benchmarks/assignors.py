@@ -133,7 +133,11 @@ class Run:
         if markdown is not None:
             # The group of a running application, which a member joins, and what Java can be compared with.
             cells = [cell for cell in self._cells if cell.java is not None or cell.case.shape.owners == "all but one"]
+            # Of those that Java is not asked for, one number of replicas is enough.
+            cells = [cell for cell in cells if cell.case not in BOUNDED or cell.case.shape.replicas > 1]
             missed = [verdict for verdict in self._verdicts() if not verdict.reached]
+            # Of a leader, the last group is the one that costs most.
+            self._ways = dict([*self._ways.items()][-1:])
             write_markdown(markdown, "assignors", self._sheets(cells, missed))
 
     def _verdicts(self) -> list[Verdict]:

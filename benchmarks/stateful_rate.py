@@ -214,7 +214,8 @@ def sheet(size: int, found: Mapping[Way, Sequence[Spent]]) -> Sheet:
 
 
 def _range(values: Sequence[float], form: str) -> str:
-    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+    middle = f"{median(values):{form}}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):{form}} to {max(values):{form}})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
