@@ -229,11 +229,12 @@ def play(
         create_topic(cluster.bootstrap, topic, SPREAD)
     mode = "on" if transactions else "off"
     arguments = [client, mode, str(folder), cluster.bootstrap, source, target, "--group", name]
-    # Who is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or finds
-    # that the broker has ended the transaction. Both are fatal to a producer of librdkafka, and to the program with
-    # it. It also ends if a call is not answered in time, or does not return. The programs for the other clients begin
-    # again by themselves.
-    fatal = ("_FENCED", "FATAL,code=INVALID_TXN_STATE", "_TIMED_OUT", "Timeout (") if client == "confluent" else ()
+    # A member that is suspended, or not scheduled, for longer than the transaction timeout is fenced by the broker, or
+    # finds that the broker has ended the transaction. Both are fatal to a producer of librdkafka, and to the program
+    # with it. It also ends if a call is not answered in time, does not return, or may only be made again, as after a
+    # coordinator has moved. The programs for the other clients begin again by themselves.
+    ends = ("_FENCED", "FATAL,code=INVALID_TXN_STATE", "_TIMED_OUT", "NOT_COORDINATOR", "Timeout (")
+    fatal = ends if client == "confluent" else ()
     members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal=fatal)
     with closing(members), closing(Progress(cluster.bootstrap, source, name, members.stacks)) as progress:
         with written(cluster.bootstrap, source):
