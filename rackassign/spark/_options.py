@@ -28,9 +28,6 @@ from rackassign.spark._java_regex import compile_java_regex
 from rackassign.spark._offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
 from rackassign.text import Settings, short_repr, truncate
 
-"""A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
-
-
 RackBinding = Literal["none", "executor", "pull"]
 """When a rack is bound: never; by each executor for its replica; or by each executor for its replica and its splits."""
 
@@ -188,9 +185,14 @@ class Options:
             end=_end(own, mode),
             max_fetch_bytes=min(max_fetch_bytes, MAX_FETCH_BYTES),
             **{
-                _PARSERS[name][0]: _PARSERS[name][1](DISPLAY_NAMES[name], own[name]) for name in _PARSERS if name in own
+                argument: parse(name, own[name.lower()])
+                for name, (argument, parse) in _PARSERS.items()
+                if name.lower() in own
             },
         )
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
@@ -198,7 +200,7 @@ def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
 
 
 def _variable(name: str, value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+    if not _VARIABLE.fullmatch(value):
         raise ConfigError(f"{name}: expected the name of an environment variable, got {short_repr(value)}")
     return value
 
@@ -215,66 +217,59 @@ def _required(name: str, value: str) -> bool:
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "startingoffsetsbytimestampstrategy": ("no_later_record", one_of("error", "latest")),
-    "maxoffsetspertrigger": ("limit", partial(parse_int, maximum=MAX_OFFSET)),
-    "failondataloss": ("fail_on_loss", parse_bool),
-    "includeheaders": ("headers", parse_bool),
+    "startingOffsetsByTimestampStrategy": ("no_later_record", one_of("error", "latest")),
+    "maxOffsetsPerTrigger": ("limit", partial(parse_int, maximum=MAX_OFFSET)),
+    "failOnDataLoss": ("fail_on_loss", parse_bool),
+    "includeHeaders": ("headers", parse_bool),
     "columns": ("columns", _column_names),
-    "pushfilters": ("push_filters", parse_bool),
-    "minpartitions": ("min_splits", parse_int),
-    "maxrecordsperpartition": ("max_records", partial(parse_int, maximum=MAX_OFFSET)),
-    "rackbinding": ("rack_binding", one_of(*get_args(RackBinding))),
-    "rackenvvar": ("rack_variable", _variable),
-    "onmissingrack": ("rack_required", _required),
-    "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
-    "batchrows": ("batch_rows", partial(parse_int, maximum=_MAX_BATCH_ROWS)),
-    "batchbytes": ("batch_bytes", parse_int),
-    "metricspath": ("metrics_path", parse_text),
-    "commitgroup": ("commit_group", parse_text),
+    "pushFilters": ("push_filters", parse_bool),
+    "minPartitions": ("min_splits", parse_int),
+    "maxRecordsPerPartition": ("max_records", partial(parse_int, maximum=MAX_OFFSET)),
+    "rackBinding": ("rack_binding", one_of(*get_args(RackBinding))),
+    "rackEnvVar": ("rack_variable", _variable),
+    "onMissingRack": ("rack_required", _required),
+    "kafkaConsumer.pollTimeoutMs": ("poll_timeout_s", _milliseconds),
+    "batchRows": ("batch_rows", partial(parse_int, maximum=_MAX_BATCH_ROWS)),
+    "batchBytes": ("batch_bytes", parse_int),
+    "metricsPath": ("metrics_path", parse_text),
+    "commitGroup": ("commit_group", parse_text),
     "tasks": ("tasks", parse_int),
-    "stealafterms": ("steal_after_s", partial(_milliseconds, minimum=0)),
-    "coordinatorhost": ("coordinator_host", parse_text),
-    "coordinatorport": ("coordinator_port", partial(parse_int, minimum=0, maximum=65_535)),
-    "coordinatortoken": ("coordinator_token", parse_text),
-    "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
+    "stealAfterMs": ("steal_after_s", partial(_milliseconds, minimum=0)),
+    "coordinatorHost": ("coordinator_host", parse_text),
+    "coordinatorPort": ("coordinator_port", partial(parse_int, minimum=0, maximum=65_535)),
+    "coordinatorToken": ("coordinator_token", parse_text),
+    "coordinatorTimeoutMs": ("coordinator_timeout_s", _milliseconds),
 }
-"""For each option: the argument of `Options` that it sets, and the function that parses it."""
+"""Options that set one argument of `Options`: which one, and the function that parses the value."""
 
-DISPLAY_NAMES = {
-    name.lower(): name
-    for name in (
-        *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
-        *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingTimestamp", "groupIdPrefix"),
-        *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders"),
-        *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
-        *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
-        *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *("coordinatorTimeoutMs", "tokenProvider", "commitGroup", "columns", "pushFilters"),
-        *("fetchOffset.retryIntervalMs", "path", "rack", "minOffsetsPerTrigger", "maxTriggerDelay"),
-    )
-}
-"""The names of options in the case in which errors show them."""
+_OF_SEVERAL = (
+    *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
+    *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingTimestamp", "groupIdPrefix", "tokenProvider"),
+)
+"""Options that are read together with others."""
 
 _UNSUPPORTED = {
-    "minoffsetspertrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",
-    "maxtriggerdelay": "it requires minOffsetsPerTrigger, which is not supported",
-    "fetchoffset.numretries": "librdkafka retries by itself; use kafka.request.timeout.ms",
-    "fetchoffset.retryintervalms": "librdkafka retries by itself; use kafka.request.timeout.ms",
+    "minOffsetsPerTrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",
+    "maxTriggerDelay": "it requires minOffsetsPerTrigger, which is not supported",
+    "fetchOffset.numRetries": "librdkafka retries by itself; use kafka.request.timeout.ms",
+    "fetchOffset.retryIntervalMs": "librdkafka retries by itself; use kafka.request.timeout.ms",
     "path": "the source reads topics; use subscribe",
     "rack": f"all executors would have the same rack; set {RACK_VARIABLE} in the environment of each"
     " executor, or set rackEnvVar",
 }
 
+DISPLAY_NAMES = {name.lower(): name for name in (*_PARSERS, *_OF_SEVERAL, *_UNSUPPORTED)}
+"""The names of options in the case in which errors show them."""
+
 
 def _check_known(own: Mapping[str, str]) -> None:
     for name in own:
-        if name in _UNSUPPORTED:
-            raise ConfigError(f"{DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
-        if name not in DISPLAY_NAMES:
-            supported = sorted(
-                display_name for known, display_name in DISPLAY_NAMES.items() if known not in _UNSUPPORTED
-            )
+        shown = DISPLAY_NAMES.get(name)
+        if shown is None:
+            supported = sorted((*_PARSERS, *_OF_SEVERAL))
             raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
+        if shown in _UNSUPPORTED:
+            raise ConfigError(f"{shown}: not supported: {_UNSUPPORTED[shown]}")
 
 
 def _check_mode(own: Mapping[str, str], mode: Mode) -> None:
@@ -347,10 +342,8 @@ def _start(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
 
 def _end(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
     names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-    if mode == "stream":
-        set_options = [name for name in names if name.lower() in own]
-        if set_options:
-            raise ConfigError(f"{set_options[0]}: not supported for a stream; use trigger(availableNow=True)")
+    if mode == "stream" and (set_options := [name for name in names if name.lower() in own]):
+        raise ConfigError(f"{set_options[0]}: not supported for a stream; use trigger(availableNow=True)")
     offsets_option = _bound(own, names, "latest")
     _forbid(
         offsets_option,
@@ -376,7 +369,7 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Starti
     if value.startswith("{"):
         return StartingOffsets(offsets=parse_offsets(offsets, value))
     return StartingOffsets(
-        everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)]
+        everywhere=EARLIEST if one_of("earliest", "latest")(offsets, value) == "earliest" else LATEST
     )
 
 
@@ -440,7 +433,6 @@ def _of_offsets(names: set[str]) -> Iterator[str]:
         yield "startingOffsetsByTimestampStrategy: there is no timestamp to start at"
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 
@@ -463,8 +455,7 @@ def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> di
     Raises:
         ConfigError: The name of the variable or of the provider is invalid.
     """
-    if not _VARIABLE.fullmatch(rack_env):
-        raise ConfigError(f"rack_env: expected the name of an environment variable, got {short_repr(rack_env)}")
+    _variable("rack_env", rack_env)
     if not _PROVIDER_NAME.fullmatch(provider):
         raise ConfigError(f"provider: expected letters, digits, - and _, got {short_repr(provider)}")
     return {
