@@ -118,13 +118,6 @@ def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was 
         raise PlacerError(f"placer {short_repr(name)}: {problem}{consequence}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    name: str
-    module: str
-    attribute: str
-
-
 def placer_names() -> list[str]:
     """Return the names that `load_placer` accepts, besides dotted ones."""
     return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
@@ -141,11 +134,11 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
         ConfigError: The placer does not exist or is none, or a built-in placer does not accept the settings.
         PlacerError: A custom placer fails.
     """
-    found = _find(name)
+    module, attribute = _find(name)
     own = name not in BUILT_IN
     try:
         with named(name, "the import", own=own):
-            made = getattr(import_module(found.module), found.attribute)
+            made = getattr(import_module(module), attribute)
     except PlacerError as error:
         if isinstance(error.__cause__, (ImportError, AttributeError)):
             why = truncate(str(error.__cause__))
@@ -164,13 +157,14 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
     return cast("ReplicaPlacer", placer)
 
 
-def _find(name: str) -> _Found:
+def _find(name: str) -> tuple[str, str]:
+    """Return the module of a placer and its name there."""
     announced = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
-    tp = {**announced, **BUILT_IN}.get(name, name)
-    dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", tp.strip())
+    path = {**announced, **BUILT_IN}.get(name, name)
+    dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", path.strip())
     if dotted is None:
         raise ConfigError(f"unknown placer {short_repr(name)}; {_known_placers()}")
-    return _Found(name, *dotted.groups())
+    return dotted[1], dotted[2]
 
 
 def _known_placers() -> str:
@@ -220,8 +214,7 @@ class ValidatedPlacer:
         self._placer, self._name = placer, name or type(placer).__qualname__
         self._replicas: Counter[int] = Counter()
         self._leaders: Counter[int] = Counter()
-        tps = {tp.partition(":")[::2] for tp in BUILT_IN.values()}
-        self.own = (type(placer).__module__, type(placer).__qualname__) not in tps
+        self.own = f"{type(placer).__module__}:{type(placer).__qualname__}" not in BUILT_IN.values()
 
     @classmethod
     def of(cls, placer: ReplicaPlacer | ValidatedPlacer) -> ValidatedPlacer:

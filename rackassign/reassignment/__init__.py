@@ -2,13 +2,13 @@
 
 Invariants of this package:
 
-* A plan (`planner`) is computed before anything is changed, from one description of the cluster and a request
-  (`request`). It is stored with the original replica lists (`journal`), and a rollback restores exactly those lists.
-* The next action for a partition (`partition_state`) depends only on what the cluster reports now, never on what was
-  done before. An interrupted run is therefore resumed by starting it again.
+* A plan (`plan`) is computed before anything is changed, from one description of the cluster and a request. It is
+  stored with the original replica lists (`journal`), and a rollback restores exactly those lists.
+* The next action for a partition (`partition_execution`) depends only on what the cluster reports now, never on what
+  was done before. An interrupted run is therefore resumed by starting it again.
 * A reassignment in progress is never given another target. It is cancelled before another one begins.
 * A throttle (`throttle`) is removed however a run ends. If the process was killed, the next run removes it.
-* `batches` uses no client, and `executor` uses only a client's errors: `kafka_cluster` does the requests for both.
+* `executor` uses only a client's errors: `kafka_cluster` does the requests.
 """
 
 from __future__ import annotations

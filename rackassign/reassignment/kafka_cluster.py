@@ -1,14 +1,11 @@
-"""What an execution needs from a cluster: the operations, and those of a real cluster.
-
-Tests have a simulated one.
-"""
+"""What an execution needs from a cluster; tests replace all of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -25,7 +22,6 @@ from rackassign.admin.describe import (
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.reassignment.partition_execution import PartitionStatus, Replicas
-from rackassign.reassignment.throttle import ThrottleConfigs
 from rackassign.text import counted
 
 
@@ -43,48 +39,8 @@ class CopyProgress(NamedTuple):
     complete: bool = True
 
 
-class ReassignmentCluster(ThrottleConfigs, Protocol):
-    """Operations of an execution on a cluster."""
-
-    def describe(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionStatus]:
-        """Return the state of partitions, without those that the cluster does not know."""
-
-    def missing(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Return the reason for each partition that the cluster does not know."""
-
-    def not_deleted(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Return the reason for each partition that may exist although one broker does not know it."""
-
-    def offline_brokers(self) -> frozenset[int]:
-        """Return the registered brokers that are not serving."""
-
-    def serving_brokers(self) -> frozenset[int]:
-        """Return the brokers that are serving."""
-
-    def replica_lists(self, tps: Iterable[TopicPartition], broker: int) -> Mapping[TopicPartition, Replicas]:
-        """Return the replicas of partitions according to a broker, without those that it does not know."""
-
-    def ongoing_partitions(self) -> frozenset[TopicPartition]:
-        """Return all partitions with a reassignment in progress, including those of other processes."""
-
-    def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> Mapping[TopicPartition, str]:
-        """Begin reassignments, or cancel them (None); return those that were refused, with the error."""
-
-    def elect_preferred_leaders(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Elect preferred leaders; return those that were refused, with the error."""
-
-    def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
-        """Return the progress of the replicas on these brokers, as far as the brokers report it."""
-
-    def now(self) -> float:
-        """Return the time of a monotonic clock in seconds."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait this many seconds."""
-
-
-class KafkaReassignmentCluster(ReassignmentAdmin):
-    """Describes a cluster and changes it.
+class ReassignmentCluster(ReassignmentAdmin):
+    """Describes a cluster and changes it; configurations and reassignments are changed as by `ReassignmentAdmin`.
 
     Args:
         admin: Admin client that is not used by another thread meanwhile.

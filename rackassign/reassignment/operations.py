@@ -40,7 +40,7 @@ from rackassign.reassignment.executor import (
     execute_plan,
 )
 from rackassign.reassignment.journal import Journal, plan_from_json
-from rackassign.reassignment.kafka_cluster import KafkaReassignmentCluster
+from rackassign.reassignment.kafka_cluster import ReassignmentCluster
 from rackassign.reassignment.partition_execution import PartitionStatus, ReplicaMove, Replicas
 from rackassign.reassignment.plan import (
     ReassignmentPlan,
@@ -288,7 +288,7 @@ def execute(
     if journal.phase == "abandoned":
         raise ConfigError("plan: it was abandoned; create a new one of the current lists with `reassign plan`")
     return execute_plan(
-        KafkaReassignmentCluster(admin),
+        ReassignmentCluster(admin),
         journal,
         direction,
         keep=keep,
@@ -317,7 +317,7 @@ def look(admin: KafkaAdminClient, journal: Journal) -> PlanStatus:
         KafkaError: Raised by the admin client.
     """
     check_cluster(admin, journal)
-    seen = KafkaReassignmentCluster(admin).describe(journal.moves) if journal.moves else {}
+    seen = ReassignmentCluster(admin).describe(journal.moves) if journal.moves else {}
     return plan_status(journal.moves, seen, throttled=journal.throttled is not None)
 
 
@@ -332,7 +332,7 @@ def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal],
         raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
     found = look(admin, journal)
     if journal.throttled is not None:
-        cluster = KafkaReassignmentCluster(admin)
+        cluster = ReassignmentCluster(admin)
         restore_configs(cluster, journal.throttled)
         # The journal forgets the throttle. The next plan must not take it for what was set before.
         await_restored(cluster, journal.throttled)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
@@ -28,24 +28,6 @@ MOST_BYTES = 32_767
 """Limit of a string in Kafka's protocol. Brokers close the connection of a request with a longer one (KAFKA-17993)."""
 
 _ALL = "*"
-
-
-class ThrottleConfigs(Protocol):
-    """Access to topic and broker configurations."""
-
-    def topic_configs(
-        self, topics: Sequence[str], keys: Sequence[str], broker: int | None = None
-    ) -> Mapping[str, Mapping[str, str]]:
-        """Return configurations that are set on topics, according to a broker: any broker if none is given."""
-
-    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> Mapping[str, str]:
-        """Return configurations that are set for all brokers, according to a broker: any broker if none is given."""
-
-    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Set configurations of topics, and remove those with None."""
-
-    def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
-        """Set configurations for all brokers, and remove those with None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +44,12 @@ class SavedConfigs:
 
 
 def save_configs(
-    settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove], restored: SavedConfigs | None = None
+    cluster: ReassignmentAdmin, moves: Mapping[TopicPartition, ReplicaMove], restored: SavedConfigs | None = None
 ) -> SavedConfigs:
     """Return the current configurations.
 
     Args:
-        settings: Access to the configurations.
+        cluster: The cluster.
         moves: Partitions that are copied.
         restored: What was restored just now. A broker that has not applied that yet still returns the throttle, which
             would then be restored at the end, and stay for ever. So these configurations are not read.
@@ -77,27 +59,27 @@ def save_configs(
     """
     topics = sorted({tp.topic for tp in moves})
     if restored is None:
-        return _current(settings, topics)
-    found = settings.topic_configs([topic for topic in topics if topic not in restored.topics], THROTTLED)
+        return _current(cluster, topics)
+    found = cluster.topic_configs([topic for topic in topics if topic not in restored.topics], THROTTLED)
     return SavedConfigs(restored.brokers, {topic: restored.topics.get(topic, found.get(topic, {})) for topic in topics})
 
 
-def is_restored(settings: ThrottleConfigs, before: SavedConfigs, broker: int) -> bool:
+def is_restored(cluster: ReassignmentAdmin, before: SavedConfigs, broker: int) -> bool:
     """Return whether a broker has applied what was restored.
 
     Raises:
         KafkaError: Raised by the client.
     """
-    return _current(settings, list(before.topics), broker) == before
+    return _current(cluster, list(before.topics), broker) == before
 
 
-def _current(settings: ThrottleConfigs, topics: Sequence[str], broker: int | None = None) -> SavedConfigs:
-    found = settings.topic_configs(topics, THROTTLED, broker)
-    return SavedConfigs(settings.cluster_configs(RATES, broker), {topic: found.get(topic, {}) for topic in topics})
+def _current(cluster: ReassignmentAdmin, topics: Sequence[str], broker: int | None = None) -> SavedConfigs:
+    found = cluster.topic_configs(topics, THROTTLED, broker)
+    return SavedConfigs(cluster.cluster_configs(RATES, broker), {topic: found.get(topic, {}) for topic in topics})
 
 
 def throttle(
-    settings: ThrottleConfigs,
+    cluster: ReassignmentAdmin,
     moves: Mapping[TopicPartition, ReplicaMove],
     before: SavedConfigs,
     rate: int,
@@ -106,7 +88,7 @@ def throttle(
     """Throttle the copies of moves, on the leaders and the followers.
 
     Args:
-        settings: Access to the configurations.
+        cluster: The cluster.
         moves: Partitions that are copied.
         before: Configurations from before; existing lists of throttled replicas are extended.
         rate: Bytes per second that each broker may send, and receive.
@@ -119,12 +101,12 @@ def throttle(
         KafkaError: Raised by the client.
     """
     # The rate first: lists have no effect without it, and without the permission to set it nothing was changed.
-    settings.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
-    return list_replicas(settings, moves, before, (), ongoing)
+    cluster.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
+    return list_replicas(cluster, moves, before, (), ongoing)
 
 
 def list_replicas(
-    settings: ThrottleConfigs,
+    cluster: ReassignmentAdmin,
     moves: Mapping[TopicPartition, ReplicaMove],
     before: SavedConfigs,
     batch: Collection[TopicPartition],
@@ -133,7 +115,7 @@ def list_replicas(
     """Set the lists of throttled replicas and return the partitions in them: those of a batch, and others that fit.
 
     Args:
-        settings: Access to the configurations.
+        cluster: The cluster.
         moves: Partitions that are copied.
         before: Configurations from before.
         batch: Partitions to be copied next.
@@ -163,18 +145,18 @@ def list_replicas(
             leading, following = more
             listed.add(tp)
         changes[topic] = {LEADING: leading, FOLLOWING: following}
-    settings.alter_topic_configs(changes)
+    cluster.alter_topic_configs(changes)
     return frozenset(listed)
 
 
-def restore_configs(settings: ThrottleConfigs, before: SavedConfigs) -> None:
+def restore_configs(cluster: ReassignmentAdmin, before: SavedConfigs) -> None:
     """Restore the configurations from before; this can be repeated.
 
     Raises:
         KafkaError: Raised by the client.
     """
-    settings.alter_cluster_configs({key: before.brokers.get(key) for key in RATES})
-    settings.alter_topic_configs(
+    cluster.alter_cluster_configs({key: before.brokers.get(key) for key in RATES})
+    cluster.alter_topic_configs(
         {topic: {key: kept.get(key) for key in THROTTLED} for topic, kept in before.topics.items()}
     )
 

@@ -9,7 +9,7 @@ from random import Random
 from kafka.errors import KafkaConnectionError
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.kafka_cluster import CopyProgress
+from rackassign.reassignment.kafka_cluster import CopyProgress, ReassignmentCluster
 from rackassign.reassignment.partition_execution import PartitionStatus, Replicas
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, MOST_BYTES
 
@@ -36,7 +36,7 @@ def _set(kept: dict[str, str], keys: Mapping[str, str | None]) -> None:
             kept[key] = value
 
 
-class FakeReassignmentCluster:
+class FakeReassignmentCluster(ReassignmentCluster):
     """Plays brokers and a controller; time passes only while somebody rests.
 
     Args:
@@ -46,6 +46,7 @@ class FakeReassignmentCluster:
     """
 
     def __init__(self, lists: Mapping[TopicPartition, Replicas], brokers: Iterable[int], seed: int = 0) -> None:
+        # Without an admin client: what is not replaced here fails.
         self.chance = Random(seed)
         self.brokers = set(brokers)
         self.away: set[int] = set()

@@ -633,7 +633,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     stage.partitions[place(2)].replicas = (3, 6)
     stage._show(1.0)
     clusters = {"c": "c"}
-    monkeypatch.setattr(operations, "KafkaReassignmentCluster", lambda _: stage)
+    monkeypatch.setattr(operations, "ReassignmentCluster", lambda _: stage)
     monkeypatch.setattr(operations, "cluster_id", lambda _: clusters["c"])
     for module in (reassign_status, cli_repair):
         monkeypatch.setattr(module, "admin_client", lambda *_: nullcontext())

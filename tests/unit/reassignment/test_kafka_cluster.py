@@ -10,7 +10,7 @@ from kafka.errors import KafkaConnectionError
 from rackassign.admin.describe import DescribedTopic
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.reassignment import kafka_cluster
-from rackassign.reassignment.kafka_cluster import KafkaReassignmentCluster
+from rackassign.reassignment.kafka_cluster import ReassignmentCluster
 
 KNOWN = DescribedTopic((Partition((1, 2), 1),))
 UNKNOWN = DescribedTopic(problem="UnknownTopicOrPartitionError", unknown=True)
@@ -32,8 +32,8 @@ def test_a_partition_is_deleted_only_if_no_broker_that_responds_reports_it(monke
     monkeypatch.setattr(kafka_cluster, "describe_topics_on", describe)
     admin: Any = None
     tps = [TopicPartition(topic, 0) for topic in ("lagging", "deleted", "failing")] + [TopicPartition("short", 1)]
-    assert KafkaReassignmentCluster(admin).not_deleted(tps) == {
+    assert ReassignmentCluster(admin).not_deleted(tps) == {
         TopicPartition("lagging", 0): "not all brokers report it: their metadata differs",
         TopicPartition("failing", 0): "UnknownError",
     }
-    assert KafkaReassignmentCluster(admin).not_deleted([]) == {}
+    assert ReassignmentCluster(admin).not_deleted([]) == {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.reassignment.operations import plan_status
@@ -116,21 +117,21 @@ def test_the_state_of_a_plan_follows_from_what_the_cluster_reports(status: Parti
     assert found.lists == ({tp: status.replicas} if status else {})
 
 
-class Configs:
+class Configs(ReassignmentAdmin):
     """The configurations of a cluster, and the changes in their order."""
 
-    def __init__(self, topics: Mapping[str, Mapping[str, str]], brokers: Mapping[str, str]) -> None:
+    def __init__(self, topics: dict[str, dict[str, str]], brokers: dict[str, str]) -> None:
         self.topics, self.brokers = topics, brokers
         self.changes: list[Mapping[str, Any]] = []
 
     def topic_configs(
-        self, topics: Sequence[str], keys: Sequence[str], broker: int | None = None
-    ) -> Mapping[str, Mapping[str, str]]:
+        self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
+    ) -> dict[str, dict[str, str]]:
         del broker
         assert tuple(keys) == THROTTLED
         return {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
-    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> Mapping[str, str]:
+    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
         del broker
         assert tuple(keys) == RATES
         return self.brokers

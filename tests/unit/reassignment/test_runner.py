@@ -38,7 +38,7 @@ LIMITS = ExecutionLimits(stall_timeout_s=5)
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> FakeReassignmentCluster:
     simulated = FakeReassignmentCluster({TP: (1, 2)}, {1, 2, 3})
-    monkeypatch.setattr(operations, "KafkaReassignmentCluster", lambda _: simulated)
+    monkeypatch.setattr(operations, "ReassignmentCluster", lambda _: simulated)
     monkeypatch.setattr(operations, "cluster_id", lambda _: "c")
     monkeypatch.setattr(operations, "list_brokers", lambda _: [Broker(number, None) for number in (1, 2, 3)])
     monkeypatch.setattr(operations, "_LOOK_EVERY_S", 0.01)
