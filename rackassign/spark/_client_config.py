@@ -17,8 +17,8 @@ from rackassign.util.client_properties import jaas_credentials, uses_delegation_
 
 MAX_INT = 2**31 - 1
 
-
 _MAX_DIGITS = 19
+"""A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
 
 
 def one_of(*known: str) -> Callable[[str, str], str]:
@@ -81,14 +81,14 @@ _RENAMED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "request.timeout.ms": "socket.timeout.ms",
     "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
 }
 
 _SAME: Mapping[str, str] = {
     **_RENAMED,
     "sasl.mechanism": "sasl.mechanisms",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.truststore.location": "ssl.ca.location",
 }
 """Properties whose name in Java differs from that in librdkafka. With both, the order of options would decide."""
@@ -141,10 +141,10 @@ _VALIDATED_HERE: Mapping[str, Callable[[str, str], object]] = {
 }
 """Properties that the planning client does not get. Without validation here, errors would occur on executors only."""
 
-_STORES = frozenset({
-    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
-    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.key", "ssl.keystore.certificate.chain",
-})  # fmt: skip
+_STORES = (
+    *("ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password"),
+    *("ssl.keystore.location", "ssl.keystore.type"),
+)
 
 _STORE_TYPES = ("PEM", "PKCS12", "JKS")
 """The types of key stores and trust stores in Java."""
@@ -165,22 +165,20 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
     _check_same(java)
     translated: dict[str, str] = {}
     for name, value in java.items():
+        own_name = _RENAMED.get(name, name)
         if name in _UNSUPPORTED:
             raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
         if name in WITHOUT_EFFECT:
             WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
-            continue
-        if name in _STORES:
-            continue
-        if name == "sasl.jaas.config":
+        elif name == "sasl.jaas.config":
             translated |= _login(value)
-        elif (parse := _VALIDATED_HERE.get(_RENAMED.get(name, name))) is not None:
-            parse(f"kafka.{name}", value.strip())
-            translated[_RENAMED.get(name, name)] = value.strip()
+        elif own_name in _VALIDATED_HERE:
+            _VALIDATED_HERE[own_name](f"kafka.{name}", value.strip())
+            translated[own_name] = value.strip()
         elif name == "ssl.endpoint.identification.algorithm":
             translated[name] = value.lower() or "none"
-        else:
-            translated[_RENAMED.get(name, name)] = value
+        elif name not in _STORES:
+            translated[own_name] = value
     return translated | _stores(java) | _tokens(java, token_provider)
 
 
@@ -248,17 +246,11 @@ def _stores(java: Mapping[str, str]) -> dict[str, str]:
     if "ssl.truststore.location" in java:
         _store_type(java, "ssl.truststore", "PEM")
         translated["ssl.ca.location"] = java["ssl.truststore.location"]
-    if "ssl.truststore.certificates" in java:
-        translated["ssl.ca.pem"] = java["ssl.truststore.certificates"]
     if "ssl.keystore.location" in java:
         if _store_type(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
             translated["ssl.certificate.location"] = translated["ssl.key.location"] = java["ssl.keystore.location"]
         else:
             translated["ssl.keystore.location"] = java["ssl.keystore.location"]
-    if "ssl.keystore.key" in java:
-        translated["ssl.key.pem"] = java["ssl.keystore.key"]
-    if "ssl.keystore.certificate.chain" in java:
-        translated["ssl.certificate.pem"] = java["ssl.keystore.certificate.chain"]
     return translated
 
 
