@@ -232,10 +232,6 @@ bench-idle: $(VENV)/dev.stamp ## What an idle consumer costs: import, memory, th
 	$(BIN)/python -m benchmarks.idle_consumer
 	$(BIN)/python -m benchmarks.first_plan
 
-.PHONY: defects
-defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches
-	$(BIN)/python -m tools.defects
-
 ##@ Release
 
 .PHONY: compatibility

@@ -1,4 +1,4 @@
-"""What leaves partitions unowned, unread or moved in vain: scenarios of the tests and of `python -m tools.defects`."""
+"""What leaves partitions unowned, unread or moved in vain."""
 
 from __future__ import annotations
 
