@@ -28,13 +28,14 @@ from kafka.errors import (
 from rackassign.admin.admin_client import connected, is_authorization_error
 from rackassign.cli.shared_options import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.text import Settings, describe_error, name_error, parse_digits, short_repr, shown_setting, truncate
+from rackassign.text import Settings, describe_error, name_error, parse_digits, short_repr, truncate
 from rackassign.util.client_properties import (
     CONNECTION_PROPERTIES,
     SASL_MECHANISMS,
     SECURITY_PROTOCOLS,
     jaas_credentials,
     missing_login,
+    one_of,
     unescape,
     uses_delegation_token,
 )
@@ -278,9 +279,9 @@ def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
             _check_pem(name, value)
         return {_VALUES[name].kafka_python: value}
     if name == "security.protocol":
-        return {"security_protocol": _one_of(name, value.upper(), *SECURITY_PROTOCOLS)}
+        return {"security_protocol": one_of(*SECURITY_PROTOCOLS)(name, value.upper())}
     if name in {"sasl.mechanism", "sasl.mechanisms"}:
-        return {"sasl_mechanism": _one_of(name, value.upper(), *SASL_MECHANISMS)}
+        return {"sasl_mechanism": one_of(*SASL_MECHANISMS)(name, value.upper())}
     if name == "sasl.jaas.config":
         if uses_delegation_token(value):
             raise ConfigError(f"{name}: tokenauth: kafka-python cannot log in with a delegation token")
@@ -289,19 +290,13 @@ def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
             raise ConfigError(f'{name}: expected username="..." and password="..." in it')
         return dict(zip(("sasl_plain_username", "sasl_plain_password"), credentials, strict=True))
     if name == "ssl.endpoint.identification.algorithm":
-        return {"ssl_check_hostname": _one_of(name, value.lower(), "https", "none", "") == "https"}
+        return {"ssl_check_hostname": one_of("https", "none", "")(name, value.lower()) == "https"}
     if name in {"ssl.truststore.type", "ssl.keystore.type"}:
-        _one_of(name, value.upper(), "PEM")
+        one_of("PEM")(name, value.upper())
         return {}
     # Without a valid name or a value, this may be the rest of a value that was broken in two, so part of a password.
     known = short_repr(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
     raise ConfigError(f"unknown property {known}")
-
-
-def _one_of(name: str, value: str, *known: str) -> str:
-    if value not in known:
-        raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, got {shown_setting(name, value)}")
-    return value
 
 
 def _check_pem(name: str, file: str) -> None:

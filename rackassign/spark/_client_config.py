@@ -13,27 +13,12 @@ from functools import partial
 
 from rackassign.errors import ConfigError
 from rackassign.text import short_repr, shown_setting
-from rackassign.util.client_properties import jaas_credentials, uses_delegation_token
+from rackassign.util.client_properties import jaas_credentials, one_of, uses_delegation_token
 
 MAX_INT = 2**31 - 1
 
 _MAX_DIGITS = 19
 """A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
-
-
-def one_of(*known: str) -> Callable[[str, str], str]:
-    """Return a parser that accepts one of these words, in any case.
-
-    Args:
-        known: The words, in lower case.
-    """
-
-    def parse(name: str, value: str) -> str:
-        if value.lower() not in known:
-            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
-        return value.lower()
-
-    return parse
 
 
 def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT) -> int:

@@ -22,11 +22,12 @@ from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark._arrow import HEADERS
-from rackassign.spark._client_config import WITHOUT_EFFECT, one_of, parse_bool, parse_int, parse_text, to_librdkafka
+from rackassign.spark._client_config import WITHOUT_EFFECT, parse_bool, parse_int, parse_text, to_librdkafka
 from rackassign.spark._fetch_size import MAX_FETCH_BYTES
 from rackassign.spark._java_regex import compile_java_regex
 from rackassign.spark._offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
 from rackassign.text import Settings, short_repr, truncate
+from rackassign.util.client_properties import one_of
 
 RackBinding = Literal["none", "executor", "pull"]
 """When a rack is bound: never; by each executor for its replica; or by each executor for its replica and its splits."""

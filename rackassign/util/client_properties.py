@@ -8,9 +8,12 @@ those of Java for librdkafka. No error of this module contains a value, which ma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from rackassign.errors import ConfigError
+from rackassign.text import shown_setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,21 @@ _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 SASL_MECHANISMS = (*_PASSWORD_MECHANISMS, "GSSAPI")
 """Mechanisms that kafka-python supports as well."""
+
+
+def one_of(*known: str) -> Callable[[str, object], str]:
+    """Return a parser that accepts one of these words, in any case and between spaces, and returns it as it is here."""
+    words = {word.lower(): word for word in known}
+
+    def parse(name: str, value: object) -> str:
+        word = words.get(str(value).strip().lower())
+        if word is None:
+            listed = ", ".join(filter(None, known))
+            raise ConfigError(f"{name}: expected one of {listed}, got {shown_setting(name, value)}")
+        return word
+
+    return parse
+
 
 # As `StreamTokenizer` reads it in Java's `JaasConfig`: in double quotes, in single quotes, or a word without quotes.
 _JAAS_OPTION = re.compile(

@@ -27,6 +27,7 @@ from rackassign.util.client_properties import (
     SASL_MECHANISMS,
     SECURITY_PROTOCOLS,
     missing_login,
+    one_of,
 )
 
 Whose = Literal["member", "both"]
@@ -96,12 +97,12 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _one_of(*known: str) -> Callable[[str, object], str]:
+    # librdkafka ignores case and surrounding whitespace as well.
+    parse = one_of(*known)
+
     def read(name: str, value: object) -> str:
-        # librdkafka ignores case and surrounding whitespace.
-        text = {word.lower(): word for word in known}.get(_text(name, value).strip().lower())
-        if text is None:
-            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
-        return text
+        _text(name, value)
+        return parse(name, value)
 
     return read
 
