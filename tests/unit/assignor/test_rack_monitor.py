@@ -210,6 +210,14 @@ def test_metadata_that_come_by_themselves_make_no_pause_shorter() -> None:
     assert led.watch.check(1001.5, led.decided, seen) == CheckResult(again_s=1.5)
 
 
+def test_a_change_whose_last_view_is_older_than_its_debounce_is_looked_at_again_after_one() -> None:
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=5))
+    seen = topology([[1], [0], [2]])
+    assert led.watch.check(0.0, led.decided, seen) == CheckResult(again_s=5.0)
+    assert led.watch.check(5.0, led.decided, seen, 0.0) == CheckResult(again_s=5.0, refresh=True)
+    assert led.watch.check(5.0, led.decided, seen, 5.0).gain is not None
+
+
 def test_it_says_what_it_gains() -> None:
     led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
     look = led.watch.check(0.0, led.decided, topology([[1], [0], [2]]))

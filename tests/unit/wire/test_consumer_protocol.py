@@ -523,6 +523,7 @@ def test_other_versions_of_an_assignment_are_refused(case: dict[str, Any]) -> No
         texts,
         st.integers(-128, 127),
         int32s,
+        int32s,
     )
 )
 def test_subscriptions_round_trip(info: StreamsSubscriptionInfo) -> None:
@@ -538,6 +539,7 @@ def test_subscriptions_round_trip(info: StreamsSubscriptionInfo) -> None:
         hosts,
         int32s,
         int64s,
+        int32s,
     )
 )
 def test_assignments_round_trip(told: StreamsAssignmentInfo) -> None:
