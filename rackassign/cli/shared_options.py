@@ -131,15 +131,15 @@ def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: It is not, or a key is given twice; names the option.
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise ConfigError(f"{option}: expected KEY=VALUE, got {short_repr(text)}")
-        if key in found:
+        if key in pairs:
             raise ConfigError(f"{option}: {short_repr(key)} is given twice")
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str, Any]:

@@ -178,15 +178,15 @@ class RackAwarePartitionAssignor(PartitionAssignor):
                 standbys={topic: [*part.standby.get(topic, ids)] for topic, ids in before.standbys.items()},
             )
         changelogs: dict[str, Any] = {}
-        others: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
         for member, metadata in user_data.items():
             actives = made[member].actives
             tables = self.app.tables.changelog_topics
             changelogs[metadata.url] = {topic: ids for topic, ids in actives.items() if topic in tables}
-            others[metadata.url] = {topic: ids for topic, ids in actives.items() if topic not in tables}
+            rest[metadata.url] = {topic: ids for topic, ids in actives.items() if topic not in tables}
         for member, metadata in user_data.items():
             metadata.assignment = made[member]
-            metadata.changelog_distribution, metadata.external_topic_distribution = changelogs, others
+            metadata.changelog_distribution, metadata.external_topic_distribution = changelogs, rest
         return {
             member: type(each)(
                 each.version,

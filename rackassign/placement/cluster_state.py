@@ -105,10 +105,10 @@ def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None
     brokers = list_brokers(admin)
     live = [broker.id for broker in brokers if not broker.fenced]
     views = _two_views(admin, live, None if topics is None else sorted(set(topics)))
-    seen, other = views[0], views[-1]
+    view, other = views[0], views[-1]
     _check_named(views)
-    differing = {name for name in seen.keys() | other.keys() if seen.get(name) != other.get(name)}
-    sound = {name: topic for name, topic in sorted(seen.items()) if not topic.problem}
+    differing = {name for name in view.keys() | other.keys() if view.get(name) != other.get(name)}
+    sound = {name: topic for name, topic in sorted(view.items()) if not topic.problem}
     configs = topic_configs(admin, sound, [MIN_ISR, *THROTTLED])
     throttled = tuple(name for name, values in configs.items() if any(values.get(key) for key in THROTTLED))
     return ClusterState(
@@ -117,7 +117,7 @@ def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None
         {name: int(values[MIN_ISR]) for name, values in configs.items()},
         frozenset(ReassignmentAdmin(admin).list_reassignments()),
         # Topics that one of the brokers cannot describe, or that are unknown to the broker with the configurations.
-        tuple(sorted(differing | (seen.keys() - configs.keys()))),
+        tuple(sorted(differing | (view.keys() - configs.keys()))),
         Throttles(throttled),
     )
 

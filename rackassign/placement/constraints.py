@@ -115,13 +115,13 @@ class PlacementConstraints:
             ConfigError: A setting is unknown or invalid.
         """
         check_settings(configs, [rule.name for rule in fields(cls)])
-        found = dict(configs)
+        settings = dict(configs)
         for name, kind in (("forced_racks", str), ("leader_racks", str), ("exclude", int), ("no_new_replicas", int)):
-            if name in found:
-                found[name] = _a_set(name, found[name], kind)
-        if "weights" in found:
-            found["weights"] = _by_broker(found["weights"])
-        return cls(**found)
+            if name in settings:
+                settings[name] = _a_set(name, settings[name], kind)
+        if "weights" in settings:
+            settings["weights"] = _by_broker(settings["weights"])
+        return cls(**settings)
 
 
 def check_settings(configs: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -156,15 +156,15 @@ def _a_set(name: str, values: object, kind: type) -> frozenset[Any]:
 def _by_broker(weights: object) -> dict[int, float]:
     if not isinstance(weights, Mapping):
         raise ConfigError(f"weights: expected weights by broker, got {short_repr(weights)}")
-    found: dict[int, float] = {}
+    by_broker: dict[int, float] = {}
     for broker, weight in weights.items():
         number = parse_digits(str(broker))
         if number is None:
             raise ConfigError(f"weights: expected a broker ID, got {short_repr(broker)}")
-        if number in found:
+        if number in by_broker:
             raise ConfigError(f"weights: broker {number} is listed twice")
-        found[number] = weight
-    return found
+        by_broker[number] = weight
+    return by_broker
 
 
 def check_weighted_brokers(rules: PlacementConstraints, known: Iterable[int]) -> None:

@@ -66,10 +66,10 @@ class Layout:
         if not isinstance(value, dict):
             raise InputError("", f"expected an object, got {short_repr(value)}")
         weights: dict[int, float] = {}
-        found = {"format": scenario.SCENARIO_FORMAT, "members": []} | value
-        if isinstance(found.get("brokers"), list):
-            found["brokers"] = [_without_weight(i, entry, weights) for i, entry in enumerate(found["brokers"])]
-        return cls.of(scenario.read_group(found).topology, weights)
+        fields = {"format": scenario.SCENARIO_FORMAT, "members": []} | value
+        if isinstance(fields.get("brokers"), list):
+            fields["brokers"] = [_without_weight(i, entry, weights) for i, entry in enumerate(fields["brokers"])]
+        return cls.of(scenario.read_group(fields).topology, weights)
 
     def to_json(self) -> dict[str, Any]:
         """Return the layout as JSON that `read` accepts."""

@@ -73,18 +73,18 @@ def move_replicas_to_readers(
             at no cost.
         rules: Constraints of the lists.
     """
-    found = _ReplicaMover(layout, rules).all(near, before)
+    moved = _ReplicaMover(layout, rules).all(near, before)
     # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
-    while found:
-        after = _with(layout, found)
-        if near.local_partitions(after) - near.local_partitions(layout) >= len(found):
-            return found
+    while moved:
+        after = _with(layout, moved)
+        if near.local_partitions(after) - near.local_partitions(layout) >= len(moved):
+            return moved
         still = {read.tp for read in near.cross_rack_reads(after)}
-        kept = {tp: row for tp, row in found.items() if tp not in still}
-        if len(kept) == len(found):
+        kept = {tp: row for tp, row in moved.items() if tp not in still}
+        if len(kept) == len(moved):
             return {}
-        found = kept
-    return found
+        moved = kept
+    return moved
 
 
 class _ReplicaMover:
@@ -98,7 +98,7 @@ class _ReplicaMover:
 
     def all(self, near: LocalReads, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
         """Return local lists for cross-rack reads, as far as the constraints allow."""
-        found: dict[TopicPartition, Replicas] = {}
+        moved: dict[TopicPartition, Replicas] = {}
         for read in sorted(near.cross_rack_reads(self._layout)):
             if read.tp not in before:
                 continue
@@ -110,8 +110,8 @@ class _ReplicaMover:
             if drawn is not None:
                 self._load.update(set(drawn) - set(row))
                 self._load.subtract(set(row) - set(drawn))
-                found[read.tp] = drawn
-        return found
+                moved[read.tp] = drawn
+        return moved
 
     def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
         """Yield lists with a local replica, the smallest change first: another copy, and only then another leader."""

@@ -342,14 +342,14 @@ def rebalance(
         tuple(indexed.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
         tuple(indexed.leads(replicas) for replicas in rows.replicas) if keep_leaders else (),
     )
-    found = indexed.spread(items, rows.others, order=order)
+    placed = indexed.spread(items, rows.others, order=order)
     return Placement(
-        rows.lists(indexed.named(nodes) for nodes in found.nodes),
-        found.moved,
-        found.lower_bound,
-        found.proven,
-        found.notes,
-        found.leads_proven,
+        rows.lists(indexed.named(nodes) for nodes in placed.nodes),
+        placed.moved,
+        placed.lower_bound,
+        placed.proven,
+        placed.notes,
+        placed.leads_proven,
     )
 
 
@@ -389,22 +389,22 @@ def rebalance_leaders(
     indexed = IndexedLayout.of(
         [broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True
     )
-    held = tuple(indexed.numbered(replicas) for replicas in rows.replicas)
+    current = tuple(indexed.numbered(replicas) for replicas in rows.replicas)
     kept = set(keep_leaders)
     items = PartitionArrays(
-        np.asarray([max(1, len(own)) for own in held], np.int64),
+        np.asarray([max(1, len(own)) for own in current], np.int64),
         np.asarray(rows.group, np.int64),
-        held,
+        current,
         tuple(tp in kept and indexed.leads(own) for tp, own in zip(rows.tps(), rows.replicas, strict=True)),
     )
-    found = indexed.lead(items, rows.others, keep=keep_successors)
+    led = indexed.lead(items, rows.others, keep=keep_successors)
     ordered = (
         replicas
         if nodes == own and (replicas[:1] == indexed.named(own[:1]) or not indexed.may_lead(own))
         else tuple(dict.fromkeys((*indexed.named(nodes), *replicas)))
-        for replicas, own, nodes in zip(rows.replicas, held, found.nodes, strict=True)
+        for replicas, own, nodes in zip(rows.replicas, current, led.nodes, strict=True)
     )
-    return Placement(rows.lists(ordered), found.moved, found.lower_bound, found.proven, found.notes, found.leads_proven)
+    return Placement(rows.lists(ordered), led.moved, led.lower_bound, led.proven, led.notes, led.leads_proven)
 
 
 @dataclass(frozen=True, slots=True)

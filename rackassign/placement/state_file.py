@@ -91,12 +91,12 @@ def read(file: Path) -> PlacementState:
 
 
 def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
-    found = object_fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
-    if found["format"] != FORMAT:
-        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
-    brokers = object_field(found["brokers"], "brokers")
+    fields = object_fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
+    if fields["format"] != FORMAT:
+        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(fields['format'])}")
+    brokers = object_field(fields["brokers"], "brokers")
     plans: dict[TopicPartition, tuple[int, ...]] = {}
-    for topic, rows in object_field(found["plans"], "plans").items():
+    for topic, rows in object_field(fields["plans"], "plans").items():
         for partition, row in object_field(rows, f"plans.{topic}").items():
             path = f"plans.{topic}.{partition}"
             ids = array_field(row, path)
@@ -107,7 +107,7 @@ def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
             for broker, rack in brokers.items()
         },
         plans,
-        text_field(found.get("cluster", ""), "cluster"),
+        text_field(fields.get("cluster", ""), "cluster"),
     )
 
 

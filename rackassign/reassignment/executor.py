@@ -195,9 +195,9 @@ class BatchExecutor:
         """Describe partitions and act until each is over: it has its goal, does not exist, or cannot reach any list."""
         ongoing = {tp: self._executions[tp] for tp in batch}
         while ongoing:
-            seen, offline = self._cluster.describe(list(ongoing)), self._cluster.offline_brokers()
+            statuses, offline = self._cluster.describe(list(ongoing)), self._cluster.offline_brokers()
             for tp, execution in ongoing.items():
-                execution.observe(seen.get(tp))
+                execution.observe(statuses.get(tp))
             actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
             reason = self._stop_reason()
             if reason:
@@ -214,7 +214,7 @@ class BatchExecutor:
             existing = self._cluster.not_deleted(unseen) if unseen else {}
             for tp, action in actions.items():
                 self._conclude(tp, action, existing.get(tp))
-            self._conclude_stalled({tp: seen.get(tp) for tp, action in actions.items() if action.do == "wait"})
+            self._conclude_stalled({tp: statuses.get(tp) for tp, action in actions.items() if action.do == "wait"})
             ongoing = {tp: execution for tp, execution in ongoing.items() if not execution.over}
             self._report(batch, last=not ongoing)
             if ongoing:
@@ -312,9 +312,9 @@ class BatchExecutor:
         first = {tp: self._executions[tp].goal[0] for tp in batch if self._is_led_by_first(self._executions[tp])}
         until, asked = self._cluster.now() + _ELECTED_S, False
         while first:
-            seen, down = self._cluster.describe(first), self._cluster.offline_brokers()
-            first = {p: broker for p, broker in first.items() if p in seen and seen[p].leader != broker}
-            able = {p for p, broker in first.items() if broker in seen[p].in_sync and broker not in down}
+            statuses, down = self._cluster.describe(first), self._cluster.offline_brokers()
+            first = {p: broker for p, broker in first.items() if p in statuses and statuses[p].leader != broker}
+            able = {p for p, broker in first.items() if broker in statuses[p].in_sync and broker not in down}
             self._not_elected |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
             first = {tp: broker for tp, broker in first.items() if tp in able}
             if first and not asked:

@@ -210,19 +210,19 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 
 
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
-    found = object_fields(value, "", {"format", "cluster", "phase", JSON_KEY, "moves", "waiting", "throttled"})
-    if found["format"] != FORMAT:
-        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
-    phase = next((known for known in PHASES if known == found["phase"]), None)
+    fields = object_fields(value, "", {"format", "cluster", "phase", JSON_KEY, "moves", "waiting", "throttled"})
+    if fields["format"] != FORMAT:
+        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(fields['format'])}")
+    phase = next((known for known in PHASES if known == fields["phase"]), None)
     if phase is None:
-        raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(found['phase'])}")
+        raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(fields['phase'])}")
     return Journal(
-        text_field(found["cluster"], "cluster"),
-        None if found[JSON_KEY] is None else ReassignmentRequest.read(found[JSON_KEY]),
-        {tp: _read_move(row, path) for path, tp, row in _rows_by_partition(found["moves"], "moves")},
-        {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _rows_by_partition(found["waiting"], "waiting")},
+        text_field(fields["cluster"], "cluster"),
+        None if fields[JSON_KEY] is None else ReassignmentRequest.read(fields[JSON_KEY]),
+        {tp: _read_move(row, path) for path, tp, row in _rows_by_partition(fields["moves"], "moves")},
+        {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _rows_by_partition(fields["waiting"], "waiting")},
         phase,
-        None if found["throttled"] is None else _earlier(found["throttled"]),
+        None if fields["throttled"] is None else _earlier(fields["throttled"]),
     )
 
 
@@ -247,15 +247,15 @@ def _earlier(value: Any) -> SavedConfigs:  # noqa: ANN401 - it comes from JSON
 
 def _rows_by_partition(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
     for topic, rows in object_field(value, path).items():
-        seen: set[int] = set()
+        numbers: set[int] = set()
         for partition, row in object_field(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
             number = parse_digits(partition)
             if number is None or not TOPIC_NAME.fullmatch(topic):
                 raise InputError(where, f"invalid partition {short_repr(topic)}-{short_repr(partition)}")
-            if number in seen:
+            if number in numbers:
                 raise InputError(where, "the partition is listed twice")
-            seen.add(number)
+            numbers.add(number)
             yield where, TopicPartition(topic, number), row
 
 
@@ -299,13 +299,13 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
     rows = value.get("partitions")
     if not isinstance(rows, list):
         raise InputError("partitions", f"expected an array, got {short_repr(rows)}")
-    found: dict[TopicPartition, Replicas] = {}
+    replicas_of: dict[TopicPartition, Replicas] = {}
     for i, row in enumerate(rows):
         tp, replicas = _row(f"partitions[{i}]", row)
-        if tp in found:
+        if tp in replicas_of:
             raise InputError(f"partitions[{i}]", f"{tp.topic}-{tp.partition} is listed twice")
-        found[tp] = replicas
-    return found
+        replicas_of[tp] = replicas
+    return replicas_of
 
 
 def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:

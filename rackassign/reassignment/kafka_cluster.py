@@ -65,7 +65,7 @@ class ReassignmentCluster(ReassignmentAdmin):
         refused = [name for name, topic in described.items() if topic.refused]
         if refused:
             raise AuthorizationError("DESCRIBE", topic_resource(refused))
-        found: dict[TopicPartition, PartitionStatus] = {}
+        statuses: dict[TopicPartition, PartitionStatus] = {}
         for tp in wanted:
             topic = described.get(tp.topic)
             if topic is None or topic.problem or tp.partition >= len(topic.partitions):
@@ -73,7 +73,7 @@ class ReassignmentCluster(ReassignmentAdmin):
             partition = topic.partitions[tp.partition]
             in_sync = frozenset(topic.in_sync[tp.partition])
             moving = running.get(tp)
-            found[tp] = PartitionStatus(
+            statuses[tp] = PartitionStatus(
                 tuple(partition.replicas),
                 in_sync,
                 partition.leader,
@@ -83,7 +83,7 @@ class ReassignmentCluster(ReassignmentAdmin):
             )
             if partition.leader is not None:
                 self._leaders[tp] = partition.leader
-        return found
+        return statuses
 
     def missing(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the reason for each partition that the cluster does not know.
@@ -93,14 +93,14 @@ class ReassignmentCluster(ReassignmentAdmin):
         """
         wanted = list(tps)
         described = describe_topics(self._admin, {tp.topic for tp in wanted})
-        found: dict[TopicPartition, str] = {}
+        reasons: dict[TopicPartition, str] = {}
         for tp in wanted:
             topic = described.get(tp.topic)
             if topic is None or topic.unknown or topic.problem:
-                found[tp] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
+                reasons[tp] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
             elif tp.partition >= len(topic.partitions):
-                found[tp] = f"the topic has only {counted(len(topic.partitions), 'partition')}"
-        return found
+                reasons[tp] = f"the topic has only {counted(len(topic.partitions), 'partition')}"
+        return reasons
 
     def not_deleted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the reason for each partition that may exist although one broker does not know it.
@@ -113,7 +113,7 @@ class ReassignmentCluster(ReassignmentAdmin):
         """
         wanted = list(tps)
         names = sorted({tp.topic for tp in wanted})
-        found: dict[TopicPartition, str] = {}
+        reasons: dict[TopicPartition, str] = {}
         for broker in sorted(self.serving_brokers()) if wanted else ():
             described: Mapping[str, DescribedTopic] = {}
             with suppress(KafkaError):
@@ -123,10 +123,10 @@ class ReassignmentCluster(ReassignmentAdmin):
                 if topic is None or topic.unknown:
                     continue
                 if topic.problem:
-                    found[tp] = topic.problem
+                    reasons[tp] = topic.problem
                 elif tp.partition < len(topic.partitions):
-                    found[tp] = "not all brokers report it: their metadata differs"
-        return found
+                    reasons[tp] = "not all brokers report it: their metadata differs"
+        return reasons
 
     def offline_brokers(self) -> frozenset[int]:
         """Return the registered brokers that are not serving.

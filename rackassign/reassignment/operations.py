@@ -164,14 +164,14 @@ def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: Pla
 
 def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: PlacementState) -> None:
     """Refuse a replication factor above the number of brokers ever seen, which is more often a mistake than not."""
-    seen = {*registry.brokers, *(broker.id for broker in state.brokers)}
+    known = {*registry.brokers, *(broker.id for broker in state.brokers)}
     if (
         request.replication_factor is not None
-        and request.replication_factor > len(seen)
+        and request.replication_factor > len(known)
         and not request.allow_placeholders
     ):
         raise ConfigError(
-            f"replication factor {request.replication_factor} is more than the {counted(len(seen), 'broker')} ever"
+            f"replication factor {request.replication_factor} is more than the {counted(len(known), 'broker')} ever"
             " seen (offline ones are listed from Kafka 4.0); --allow-placeholders plans placeholders for future brokers"
         )
 

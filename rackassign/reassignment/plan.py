@@ -116,18 +116,20 @@ class ReassignmentRequest:
             InputError: A field is unknown or invalid; the message names it.
             ConfigError: A value is impossible.
         """
-        found = object_fields(value, JSON_KEY, (), _JSON_FIELDS)
-        topics, factor = found.get("topics"), found.get("rf")
+        fields = object_fields(value, JSON_KEY, (), _JSON_FIELDS)
+        topics, factor = fields.get("topics"), fields.get("rf")
         return cls(
             None if topics is None else tuple(text_field(topic, _path("topics")) for topic in _array(topics, "topics")),
             None if factor is None else number_field(factor, _path("rf")),
-            frozenset(number_field(broker, _path("replace")) for broker in _array(found.get("replace", []), "replace")),
-            bool_field(found.get("even", False), _path("even")),
-            text_field(found.get("group", ""), _path("group")),
-            object_field(found.get("rules", {}), _path("rules")),
-            bool_field(found.get("force", False), _path("force")),
-            bool_field(found.get("ignore_racks", False), _path("ignore_racks")),
-            bool_field(found.get("allow_placeholders", False), _path("allow_placeholders")),
+            frozenset(
+                number_field(broker, _path("replace")) for broker in _array(fields.get("replace", []), "replace")
+            ),
+            bool_field(fields.get("even", False), _path("even")),
+            text_field(fields.get("group", ""), _path("group")),
+            object_field(fields.get("rules", {}), _path("rules")),
+            bool_field(fields.get("force", False), _path("force")),
+            bool_field(fields.get("ignore_racks", False), _path("ignore_racks")),
+            bool_field(fields.get("allow_placeholders", False), _path("allow_placeholders")),
         )
 
 
@@ -227,9 +229,9 @@ def plan_reassignment(
     asked = {tp: factor for tp, factor in asked.items() if tp not in scarce}
     factors, stale = _factors(layout, free, asked, registry)
     shrunk = {tp: _without_lagging(state, tp, factors[tp]) for tp in free if factors[tp] < len(_now(layout, tp))}
-    found = _spread(_with(layout, shrunk), request, factors, coverage)
-    waiting = {tp: row for tp, row in found.lists.items() if any(broker < 0 for broker in row)}
-    placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in found.lists.items()}
+    spread = _spread(_with(layout, shrunk), request, factors, coverage)
+    waiting = {tp: row for tp, row in spread.lists.items() if any(broker < 0 for broker in row)}
+    placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in spread.lists.items()}
     mine = {tp: _now(layout, tp) for tp in free}
     drawn = {} if near is None else move_replicas_to_readers(_with(layout, placed), near, mine, rules)
     placed |= drawn
@@ -238,9 +240,9 @@ def plan_reassignment(
     placed |= {tp: _now(layout, tp) for tp in free if tp not in new}
     after = _with(layout, {tp: placed[tp] for tp in changed})
     # Leaders stay, unless loads are to be balanced regardless of what that changes.
-    kept = [tp for tp in changed if not request.rebalance and placed[tp][0] == _now(layout, tp)[0]]
-    kept = [*dict.fromkeys((*kept, *drawn))]
-    led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], kept)
+    unchanged = [tp for tp in changed if not request.rebalance and placed[tp][0] == _now(layout, tp)[0]]
+    unchanged = [*dict.fromkeys((*unchanged, *drawn))]
+    led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], unchanged)
     placed |= led
     moves = {tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp)}
     return ReassignmentPlan(
@@ -250,8 +252,8 @@ def plan_reassignment(
         waiting,
         left_out | stale,
         _copies(moves),
-        found.lower_bound + max(0, _copies(moves) - _copied(layout, found.lists)),
-        tuple(dict.fromkeys((*found.notes, *notes))),
+        spread.lower_bound + max(0, _copies(moves) - _copied(layout, spread.lists)),
+        tuple(dict.fromkeys((*spread.notes, *notes))),
         frozenset(tp for tp in asked if tp in registry.plans and tp not in moves and tp not in waiting),
         _topics(layout, request.topics),
     )
@@ -273,15 +275,15 @@ def plan_leader_balance(
     rules = replace(rules, rackless="rack")
     left_out = _left_out(state, layout, topics)
     part = _Part(layout, [tp for tp in _topic_partitions(layout, topics) if tp not in left_out])
-    found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
-    lists = part.back(found.topics)
+    balanced = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
+    lists = part.back(balanced.topics)
     moves = {
         tp: ReplicaMove(_now(layout, tp), row)
         for tp, row in lists.items()
         if row != _now(layout, tp) or state.topics[tp.topic].partitions[tp.partition].leader != row[0]
     }
     after = _with(layout, {tp: move.after for tp, move in moves.items()})
-    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, found.notes, topics=_topics(layout, topics))
+    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, balanced.notes, topics=_topics(layout, topics))
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
@@ -379,16 +381,16 @@ def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
 
 
 def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
-    found: dict[TopicPartition, str] = {}
+    reasons: dict[TopicPartition, str] = {}
     for tp in _topic_partitions(layout, topics):
         partition = state.topics[tp.topic].partitions[tp.partition]
         if tp in state.in_flight:
-            found[tp] = "is being reassigned"
+            reasons[tp] = "is being reassigned"
         elif tp.topic in state.differing:
-            found[tp] = "brokers report different metadata"
+            reasons[tp] = "brokers report different metadata"
         elif partition.leader is None:
-            found[tp] = "has no leader to copy from"
-    return found
+            reasons[tp] = "has no leader to copy from"
+    return reasons
 
 
 def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
@@ -433,12 +435,12 @@ def _spread(
     """Place partitions, one class of rack weights at a time; all others count as load."""
     alike = _alike(factors, coverage)
     note = "topics whose readers are distributed over the racks differently were placed one after the other"
-    found = _Found({}, 0, (note,) if len(alike) > 1 else ())
+    spread = _Found({}, 0, (note,) if len(alike) > 1 else ())
     for weights, tps in alike:
-        beside = _with(layout, {tp: _there(row) for tp, row in found.lists.items()})
+        beside = _with(layout, {tp: _there(row) for tp, row in spread.lists.items()})
         wanted = {tp: factors[tp] for tp in tps}
-        found = found.joined(_kept(beside, request.rules_for(weights), wanted))
-    return found
+        spread = spread.joined(_kept(beside, request.rules_for(weights), wanted))
+    return spread
 
 
 def _alike(
@@ -477,7 +479,7 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
 def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
     part = _Part(layout, factors)
     try:
-        found = rebalance(
+        rebalanced = rebalance(
             part.layout,
             rules,
             topics=part.topics,
@@ -490,7 +492,7 @@ def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[To
             f'{error} With --near-group, which needs racks, use a file of --constraints with {{"rackless": "rack"}}:'
             " brokers without a rack then count as one more rack."
         ) from error
-    return _Found(part.back(found.topics), found.lower_bound, found.notes)
+    return _Found(part.back(rebalanced.topics), rebalanced.lower_bound, rebalanced.notes)
 
 
 def _there(row: Sequence[int]) -> Replicas:
@@ -646,9 +648,9 @@ def _held(layout: Layout) -> Counter[int]:
 
 def _fullest(layout: Layout, of_brokers: Mapping[int, float], emptied: frozenset[int] = frozenset()) -> _Fullest | None:
     weights = {broker.id: float(of_brokers.get(broker.id, 1)) for broker in layout.brokers if broker.id not in emptied}
-    held = _held(layout)
-    if not held:
+    counts = _held(layout)
+    if not counts:
         return None
-    broker = min(held, key=lambda broker: (-held[broker] / weights[broker], broker))
+    broker = min(counts, key=lambda broker: (-counts[broker] / weights[broker], broker))
     using = sum(weights.values())
-    return _Fullest(broker, held[broker], held[broker] / weights[broker] * using / held.total())
+    return _Fullest(broker, counts[broker], counts[broker] / weights[broker] * using / counts.total())

@@ -296,10 +296,10 @@ def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
 
 def _only(own: Mapping[str, str], *names: str) -> str | None:
     """Return which one of these mutually exclusive options is set, in lower case; None if none is."""
-    found = [name for name in names if name.lower() in own]
-    if len(found) > 1:
-        raise ConfigError(f"{' and '.join(found)}: only one of them can be set")
-    return found[0].lower() if found else None
+    present = [name for name in names if name.lower() in own]
+    if len(present) > 1:
+        raise ConfigError(f"{' and '.join(present)}: only one of them can be set")
+    return present[0].lower() if present else None
 
 
 def _topics(own: Mapping[str, str]) -> Topics:
@@ -388,18 +388,18 @@ def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> li
         mode: The kind of query.
     """
     names = {name.lower() for name in given}
-    found = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
+    problems = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
     if options.headers and options.columns and HEADERS not in options.columns:
-        found.append(f"includeHeaders: {HEADERS} is not among columns")
+        problems.append(f"includeHeaders: {HEADERS} is not among columns")
     if mode == "batch" and "maxoffsetspertrigger" in names:
-        found.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
+        problems.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
     if options.rack_required and options.rack_binding == "none":
-        found.append("onMissingRack: with rackBinding=none executors need no rack")
+        problems.append("onMissingRack: with rackBinding=none executors need no rack")
     if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
-        found.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
+        problems.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
     if options.rack_binding != "pull":
-        found += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
-    return found
+        problems += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
+    return problems
 
 
 def _of_fetches(names: set[str], given: Mapping[str, str]) -> Iterator[str]:

@@ -36,15 +36,15 @@ def object_fields(value: Any, path: str, needed: Iterable[str], others: Iterable
     Raises:
         InputError: A field is missing or unknown, or it is no object; the message names the field.
     """
-    found, joint = object_field(value, path), "." if path else ""
+    fields, joint = object_field(value, path), "." if path else ""
     for name in sorted(needed):
-        if name not in found:
+        if name not in fields:
             raise InputError(path, f"the field {short_repr(name)} is missing")
-    for name in found:
+    for name in fields:
         if name not in {*needed, *others}:
             known = ", ".join(sorted({*needed, *others}))
             raise InputError(f"{path}{joint}{name}", f"unknown field; known are {known}")
-    return found
+    return fields
 
 
 def array_field(value: Any, path: str) -> list[Any]:  # noqa: ANN401 - parsed JSON

@@ -87,14 +87,14 @@ def audit(
     with admin_client(bootstrap, client_config) as admin:
         known = known.for_cluster(cluster_id(admin))
         found = with_rates(admin, describe_cluster_state(admin, topic))
-    seen = judged(found.with_known_racks(known.brokers), want_rf=expected_rf or None, plans=known.plans)
+    judgement = judged(found.with_known_racks(known.brokers), want_rf=expected_rf or None, plans=known.plans)
     if output == "json":
-        sys.stdout.write(json.dumps(_audit_as_json(seen)) + "\n")
+        sys.stdout.write(json.dumps(_audit_as_json(judgement)) + "\n")
     else:
-        _show_audit(seen, plain_console())
-    if not seen.is_consistent:
+        _show_audit(judgement, plain_console())
+    if not judgement.is_consistent:
         return ExitCode.NO_ANSWER
-    return ExitCode.NO if seen.findings else ExitCode.DONE
+    return ExitCode.NO if judgement.findings else ExitCode.DONE
 
 
 def _audit_as_json(seen: Audit) -> dict[str, Any]:

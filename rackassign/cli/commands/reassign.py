@@ -145,8 +145,8 @@ def plan(
         ignore_racks,
         allow_placeholders,
     )
-    given = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
-    if given is not None and request != ReassignmentRequest(force=force):
+    reassignment = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
+    if reassignment is not None and request != ReassignmentRequest(force=force):
         raise ConfigError(
             "--reassignment-json-file cannot be combined with --topic, --replication-factor, --remove-broker,"
             " --rebalance, --near-group, --constraints, --disable-rack-aware and --allow-placeholders"
@@ -156,13 +156,15 @@ def plan(
         try:
             with admin_client(bootstrap, client_config) as admin:
                 prepared = (
-                    prepare(admin, request, known) if given is None else prepare_from_lists(admin, given, force=force)
+                    prepare(admin, request, known)
+                    if reassignment is None
+                    else prepare_from_lists(admin, reassignment, force=force)
                 )
         except UnevenError as error:
             warn(f"{error}; nothing is written")
             return ExitCode.NO
         backup, written = store(prepared, file, Path(state), known), prepared.has_changes
-    if given is None:
+    if reassignment is None:
         _warn_of_unlisted(sorted(set(prepared.unlisted) - request.removed_brokers))
     for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
         warn(trouble)
@@ -309,14 +311,14 @@ def _opened(
     """Yield a runner for a plan, the plan, and whether the run is to stop; lock the plan meanwhile."""
     # An invalid plan file is reported before anything else is done.
     with (
-        journal.open_exclusive(plan) as found,
+        journal.open_exclusive(plan) as journaled,
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
         runner = ReassignmentRunner(
             admin, plan, state, limits=limits, stop=stop, display=lambda: _display(plan), report_problem=warn
         )
-        yield runner, found, stop
+        yield runner, journaled, stop
 
 
 def _end(outcome: ReassignmentOutcome, plan: str, output: str, *, stopped: bool) -> int:
@@ -409,13 +411,13 @@ def status(
     """Report the progress of a plan from the current state of the cluster. Exit 1: it is not finished."""
     check_output(output, "table", "json")
 
-    found = journal.read(Path(plan))
+    journaled = journal.read(Path(plan))
     with admin_client(bootstrap, client_config) as admin:
-        seen = look(admin, found)
-    _show_status(found, seen, output)
-    if output == "table" and found.open:
+        seen = look(admin, journaled)
+    _show_status(journaled, seen, output)
+    if output == "table" and journaled.open:
         plain_console().print(f"not over: {_advice(seen, plan)}", soft_wrap=True)
-    return ExitCode.NO if found.open else ExitCode.DONE
+    return ExitCode.NO if journaled.open else ExitCode.DONE
 
 
 @app.command(
