@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import state_file
 from rackassign.placement.cluster_state import RATES
+from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import (
     ExecutionLimits,
     Journal,
@@ -52,13 +54,37 @@ def test_a_plan_is_applied_and_rolled_back_without_a_command_line(
     write(plan, Journal("c", moves=MOVES, waiting={TopicPartition("t", 1): (1, -1)}))
     with open_exclusive(plan) as journal:
         outcome = ReassignmentRunner(ADMIN, plan, state, limits=LIMITS).apply(journal)
-    assert (outcome.result.done, outcome.pending_replicas, outcome.locality) == ((TP,), 1, None)
+    assert (outcome.direction, outcome.result.done, outcome.pending_replicas) == ("apply", (TP,), 1)
+    assert outcome.locality is None
     assert (stage.lists(), read(plan).phase) == ({TP: (1, 3)}, "applied")
     assert state_file.read(state).plans == {TopicPartition("t", 1): (1, -1)}
     with open_exclusive(plan) as journal:
         outcome = ReassignmentRunner(ADMIN, plan, state, limits=LIMITS).rollback(journal)
-    assert (outcome.result.done, outcome.pending_replicas) == ((TP,), 0)
+    assert (outcome.direction, outcome.result.done, outcome.pending_replicas) == ("rollback", (TP,), 0)
     assert (stage.lists(), read(plan).phase) == ({TP: (1, 2)}, "rolled-back")
+
+
+def test_a_run_that_is_to_stop_sends_nothing(stage: FakeReassignmentCluster, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    write(plan, Journal("c", moves=MOVES))
+    with open_exclusive(plan) as journal:
+        outcome = ReassignmentRunner(ADMIN, plan, tmp_path / "state.json", stop=lambda: True).apply(journal)
+    assert (outcome.result.done, stage.most_running, stage.lists()) == ((), 0, {TP: (1, 2)})
+
+
+def test_what_remains_of_a_request_is_planned_again_for_its_own_partitions_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting, other = TopicPartition("t", 1), TopicPartition("u", 0)
+    journal = Journal("c", ReassignmentRequest(replication_factor=2), MOVES, {waiting: (1, -1)})
+    moves = {waiting: ReplicaMove((1,), (1, 2)), other: ReplicaMove((1,), (1, 2))}
+    again = SimpleNamespace(journal=replace(journal, moves=moves, waiting={other: (1, -1)}))
+    monkeypatch.setattr(operations, "prepare", lambda *_: again)
+    remaining = operations.prepare_remaining(ADMIN, journal, PlacementState())
+    assert remaining is not None
+    assert (remaining.moves, remaining.waiting) == ({**MOVES, waiting: moves[waiting]}, {})
+    again.journal = replace(again.journal, moves={other: moves[other]})
+    assert operations.prepare_remaining(ADMIN, journal, PlacementState()) is None
 
 
 def test_what_failed_is_executed_again_while_brokers_are_awaited(
