@@ -21,6 +21,7 @@ REASONS: Mapping[str, str] = {
     " ([why](../explanation/decisions/solver-dependencies.md)).",
     "typer": "Commands, options and help.",
     "rich": "Tables and progress on terminals.",
+    "javaproperties": "Properties files of Java clients (`--command-config`).",
     "jinja2": "The HTML reports, with everything from the cluster escaped.",
     "aiokafka": "The client. Each minor version is tried, hence the upper bound.",
     "confluent-kafka": "The client (librdkafka). For Spark: what executors read with.",

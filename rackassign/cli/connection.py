@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
+import javaproperties
 import typer
 from kafka import KafkaAdminClient
 from kafka.errors import (
@@ -36,7 +38,6 @@ from rackassign.util.client_properties import (
     jaas_credentials,
     missing_login,
     one_of,
-    unescape,
     uses_delegation_token,
 )
 
@@ -54,10 +55,9 @@ _VALUES = {name: each for each in CONNECTION_PROPERTIES for name in (each.librdk
 """Properties with a value that kafka-python takes as it is, by each of their names."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
-# The ends of lines of a properties file. str.splitlines has more of them, which may be part of a password here.
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# Name or value; a backslash takes away what the next character means.
-_LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
+_TRIMMED = "".join(map(chr, range(33)))
+"""What Java's `String.trim` removes from both ends, as Kafka does with each value."""
 
 
 @contextmanager
@@ -239,41 +239,25 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
 
 def _read(file: str) -> dict[str, Any]:
     config: dict[str, Any] = {}
-    for number, line in _lines(read_text(file)):
-        matched = _LINE.fullmatch(line) or _LINE.fullmatch(f"{line}=")
-        where = f"{file}:{number}"
-        if matched is None:
-            raise ConfigError(f"{where}: expected a property and its value")
-        name, value = map(unescape, matched.groups())
-        try:
-            config |= _to_kafka_python(name, value)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+    number = 1
+    # Ends of lines are left as they are: what Python takes for one may be part of a value in Java's format.
+    text = StringIO(read_text(file), newline="")
+    try:
+        for each in javaproperties.parse(text):
+            if isinstance(each, javaproperties.KeyValue):
+                config |= _to_kafka_python(each.key, each.value.strip(_TRIMMED))
+            number += len(_LINE_END.findall(each.source))
+    except (ConfigError, javaproperties.InvalidUEscapeError) as error:
+        raise ConfigError(f"{file}:{number}: {error}") from None
     if (missing := missing_login(config, alternative="sasl.jaas.config")) is not None:
         raise ConfigError(f"{file}: {missing}")
     return config
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither blank nor comments, with their numbers; a backslash joins two lines."""
-    begun, start = "", 0
-    for number, line in enumerate(_LINE_END.split(text), 1):
-        stripped = line.strip()
-        if not begun and (not stripped or stripped[0] in "#!"):
-            continue
-        start = start if begun else number
-        begun += stripped
-        if (len(begun) - len(begun.rstrip("\\"))) % 2:
-            begun = begun[:-1]
-            continue
-        yield start, begun
-        begun = ""
-    if begun:
-        yield start, begun
-
-
 def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
     """Return the arguments of kafka-python for a property; errors never show a value that may be a password."""
+    if not name:
+        raise ConfigError("expected a property and its value")
     if name in _VALUES:
         if _VALUES[name].is_file:
             _check_pem(name, value)

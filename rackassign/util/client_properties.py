@@ -72,7 +72,6 @@ _JAAS_OPTION = re.compile(
 )
 _JAAS_ESCAPED = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
 _CONTROL_CHARS = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
-_ESCAPED = re.compile(r"\\(.)")
 
 
 def jaas_credentials(jaas: str) -> tuple[str, str] | None:
@@ -100,11 +99,6 @@ def _jaas_text(quoted: str) -> str:
         return chr(int(escape[1], 8)) if escape[1][0] in "01234567" else _CONTROL_CHARS.get(escape[1], escape[1])
 
     return _JAAS_ESCAPED.sub(meant, quoted)
-
-
-def unescape(text: str) -> str:
-    """Return the text without the backslashes that take the meaning of the character after them."""
-    return _ESCAPED.sub(r"\1", text)
 
 
 def missing_login(arguments: Mapping[str, Any], *, alternative: str = "") -> str | None:

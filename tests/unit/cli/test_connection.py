@@ -111,6 +111,12 @@ def test_only_ends_of_lines_end_a_value(tmp_path: Path, inside: str, end: str) -
     assert (config["sasl_plain_username"], config["sasl_plain_password"]) == ("me", f"a{inside}sasl.username=b")
 
 
+def test_escapes_are_those_of_java(tmp_path: Path) -> None:
+    text = "sasl.mechanism=PLAIN\nsasl.username = m\\u0065 \n# none\nsasl.password:\\\n  a\\tb\\\\c\\=\\:\\d\n"
+    config = read(tmp_path, text)
+    assert (config["sasl_plain_username"], config["sasl_plain_password"]) == ("me", "a\tb\\c=:d")
+
+
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "\n  \n# nothing\n") == {}
 
@@ -120,6 +126,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     [
         ("\nacks=all", r':2: unknown property "acks"'),
         ("= 3", ":1: expected a property and its value"),
+        ("sasl.mechanism=PLAIN\n\nsasl.password=a\\\n\\u12", ":3: Invalid"),
         ("security.protocol=TLS", ':1: security.protocol: expected one of PLAINTEXT, .*, got "TLS"'),
         ("sasl.mechanism=OAUTHBEARER", ":1: sasl.mechanism: expected one of PLAIN, "),
         (
