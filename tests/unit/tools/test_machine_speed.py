@@ -99,7 +99,7 @@ def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
 @pytest.mark.parametrize("share", ["", "1"])
 def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(share: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != FACTOR and "PYTEST" not in name}
-    command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), "tests/unit/test_locality.py"]
+    command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), "tests/unit/test_model.py"]
     run = subprocess.run(
         command,
         cwd=ROOT,
