@@ -1,0 +1,54 @@
+package org.rackassign.broker;
+
+/**
+ * The work that one assignment may take: steps first, and time behind them.
+ *
+ * <p>Steps are what the algorithms count, so that the same group gets the same answer on each machine. The time is for a
+ * broker that is slower than any that was measured: {@code assign()} runs on the coordinator's thread, and heartbeats of
+ * other groups wait for it.
+ */
+final class WorkBudget {
+    /** Thrown by {@link #spend} once nothing is left. It carries no trace, as it is expected. */
+    static final class ExhaustedException extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        ExhaustedException(String reason) {
+            super(reason, null, false, false);
+        }
+    }
+
+    private static final int STEPS_BETWEEN_LOOKS = 1 << 14;
+
+    private final long maxSteps;
+    private final long endNanos;
+    private long steps;
+    private long nextLook = STEPS_BETWEEN_LOOKS;
+
+    /**
+     * @param maxSteps the number of steps
+     * @param maxMillis milliseconds from now on
+     */
+    WorkBudget(long maxSteps, long maxMillis) {
+        this.maxSteps = maxSteps;
+        this.endNanos = System.nanoTime() + maxMillis * 1_000_000L;
+    }
+
+    /** Counts steps that are about to be done. */
+    void spend(int count) {
+        steps += count;
+        if (steps < nextLook) {
+            return;
+        }
+        nextLook = steps + STEPS_BETWEEN_LOOKS;
+        if (steps > maxSteps) {
+            throw new ExhaustedException("more than " + maxSteps + " steps");
+        }
+        if (System.nanoTime() - endNanos > 0) {
+            throw new ExhaustedException("its time");
+        }
+    }
+
+    long steps() {
+        return steps;
+    }
+}

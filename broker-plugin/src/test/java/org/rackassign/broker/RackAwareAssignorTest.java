@@ -1,0 +1,350 @@
+package org.rackassign.broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.group.api.assignor.GroupAssignment;
+import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
+import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
+import org.apache.kafka.coordinator.group.api.assignor.MemberSubscription;
+import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
+import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
+import org.junit.jupiter.api.Test;
+
+class RackAwareAssignorTest {
+    private static final int GROUPS = Integer.getInteger("rackassign.groups", 20_000);
+    private static final String[] RACKS = {"a", "b", "c", "elsewhere", ""};
+
+    @Test
+    void smallGroupsAreAsGoodAsTheBestOfAllAssignments() {
+        int compared = 0;
+        for (int seed = 0; seed < GROUPS / 10; seed++) {
+            TestGroup group = TestGroup.random(new Random(seed), 3, 6);
+            GroupModel model = GroupModel.of(group, group);
+            if (model.partitions() > 6) {
+                continue;
+            }
+            long[] best = best(model);
+            assertEquals(Arrays.toString(best), Arrays.toString(value(model, owners(group, model))), "seed " + seed);
+            compared++;
+        }
+        assertTrue(compared > GROUPS / 40, "only " + compared);
+    }
+
+    @Test
+    void everyPartitionOfASubscribedTopicHasOneOwnerWhoIsSubscribedAndPlansAreProven() {
+        for (int seed = 0; seed < GROUPS; seed++) {
+            TestGroup group = TestGroup.random(new Random(seed), 12, 40);
+            GroupModel model = GroupModel.of(group, group);
+            owners(group, model);
+            assertTrue(model.partitions() == 0 || OptimalPlan.isProven(model), "seed " + seed);
+            // The plain plan, which no budget can refuse, is complete too.
+            for (int partition = 0; partition < model.partitions(); partition++) {
+                assertTrue(model.isSubscribed(partition, StickyPlan.of(model)[partition]), "seed " + seed);
+            }
+        }
+    }
+
+    @Test
+    void aGroupInWhichNothingHasChangedKeepsItsObjects() {
+        TestGroup group = TestGroup.random(new Random(1), 6, 60);
+        GroupAssignment first = new RackAwareAssignor().assign(group, group);
+        group.owned.clear();
+        first.members().forEach((member, assigned) -> group.owned.put(member, assigned.partitions()));
+        GroupAssignment again = new RackAwareAssignor().assign(group, group);
+        first.members().forEach((member, assigned) ->
+                assertSame(assigned.partitions(), again.members().get(member).partitions()));
+    }
+
+    @Test
+    void pastItsBudgetAPlanIsBalancedAndKeepsWhatMembersHave() {
+        TestGroup group = TestGroup.even(30, 900);
+        RackAwareAssignor assignor = new RackAwareAssignor();
+        assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, "no number"));
+        GroupModel model = GroupModel.of(group, group);
+        boolean exhausted = false;
+        try {
+            OptimalPlan.of(model, new WorkBudget(1 << 14, 1000));
+            new WorkBudget(0, 1000).spend(1 << 15);
+        } catch (WorkBudget.ExhaustedException expected) {
+            exhausted = true;
+        }
+        assertTrue(exhausted);
+        int[] load = new int[30];
+        for (int member : StickyPlan.of(model)) {
+            load[member]++;
+        }
+        assertEquals(30, Arrays.stream(load).min().getAsInt());
+        assertEquals(30, Arrays.stream(load).max().getAsInt());
+    }
+
+    @Test
+    void nothingIsThrownWhateverTheCoordinatorSays() {
+        TestGroup group = TestGroup.even(3, 12);
+        for (String broken : new String[] {"members", "subscription", "assignment", "partitions", "racks", "error"}) {
+            GroupAssignment answer = new RackAwareAssignor().assign(new Broken(group, broken), new Broken(group, broken));
+            assertTrue(answer.members().size() == 3 || broken.equals("members"), broken);
+        }
+    }
+
+    @Test
+    void oneInstanceServesManyGroupsAtTheSameTime() throws Exception {
+        RackAwareAssignor assignor = new RackAwareAssignor();
+        ExecutorService threads = Executors.newFixedThreadPool(16);
+        try {
+            List<Future<Boolean>> answers = new ArrayList<>();
+            for (int seed = 0; seed < 2000; seed++) {
+                TestGroup group = TestGroup.random(new Random(seed % 50), 12, 40);
+                Callable<Boolean> call = () -> same(
+                        new RackAwareAssignor().assign(group, group), assignor.assign(group, group));
+                answers.add(threads.submit(call));
+            }
+            for (Future<Boolean> each : answers) {
+                assertTrue(each.get());
+            }
+        } finally {
+            threads.shutdown();
+        }
+    }
+
+    private static boolean same(GroupAssignment one, GroupAssignment other) {
+        return one.members().keySet().equals(other.members().keySet())
+                && one.members().entrySet().stream().allMatch(entry ->
+                        entry.getValue().partitions().equals(other.members().get(entry.getKey()).partitions()));
+    }
+
+    /** Lets the assignor decide, and returns the owners after checking that the answer is complete. */
+    private static int[] owners(TestGroup group, GroupModel model) {
+        GroupAssignment answer = new RackAwareAssignor().assign(group, group);
+        assertEquals(Set.of(model.members), answer.members().keySet());
+        int[] owner = new int[model.partitions()];
+        Arrays.fill(owner, GroupModel.NONE);
+        for (int member = 0; member < model.members.length; member++) {
+            for (Map.Entry<Uuid, Set<Integer>> entry :
+                    answer.members().get(model.members[member]).partitions().entrySet()) {
+                int topic = Arrays.asList(model.topics).indexOf(entry.getKey());
+                for (int number : entry.getValue()) {
+                    assertEquals(GroupModel.NONE, owner[model.firstPartition[topic] + number], "a second owner");
+                    owner[model.firstPartition[topic] + number] = member;
+                }
+            }
+        }
+        for (int partition = 0; partition < owner.length; partition++) {
+            assertTrue(owner[partition] != GroupModel.NONE && model.isSubscribed(partition, owner[partition]));
+        }
+        return owner;
+    }
+
+    /** Returns squares of loads, partitions that cross racks, and moves. */
+    private static long[] value(GroupModel model, int[] owner) {
+        long[] value = new long[3];
+        int[] load = new int[model.members.length];
+        for (int partition = 0; partition < owner.length; partition++) {
+            load[owner[partition]]++;
+            value[1] += model.crosses(partition, owner[partition]) ? 1 : 0;
+            value[2] += model.owner[partition] != GroupModel.NONE && model.owner[partition] != owner[partition] ? 1 : 0;
+        }
+        for (int each : load) {
+            value[0] += (long) each * each;
+        }
+        return value;
+    }
+
+    private static long[] best(GroupModel model) {
+        long[][] best = {null};
+        search(model, new int[model.partitions()], 0, best);
+        return best[0];
+    }
+
+    private static void search(GroupModel model, int[] owner, int partition, long[][] best) {
+        if (partition == owner.length) {
+            long[] value = value(model, owner);
+            if (best[0] == null || Arrays.compare(value, best[0]) < 0) {
+                best[0] = value;
+            }
+            return;
+        }
+        for (int member = 0; member < model.members.length; member++) {
+            if (model.isSubscribed(partition, member)) {
+                owner[partition] = member;
+                search(model, owner, partition + 1, best);
+            }
+        }
+    }
+
+    /** A group with its topics, as a coordinator describes them. */
+    private static final class TestGroup implements GroupSpec, SubscribedTopicDescriber {
+        final Map<Uuid, List<Set<String>>> topics = new HashMap<>();
+        final Map<String, Set<Uuid>> subscriptions = new HashMap<>();
+        final Map<String, String> racks = new HashMap<>();
+        final Map<String, Map<Uuid, Set<Integer>>> owned = new HashMap<>();
+
+        static TestGroup random(Random random, int mostMembers, int mostPartitions) {
+            TestGroup group = new TestGroup();
+            List<Uuid> ids = new ArrayList<>();
+            int left = random.nextInt(mostPartitions + 1);
+            for (int topic = 0; topic < 1 + random.nextInt(4); topic++) {
+                Uuid id = new Uuid(7, random.nextInt(1000));
+                int count = random.nextInt(left + 1);
+                left -= count;
+                List<Set<String>> partitions = new ArrayList<>();
+                for (int partition = 0; partition < count; partition++) {
+                    Set<String> of = new HashSet<>();
+                    for (int replica = random.nextInt(4); replica > 0; replica--) {
+                        of.add(RACKS[random.nextInt(4)]);
+                    }
+                    partitions.add(of);
+                }
+                ids.add(id);
+                group.topics.put(id, partitions);
+            }
+            boolean alike = random.nextBoolean();
+            int members = 1 + random.nextInt(mostMembers);
+            for (int member = 0; member < members; member++) {
+                String name = "m" + random.nextInt(1000);
+                Set<Uuid> subscription = new HashSet<>();
+                for (Uuid id : ids) {
+                    if (alike || random.nextInt(3) > 0) {
+                        subscription.add(id);
+                    }
+                }
+                subscription.add(new Uuid(9, 9));
+                group.subscriptions.put(name, subscription);
+                group.racks.put(name, RACKS[random.nextInt(RACKS.length)]);
+                group.owned.put(name, new HashMap<>());
+            }
+            List<String> names = new ArrayList<>(group.subscriptions.keySet());
+            group.topics.forEach((id, partitions) -> {
+                for (int partition = 0; partition < partitions.size(); partition++) {
+                    if (random.nextInt(4) > 0) {
+                        String owner = names.get(random.nextInt(names.size()));
+                        group.owned.get(owner).computeIfAbsent(id, each -> new HashSet<>()).add(partition);
+                    }
+                }
+            });
+            return group;
+        }
+
+        static TestGroup even(int members, int partitions) {
+            TestGroup group = new TestGroup();
+            Uuid id = new Uuid(1, 1);
+            List<Set<String>> racks = new ArrayList<>();
+            for (int partition = 0; partition < partitions; partition++) {
+                racks.add(Set.of(RACKS[partition % 3]));
+            }
+            group.topics.put(id, racks);
+            for (int member = 0; member < members; member++) {
+                group.subscriptions.put("m" + member, Set.of(id));
+                group.racks.put("m" + member, RACKS[member % 3]);
+                group.owned.put("m" + member, Map.of());
+            }
+            return group;
+        }
+
+        @Override
+        public Collection<String> memberIds() {
+            return subscriptions.keySet();
+        }
+
+        @Override
+        public SubscriptionType subscriptionType() {
+            boolean alike = new HashSet<>(subscriptions.values()).size() <= 1;
+            return alike ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
+        }
+
+        @Override
+        public boolean isPartitionAssigned(Uuid topic, int partition) {
+            return false;
+        }
+
+        @Override
+        public boolean isPartitionAssignable(Uuid topic, int partition) {
+            return true;
+        }
+
+        @Override
+        public MemberSubscription memberSubscription(String member) {
+            return new Subscription(Optional.of(racks.get(member)), Optional.empty(), subscriptions.get(member));
+        }
+
+        @Override
+        public MemberAssignment memberAssignment(String member) {
+            return () -> owned.get(member);
+        }
+
+        @Override
+        public int numPartitions(Uuid topic) {
+            return topics.containsKey(topic) ? topics.get(topic).size() : -1;
+        }
+
+        @Override
+        public Set<String> racksForPartition(Uuid topic, int partition) {
+            return topics.get(topic).get(partition);
+        }
+    }
+
+    private record Subscription(Optional<String> rackId, Optional<String> instanceId, Set<Uuid> subscribedTopicIds)
+            implements MemberSubscription {}
+
+    /** A coordinator that returns null, or throws, in one place. */
+    private record Broken(TestGroup group, String where) implements GroupSpec, SubscribedTopicDescriber {
+        @Override
+        public Collection<String> memberIds() {
+            return where.equals("members") ? null : group.memberIds();
+        }
+
+        @Override
+        public SubscriptionType subscriptionType() {
+            return group.subscriptionType();
+        }
+
+        @Override
+        public boolean isPartitionAssigned(Uuid topic, int partition) {
+            return false;
+        }
+
+        @Override
+        public boolean isPartitionAssignable(Uuid topic, int partition) {
+            return true;
+        }
+
+        @Override
+        public MemberSubscription memberSubscription(String member) {
+            return where.equals("subscription") ? null : group.memberSubscription(member);
+        }
+
+        @Override
+        public MemberAssignment memberAssignment(String member) {
+            return where.equals("assignment") ? null : group.memberAssignment(member);
+        }
+
+        @Override
+        public int numPartitions(Uuid topic) {
+            if (where.equals("error")) {
+                throw new StackOverflowError();
+            }
+            return where.equals("partitions") ? -1 : group.numPartitions(topic);
+        }
+
+        @Override
+        public Set<String> racksForPartition(Uuid topic, int partition) {
+            return where.equals("racks") ? null : group.racksForPartition(topic, partition);
+        }
+    }
+}
