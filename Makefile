@@ -91,6 +91,10 @@ examples: $(VENV)/dev.stamp ## The examples with frameworks, with rackassign and
 pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster: cost across racks, before and after
 	@exec $(BIN)/python -m examples.pipeline
 
+.PHONY: broker-plugin
+broker-plugin: $(VENV)/dev.stamp ## The jar of the broker plug-in from its Java sources, without a JDK
+	$(BIN)/python -m tools.broker_plugin
+
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays
 	rm -rf $(VENV) .venv-examples .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache mutants

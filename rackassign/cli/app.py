@@ -62,6 +62,7 @@ _COMMANDS: Mapping[str, _Command] = {
         "reassign", "Reassign partitions: add missing replicas, spread them over racks, remove brokers."
     ),
     "state": _Command("state", "The state of groups of StatefulConsumer."),
+    "broker-plugin": _Command("broker_plugin", "The rack-aware assignor that runs in brokers (KIP-848)."),
 }
 
 

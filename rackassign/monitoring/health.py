@@ -17,6 +17,7 @@ from typing import Literal
 
 from kafka import KafkaAdminClient
 
+from rackassign import broker_plugin
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.admin.describe import RACK_AWARE, SELECTOR, UNCLEAN_ELECTION, topic_configs
 from rackassign.admin.groups import GroupAdmin
@@ -201,7 +202,7 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
 
 def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     # A group without members keeps the type of the last ones.
-    if group.kind == "consumer" and group.members:
+    if group.kind == "consumer" and group.members and group.strategy != broker_plugin.NAME:
         yield _served(group)
     broken = tuple(m for m in group.members if m.problem)
     if broken:
@@ -273,7 +274,8 @@ def _served(group: GroupDescription) -> Finding:
         "server-assigned",
         f"the broker assigns (KIP-848) with its assignor {group.strategy!r}, and no member's own strategy is asked;"
         f" Kafka's own assignors there do not look at racks{blame}",
-        "set group.protocol=classic on these members, and the others take over again when the last of them has left;"
+        "load rackassign's assignor on all brokers (`rackassign broker-plugin install-hint`), or set"
+        " group.protocol=classic on these members, and the others take over again when the last of them has left;"
         " group.consumer.migration.policy=disabled on the brokers keeps such members out",
         native if native and not unknown else group.members,
     )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from rackassign import __version__
+from rackassign import __version__, broker_plugin
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
@@ -330,6 +330,8 @@ def selector_warnings(cluster: ObservedCluster) -> list[str]:
 def _strategy(inspected: GroupAnalysis) -> str:
     live = inspected.snapshot.live
     to = "switch to cooperative-sticky of rackassign"
+    if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
+        return "wait for the next change of the group: the broker's assignor is rackassign's"
     if live.kind == "consumer":
         return f"{to}, with group.protocol=classic: now the broker assigns"
     if live.strategy == "cooperative-sticky":

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rackassign import broker_plugin
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing._broker_config import (
     HOST,
@@ -92,6 +93,8 @@ class LocalCluster(Cluster):
             takes the place of one that is not free, see `refused_ports`. By default all ports are free ones.
         kafka_version: Version of all brokers, or a list with one for each: "3.9.2", or "3.9" for the last patch release
             of 3.9. `rackassign.testing.VERSIONS` has those that exist, and `KAFKA_VERSION` is the default.
+        broker_plugins: Whether brokers load the assignor of `rackassign.broker_plugin`, as the first of
+            their list. It needs Kafka 4.0 or newer.
 
     Raises:
         ConfigError: There are no racks, a rack is empty, a listener is invalid, there are not enough ports from
@@ -108,6 +111,7 @@ class LocalCluster(Cluster):
         progress: ProgressCallback | None = None,
         first_port: int | None = None,
         kafka_version: str | Sequence[str] | None = None,
+        broker_plugins: bool = False,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {}, progress)
         if not _are_racks(racks):
@@ -119,9 +123,12 @@ class LocalCluster(Cluster):
             raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port!r}")
         self._racks = tuple(racks)
         self._versions = dict(enumerate(broker_versions(kafka_version, len(racks)), 1))
+        self._broker_plugins = broker_plugins
+        self._check_plugins(*self._versions.values())
         self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))
         self._refused_ports: Mapping[int, str] = {}
-        self._config = dict(config or {})
+        assignors = {"group.consumer.assignors": broker_plugin.ASSIGNORS} if broker_plugins else {}
+        self._config = {**assignors, **(config or {})}
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}
         self._port_clashes: Counter[int] = Counter()
@@ -191,6 +198,7 @@ class LocalCluster(Cluster):
         if version != before:
             if self._runs(broker):
                 raise ConfigError(f"broker {broker_id} is running with Kafka {before}: stop it first")
+            self._check_plugins(version)
             self._fetch(version)
             self._versions[broker_id] = version
         super().start(broker_id)
@@ -238,6 +246,12 @@ class LocalCluster(Cluster):
         if version not in self._jars:
             self._jars[version] = kafka_jars(self._on_progress, version=version)
 
+    def _check_plugins(self, *versions: str) -> None:
+        oldest = broker_plugin.OLDEST_KAFKA
+        if self._broker_plugins and any(sort_key(version) < sort_key(oldest) for version in versions):
+            names = ", ".join(versions)
+            raise ConfigError(f"broker_plugins: the broker plug-in needs Kafka {oldest} or newer, got {names}")
+
     def _create(self, oldest: str) -> None:
         """Create the resources that the cluster keeps until it is closed: ports, directory, process supervisor."""
         cluster_dir = create_cluster_directory()
@@ -282,7 +296,10 @@ class LocalCluster(Cluster):
             jars = self._jars[version]
             archive = class_archive(KafkaRuntime(self._java, version, jars))
             options = [f"-XX:SharedArchiveFile={archive}"] if archive else []
-            supervisor.start(str(broker.id), broker_command(self._java, version, jars, spec, *options), spec.log)
+            # Behind the others: an archive of classes fits a class path that begins with its own.
+            plugins = [broker_plugin.jar_path()] if self._broker_plugins else []
+            command = broker_command(self._java, version, [*jars, *plugins], spec, *options)
+            supervisor.start(str(broker.id), command, spec.log)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGTERM)

@@ -240,6 +240,9 @@ def up(
             help="Version of Kafka: 3.9.2, or 3.9 for its last patch release; separated by commas, one for each broker."
         ),
     ] = None,
+    broker_plugin: Annotated[
+        bool, typer.Option("--broker-plugin", help="Have the brokers load rackassign's assignor for KIP-848 groups.")
+    ] = False,
     name: Name = "default",
     output: Output = "table",
 ) -> int:
@@ -259,6 +262,7 @@ def up(
             progress=show.on_progress,
             first_port=port,
             kafka_version=None if kafka_version is None else _versions(kafka_version),
+            broker_plugins=broker_plugin,
         )
         # Options are checked before, whether or not another cluster has the name.
         registration = opened.enter_context(register(name))

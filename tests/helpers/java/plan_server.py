@@ -1,0 +1,102 @@
+"""Assignors of the broker as a peer: the plug-in from its sources, or one of Kafka's own, in one JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rackassign.model import Group
+from rackassign.testing import cache_dir, kafka_jars
+from tests.helpers.java.assignor_peer import RELEASE, find_jdk
+
+PROJECT = Path(__file__).parents[3] / "broker-plugin"
+UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
+
+
+class BrokerPlan(NamedTuple):
+    """What an assignor decides.
+
+    Args:
+        assignment: Partitions by member and topic.
+        proven: Whether its certificate holds.
+        nanos: The time of each call.
+    """
+
+    assignment: Mapping[str, Mapping[str, tuple[int, ...]]]
+    proven: bool | None
+    nanos: tuple[int, ...]
+
+
+class PlanServer:
+    """A JVM with the plug-in.
+
+    Args:
+        process: The JVM.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def plan(self, group: Group, *, assignor: str = "", repeat: int = 1) -> BrokerPlan:
+        """Let an assignor decide.
+
+        Args:
+            group: The group; owners are those that members claim.
+            assignor: A class of Kafka's; the plug-in if empty.
+            repeat: The number of calls.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        question = {**_question(group), "assignor": assignor, "repeat": repeat, "prove": not assignor}
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assignment = {
+            member: {topic: tuple(sorted(ids)) for topic, ids in owned.items()}
+            for member, owned in answer["assignment"].items()
+        }
+        return BrokerPlan(assignment, answer.get("proven"), tuple(answer["nanos"]))
+
+
+def _question(group: Group) -> dict[str, Any]:
+    racks = group.topology.broker_racks()
+    return {
+        "topics": {
+            topic: [sorted({racks[broker] for broker in each.replicas if broker in racks}) for each in partitions]
+            for topic, partitions in group.topology.topics.items()
+        },
+        "members": [
+            {"id": member.id, "rack": member.rack, "topics": sorted(member.topics), "owned": dict(member.owned)}
+            for member in group.members
+        ],
+    }
+
+
+@contextmanager
+def plan_server(version: str | None = None) -> Iterator[PlanServer]:
+    """Compile the plug-in for Java 17, which refuses what a later one has, and run it with the classes of a Kafka."""
+    jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars(version=version)))
+    sources = [
+        str(file) for file in sorted(PROJECT.glob("src/*/java/**/*.java")) if not file.name.endswith("Test.java")
+    ]
+    with tempfile.TemporaryDirectory(dir=cache_dir()) as classes:
+        compiler = [str(jdk.javac), "--release", str(RELEASE), "-Xlint:all,-path", "-Werror", "-cp", class_path]
+        subprocess.run([*compiler, "-d", classes, *sources], check=True)
+        command = [str(jdk.java), "-Xmx1g", "-cp", os.pathsep.join((classes, class_path))]
+        with subprocess.Popen(
+            [*command, "org.rackassign.broker.PlanServer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            try:
+                yield PlanServer(process)
+            finally:
+                process.kill()

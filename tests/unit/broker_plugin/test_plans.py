@@ -1,0 +1,111 @@
+"""The plans of the broker plug-in beside those that are computed in Python, and its jar beside its sources."""
+
+from __future__ import annotations
+
+import random
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from rackassign import broker_plugin
+from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.strategies import Options, plan_sticky
+from tests.helpers.examples import examples
+from tests.helpers.generators.random_groups import random_group
+from tests.helpers.java.plan_server import PlanServer, plan_server
+from tools.broker_plugin import build
+
+Assignment = Mapping[str, Mapping[str, tuple[int, ...]]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PlanServer]:
+    with plan_server() as running:
+        yield running
+
+
+def owned_at_random(chance: random.Random) -> Group:
+    """Return a group whose members own partitions that they read, as a coordinator has them: each once at most."""
+    group = random_group(chance)
+    brokers = tuple(replace(broker, rack=broker.rack or None) for broker in group.topology.brokers)
+    owned: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in group.members}
+    share = chance.random()
+    for topic, partitions in group.topology.topics.items():
+        readers = [member.id for member in group.members if topic in member.topics]
+        for number in range(len(partitions)) if readers else ():
+            if chance.random() < share:
+                mine = owned[chance.choice(readers)]
+                mine[topic] = (*mine.get(topic, ()), number)
+    members = tuple(replace(member, owned=owned[member.id], generation=1) for member in group.members)
+    return replace(group, topology=replace(group.topology, brokers=brokers), members=members)
+
+
+def value(group: Group, assignment: Assignment) -> tuple[int, int, int]:
+    """Return the squares of loads, the partitions that cross racks, and the moves; check that the plan is complete."""
+    racks = group.topology.broker_racks()
+    members = {member.id: member for member in group.members}
+    owners = {
+        (topic, number): member
+        for member, owned in assignment.items()
+        for topic, numbers in owned.items()
+        for number in numbers
+    }
+    loads = [sum(map(len, owned.values())) for owned in assignment.values()]
+    assert sum(loads) == len(owners)
+    read = {topic for member in group.members for topic in member.topics}
+    topics = {topic: partitions for topic, partitions in group.topology.topics.items() if topic in read}
+    assert owners.keys() == {(topic, n) for topic, partitions in topics.items() for n in range(len(partitions))}
+    crossing = 0
+    for (topic, number), member in owners.items():
+        assert topic in members[member].topics
+        of = {racks[broker] for broker in topics[topic][number].replicas if broker in racks}
+        crossing += members[member].rack is not None and bool(of) and members[member].rack not in of
+    before = {(t, n): m.id for m in group.members for t, numbers in m.owned.items() for n in numbers}
+    return sum(load**2 for load in loads), crossing, sum(owners[tp] != member for tp, member in before.items())
+
+
+def test_a_plan_is_as_even_local_and_calm_as_pythons_and_proven(server: PlanServer) -> None:
+    for seed in range(examples(300)):
+        group = owned_at_random(random.Random(seed))
+        plan = server.plan(group)
+        assert plan.proven, seed
+        assert value(group, plan.assignment) == value(group, plan_sticky(group, Options()).target), seed
+
+
+def large(members: int, topics: int) -> Group:
+    partitions = tuple(Partition((number % 3,)) for number in range(50))
+    names = [f"t{number}" for number in range(topics)]
+    return Group(
+        Topology(tuple(Broker(number, rack) for number, rack in enumerate("abc")), dict.fromkeys(names, partitions)),
+        tuple(Member(f"m{number:04}", frozenset(names), "abc"[number % 3]) for number in range(members)),
+    )
+
+
+def test_a_thousand_members_with_ten_thousand_partitions_are_within_the_budget(server: PlanServer) -> None:
+    group = large(1000, 200)
+    # The first calls of a JVM may be beyond the limit in time, whatever is planned.
+    fresh = [server.plan(group) for _ in range(20)][-1]
+    assert value(group, fresh.assignment) == (100_000, value(group, plan_sticky(group, Options()).target)[1], 0)
+    owners = tuple(replace(member, owned=fresh.assignment[member.id]) for member in group.members[:-1])
+    joining = replace(group, members=(*owners, group.members[-1]))
+    # Without the last member the others own too little: what was its own has no owner.
+    assert value(joining, server.plan(joining).assignment)[2] == 0
+
+
+def test_the_same_group_has_the_same_plan_in_any_order(server: PlanServer) -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        group = owned_at_random(chance)
+        shuffled = list(group.members)
+        chance.shuffle(shuffled)
+        assert server.plan(replace(group, members=tuple(shuffled))).assignment == server.plan(group).assignment
+
+
+def test_the_jar_is_what_the_sources_give() -> None:
+    data = broker_plugin.jar_path().read_bytes()
+    assert data == build(), "run `make broker-plugin`"
+    assert len(data) < 100_000
+    with zipfile.ZipFile(broker_plugin.jar_path()) as jar:
+        assert broker_plugin.CLASS.replace(".", "/") + ".class" in jar.namelist()

@@ -1,0 +1,78 @@
+"""Builds the jar of the broker plug-in without a JDK: `make broker-plugin`.
+
+The Eclipse compiler is a jar, so it runs on the Java runtime that brokers of `rackassign.testing` run on. The same
+sources are the same bytes, on any machine: entries of the jar are sorted and have a fixed time. It sees the library of
+that runtime, which may be a later one than Java 17, and the newest Kafka. So tests compile the sources with `javac
+--release 17` as well, and run them on the oldest Kafka that is supported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rackassign import broker_plugin
+from rackassign.testing import find_java, kafka_jars
+from rackassign.testing._jars import Jar, fetched
+
+SOURCES = Path(__file__).parents[1] / "broker-plugin" / "src" / "main" / "java"
+COMPILER = Jar(
+    "org.eclipse.jdt:ecj:3.40.0", 3312549, "05cc22a24e7982970f63a405fc6c820bc80b806f27f3c5a6236fc475f8f7152b"
+)
+_TIME = (2026, 1, 1, 0, 0, 0)
+_MANIFEST = b"Manifest-Version: 1.0\r\nImplementation-Title: rackassign broker plug-in\r\n\r\n"
+
+
+def build() -> bytes:
+    """Return the jar.
+
+    Raises:
+        ClusterError: There is no Java, or a jar cannot be fetched.
+        SystemExit: The sources do not compile.
+    """
+    (compiler,) = fetched([COMPILER])
+    class_path = os.pathsep.join(map(str, kafka_jars()))
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("-source", "17", "-target", "17", "-proc:none", "-g:lines,source", "-warn:none")
+        command = [find_java().path, "-jar", compiler, *options, "-cp", class_path, "-d", folder, SOURCES]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"the broker plug-in does not compile:\n{done.stdout}{done.stderr}")
+        return _packed(Path(folder))
+
+
+def _packed(classes: Path) -> bytes:
+    entries = {"META-INF/MANIFEST.MF": _MANIFEST}
+    entries |= {file.relative_to(classes).as_posix(): file.read_bytes() for file in sorted(classes.rglob("*.class"))}
+    with tempfile.TemporaryFile() as file:
+        # Not compressed: versions of zlib compress to other bytes.
+        with zipfile.ZipFile(file, "w") as jar:
+            for name, data in entries.items():
+                jar.writestr(zipfile.ZipInfo(name, _TIME), data)
+        file.seek(0)
+        return file.read()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare with the jar that is there")
+    chosen = parser.parse_args(arguments)
+    target = broker_plugin.jar_path()
+    data = build()
+    if chosen.check:
+        same = target.exists() and target.read_bytes() == data
+        print(f"{target.name} is {'' if same else 'not '}what the sources give")
+        return 0 if same else 1
+    target.write_bytes(data)
+    print(f"{target}: {len(data)} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
