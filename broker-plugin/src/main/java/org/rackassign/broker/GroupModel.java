@@ -2,15 +2,16 @@ package org.rackassign.broker;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.stream.IntStream;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
 import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
@@ -29,9 +30,6 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
  */
 final class GroupModel {
     static final int NONE = -1;
-
-    /** In place of racks that no member has; no rack has an empty name. */
-    private static final String ELSEWHERE = "";
 
     /** In place of the racks of a partition of which none is known. */
     private static final Object UNKNOWN = "unknown";
@@ -52,13 +50,20 @@ final class GroupModel {
     final int[] classSize;
     /** Members of each member class, in order. */
     final int[][] classMembers;
-    /** Whether a member class is subscribed to a partition class, by partition class and member class. */
-    final boolean[][] subscribed;
-    /**
-     * Whether members of a class read partitions of a class from another rack, by partition class and member class. A
-     * member without a rack, and a partition of whose replicas no rack is known, are no reason for anything.
-     */
-    final boolean[][] crosses;
+    /** The number of different racks of members. */
+    final int racks;
+    /** The rack of each member class, by number; {@link #NONE} without one. */
+    final int[] classRack;
+    /** The subscription of each member class, by number. */
+    private final int[] classSubscription;
+    /** The member classes of each subscription. */
+    private final int[][] subscriptionClasses;
+    /** The topic set of each partition class: topics with the same subscribers. */
+    final int[] classTopicSet;
+    /** The subscriptions that contain the topics of a set, by topic set. */
+    private final BitSet[] subscribers;
+    /** The racks of members in which a partition class has replicas; null if no rack of it is known. */
+    final BitSet[] localRacks;
     /** Whether any member has a rack. */
     final boolean membersHaveRacks;
     /** Whether what a member has contains more than its numbers here say: partitions that it may not have. */
@@ -74,20 +79,16 @@ final class GroupModel {
         classMembers = reader.classMembers;
         membersHaveRacks = reader.membersHaveRacks;
         hasMore = reader.hasMore;
-        int classes = reader.classTopicSet.size();
-        classSize = new int[classes];
+        racks = reader.rackNumbers.size();
+        classRack = Reader.toInts(reader.classRack);
+        classSubscription = Reader.toInts(reader.classSubscription);
+        subscriptionClasses = reader.subscriptionClasses.stream().map(Reader::toInts).toArray(int[][]::new);
+        classTopicSet = Reader.toInts(reader.classTopicSet);
+        subscribers = reader.subscribers.toArray(new BitSet[0]);
+        localRacks = reader.localRacks.toArray(new BitSet[0]);
+        classSize = new int[classTopicSet.length];
         for (int each : partitionClass) {
             classSize[each]++;
-        }
-        subscribed = new boolean[classes][classMembers.length];
-        crosses = new boolean[classes][classMembers.length];
-        for (int at = 0; at < classes; at++) {
-            for (int of = 0; of < classMembers.length; of++) {
-                subscribed[at][of] = reader.subscribers.get(reader.classTopicSet.get(at))[reader.classSubscription[of]];
-                String rack = reader.classRack[of];
-                Set<String> racks = reader.classRacks.get(at);
-                crosses[at][of] = rack != null && !racks.isEmpty() && !racks.contains(rack);
-            }
         }
     }
 
@@ -106,19 +107,43 @@ final class GroupModel {
         return at >= 0 ? at : -at - 2;
     }
 
+    int topicSets() {
+        return subscribers.length;
+    }
+
+    /** Returns the member classes that are subscribed to the topics of a set. */
+    IntStream readers(int topicSet) {
+        return subscribers[topicSet].stream().flatMap(subscription -> Arrays.stream(subscriptionClasses[subscription]));
+    }
+
+    /** Returns whether a member class is subscribed to a partition class. */
+    boolean classSubscribed(int partitionClass, int memberClass) {
+        return subscribers[classTopicSet[partitionClass]].get(classSubscription[memberClass]);
+    }
+
+    /**
+     * Returns whether members of a class read partitions of a class from another rack. A member without a rack, and a
+     * partition of whose replicas no rack is known, are no reason for anything.
+     */
+    boolean classCrosses(int partitionClass, int memberClass) {
+        int rack = classRack[memberClass];
+        BitSet local = localRacks[partitionClass];
+        return rack != NONE && local != null && !local.get(rack);
+    }
+
     boolean isSubscribed(int partition, int member) {
-        return subscribed[partitionClass[partition]][memberClass[member]];
+        return classSubscribed(partitionClass[partition], memberClass[member]);
     }
 
     boolean crosses(int partition, int member) {
-        return crosses[partitionClass[partition]][memberClass[member]];
+        return classCrosses(partitionClass[partition], memberClass[member]);
     }
 
     /** Returns whether all members have the same subscription. */
     boolean isHomogeneous() {
-        for (boolean[] row : subscribed) {
-            for (boolean each : row) {
-                if (!each) {
+        for (BitSet each : subscribers) {
+            for (int subscription : classSubscription) {
+                if (!each.get(subscription)) {
                     return false;
                 }
             }
@@ -135,16 +160,19 @@ final class GroupModel {
         int[] owner;
         int[] partitionClass;
         int[][] classMembers;
-        int[] classSubscription;
-        String[] classRack;
         boolean membersHaveRacks;
         boolean[] hasMore;
-        /** Whether each subscription contains the topics of a set, by set of topics. */
-        final List<boolean[]> subscribers = new ArrayList<>();
+        final Map<String, Integer> rackNumbers = new HashMap<>();
+        final List<Integer> classSubscription = new ArrayList<>();
+        final List<List<Integer>> subscriptionClasses = new ArrayList<>();
+        final List<Integer> classRack = new ArrayList<>();
+        /** The subscriptions that contain the topics of a set, by set of topics. */
+        final List<BitSet> subscribers = new ArrayList<>();
         final List<Integer> classTopicSet = new ArrayList<>();
-        final List<Set<String>> classRacks = new ArrayList<>();
+        final List<BitSet> localRacks = new ArrayList<>();
 
-        private final List<Set<Uuid>> subscriptions = new ArrayList<>();
+        /** The subscriptions that contain a topic. */
+        private final TreeMap<Uuid, BitSet> subscribersOf = new TreeMap<>();
 
         Reader(GroupSpec spec, SubscribedTopicDescriber describer) {
             Collection<String> ids = spec.memberIds();
@@ -158,43 +186,59 @@ final class GroupModel {
 
         private void readMembers(GroupSpec spec) {
             boolean alike = spec.subscriptionType() == SubscriptionType.HOMOGENEOUS;
-            Map<Set<Uuid>, Integer> subscriptionNumbers = new HashMap<>();
-            Map<Integer, Map<String, Integer>> numbers = new HashMap<>();
+            Map<Uuid, Integer> topicNumbers = new HashMap<>();
+            Map<BitSet, Integer> subscriptionNumbers = new HashMap<>();
+            Map<Long, Integer> classNumbers = new HashMap<>();
             List<List<Integer>> lists = new ArrayList<>();
-            List<Integer> subscriptionOf = new ArrayList<>();
-            List<String> rackOf = new ArrayList<>();
             for (int member = 0; member < members.length; member++) {
                 MemberSubscription subscription = spec.memberSubscription(members[member]);
-                int number;
-                if (alike && !subscriptions.isEmpty()) {
-                    number = 0;
-                } else {
-                    Set<Uuid> wanted = subscription == null ? null : subscription.subscribedTopicIds();
-                    Set<Uuid> subscribedIds = wanted == null ? Set.of() : wanted;
-                    Integer known = subscriptionNumbers.get(subscribedIds);
-                    if (known == null) {
-                        known = subscriptions.size();
-                        subscriptionNumbers.put(subscribedIds, known);
-                        subscriptions.add(subscribedIds);
-                    }
-                    number = known;
-                }
-                String rack = rackOf(subscription);
-                membersHaveRacks |= rack != null;
-                Integer at = numbers.computeIfAbsent(number, each -> new HashMap<>()).get(rack);
-                if (at == null) {
-                    at = lists.size();
-                    numbers.get(number).put(rack, at);
+                int number = alike && member > 0 ? 0 : numberOf(subscription, topicNumbers, subscriptionNumbers);
+                String name = rackOf(subscription);
+                int rack = name == null ? NONE : rackNumbers.computeIfAbsent(name, each -> rackNumbers.size());
+                Integer known = classNumbers.putIfAbsent((long) number << Integer.SIZE | (rack + 1), lists.size());
+                if (known == null) {
+                    known = lists.size();
                     lists.add(new ArrayList<>());
-                    subscriptionOf.add(number);
-                    rackOf.add(rack);
+                    classSubscription.add(number);
+                    subscriptionClasses.get(number).add(known);
+                    classRack.add(rack);
                 }
-                lists.get(at).add(member);
-                memberClass[member] = at;
+                lists.get(known).add(member);
+                memberClass[member] = known;
             }
+            membersHaveRacks = !rackNumbers.isEmpty();
             classMembers = lists.stream().map(Reader::toInts).toArray(int[][]::new);
-            classSubscription = toInts(subscriptionOf);
-            classRack = rackOf.toArray(new String[0]);
+        }
+
+        /**
+         * Returns the number of a subscription. Its topics are only iterated over: the hash of Kafka's own set
+         * ({@code TopicIds}) is that of all metadata of the cluster, for each member again.
+         */
+        private int numberOf(
+                MemberSubscription subscription, Map<Uuid, Integer> topics, Map<BitSet, Integer> subscriptions) {
+            Set<Uuid> wanted = subscription == null ? null : subscription.subscribedTopicIds();
+            BitSet key = new BitSet();
+            if (wanted != null) {
+                for (Uuid topic : wanted) {
+                    if (topic != null) {
+                        key.set(topics.computeIfAbsent(topic, each -> topics.size()));
+                    }
+                }
+            }
+            Integer known = subscriptions.putIfAbsent(key, subscriptions.size());
+            if (known != null) {
+                return known;
+            }
+            int number = subscriptions.size() - 1;
+            subscriptionClasses.add(new ArrayList<>());
+            if (wanted != null) {
+                for (Uuid topic : wanted) {
+                    if (topic != null) {
+                        subscribersOf.computeIfAbsent(topic, each -> new BitSet()).set(number);
+                    }
+                }
+            }
+            return number;
         }
 
         private static String rackOf(MemberSubscription subscription) {
@@ -205,30 +249,20 @@ final class GroupModel {
 
         /** Reads the topics, and returns for each the number of the set of subscriptions that contain it. */
         private int[] readTopics(SubscribedTopicDescriber describer) {
-            TreeMap<Uuid, boolean[]> subscribersOf = new TreeMap<>();
-            for (int number = 0; number < subscriptions.size(); number++) {
-                for (Uuid topic : subscriptions.get(number)) {
-                    if (topic != null) {
-                        subscribersOf.computeIfAbsent(topic, each -> new boolean[subscriptions.size()])[number] = true;
-                    }
-                }
-            }
             List<Uuid> known = new ArrayList<>();
             List<Integer> first = new ArrayList<>();
             List<Integer> sets = new ArrayList<>();
-            Map<String, Integer> setNumbers = new HashMap<>();
+            Map<BitSet, Integer> setNumbers = new HashMap<>();
             int count = 0;
-            for (Map.Entry<Uuid, boolean[]> entry : subscribersOf.entrySet()) {
+            for (Map.Entry<Uuid, BitSet> entry : subscribersOf.entrySet()) {
                 // -1 for a topic that was deleted meanwhile.
                 int partitions = describer.numPartitions(entry.getKey());
                 if (partitions <= 0) {
                     continue;
                 }
-                String key = Arrays.toString(entry.getValue());
-                Integer set = setNumbers.get(key);
+                Integer set = setNumbers.putIfAbsent(entry.getValue(), subscribers.size());
                 if (set == null) {
                     set = subscribers.size();
-                    setNumbers.put(key, set);
                     subscribers.add(entry.getValue());
                 }
                 known.add(entry.getKey());
@@ -244,12 +278,6 @@ final class GroupModel {
 
         private void readPartitions(SubscribedTopicDescriber describer, int[] topicSet) {
             partitionClass = new int[firstPartition[topics.length]];
-            Map<String, Integer> rackNumbers = new HashMap<>();
-            for (String rack : classRack) {
-                if (rack != null) {
-                    rackNumbers.putIfAbsent(rack, rackNumbers.size());
-                }
-            }
             List<Map<Object, Integer>> numbers = new ArrayList<>();
             for (int at = 0; at < subscribers.size(); at++) {
                 numbers.add(new HashMap<>());
@@ -260,13 +288,13 @@ final class GroupModel {
                     Set<String> racks = membersHaveRacks
                             ? describer.racksForPartition(topics[topic], partition - firstPartition[topic])
                             : null;
-                    Object key = racks == null || racks.isEmpty() ? UNKNOWN : keyOf(racks, rackNumbers);
+                    Object key = racks == null || racks.isEmpty() ? UNKNOWN : keyOf(racks);
                     Integer number = ofSet.get(key);
                     if (number == null) {
                         number = classTopicSet.size();
                         ofSet.put(key, number);
                         classTopicSet.add(topicSet[topic]);
-                        classRacks.add(usefulRacks(racks, rackNumbers));
+                        localRacks.add(key == UNKNOWN ? null : localRacks(racks));
                     }
                     partitionClass[partition] = number;
                 }
@@ -274,9 +302,9 @@ final class GroupModel {
         }
 
         /** Returns what is equal for partitions whose racks make the same difference: those that members have. */
-        private static Object keyOf(Set<String> racks, Map<String, Integer> rackNumbers) {
+        private Object keyOf(Set<String> racks) {
             if (rackNumbers.size() > Long.SIZE) {
-                return usefulRacks(racks, rackNumbers);
+                return localRacks(racks);
             }
             long bits = 0;
             for (String rack : racks) {
@@ -286,16 +314,16 @@ final class GroupModel {
             return bits;
         }
 
-        private static Set<String> usefulRacks(Set<String> racks, Map<String, Integer> rackNumbers) {
-            Set<String> useful = racks == null ? Set.of() : new HashSet<>(racks);
-            if (!useful.isEmpty()) {
-                useful.retainAll(rackNumbers.keySet());
-                if (useful.isEmpty()) {
-                    // No member can read it in its own rack, which is not the same as a rack that is not known.
-                    useful.add(ELSEWHERE);
+        /** Returns those of some racks that members have. */
+        private BitSet localRacks(Set<String> racks) {
+            BitSet local = new BitSet();
+            for (String rack : racks) {
+                Integer number = rackNumbers.get(rack);
+                if (number != null) {
+                    local.set(number);
                 }
             }
-            return useful;
+            return local;
         }
 
         private void readOwners(GroupSpec spec) {
@@ -339,7 +367,7 @@ final class GroupModel {
 
         private boolean subscribes(int member, int topic) {
             int number = classTopicSet.get(partitionClass[firstPartition[topic]]);
-            return subscribers.get(number)[classSubscription[memberClass[member]]];
+            return subscribers.get(number).get(classSubscription.get(memberClass[member]));
         }
 
         private static int[] toInts(List<Integer> list) {

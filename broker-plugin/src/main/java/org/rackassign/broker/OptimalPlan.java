@@ -25,6 +25,9 @@ final class OptimalPlan {
     /** With more partitions the parts of a cost would no longer be apart. */
     static final int MAX_PARTITIONS = 1 << 20;
 
+    /** With more pairs of classes the network takes tens of megabytes of the broker, and time would end it anyway. */
+    static final int MAX_CLASS_PAIRS = 1 << 19;
+
     private final GroupModel group;
     private final MinCostFlow network;
     private final int firstClass;
@@ -64,6 +67,9 @@ final class OptimalPlan {
         if (group.partitions() > MAX_PARTITIONS) {
             throw new WorkBudget.ExhaustedException("more than " + MAX_PARTITIONS + " partitions");
         }
+        if ((long) group.classSize.length * group.classMembers.length > MAX_CLASS_PAIRS) {
+            throw new WorkBudget.ExhaustedException("more than " + MAX_CLASS_PAIRS + " arcs");
+        }
         if (group.partitions() == 0) {
             return new int[0];
         }
@@ -78,25 +84,35 @@ final class OptimalPlan {
     /** Returns whether the plan of before is still optimal for a reason that needs no flow. */
     static boolean isSettled(GroupModel group) {
         int[] load = new int[group.members.length];
-        boolean[] avoidable = new boolean[group.classSize.length];
-        for (int at = 0; at < avoidable.length; at++) {
-            for (int of = 0; of < group.classMembers.length; of++) {
-                avoidable[at] |= group.subscribed[at][of] && !group.crosses[at][of];
-            }
-        }
+        boolean[] crossing = new boolean[group.classSize.length];
         for (int partition = 0; partition < group.owner.length; partition++) {
             int owner = group.owner[partition];
             if (owner == GroupModel.NONE) {
                 return false;
             }
-            if (avoidable[group.partitionClass[partition]] && group.crosses(partition, owner)) {
-                return false;
-            }
+            crossing[group.partitionClass[partition]] |= group.crosses(partition, owner);
             load[owner]++;
         }
         int least = Arrays.stream(load).min().orElse(0);
         int most = Arrays.stream(load).max().orElse(0);
-        return most - least <= 1;
+        if (most - least > 1) {
+            return false;
+        }
+        for (int at = 0; at < crossing.length; at++) {
+            if (crossing[at] && hasLocalMember(group, at)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private static boolean hasLocalMember(GroupModel group, int partitionClass) {
+        for (int of = 0; of < group.classMembers.length; of++) {
+            if (group.classSubscribed(partitionClass, of) && !group.classCrosses(partitionClass, of)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private void countOwned() {
@@ -145,15 +161,15 @@ final class OptimalPlan {
             int[] classes = ownedClasses[member];
             keepArcs[member] = new int[classes.length];
             for (int at = 0; at < classes.length; at++) {
-                long cost = group.crosses[classes[at]][group.memberClass[member]] ? CROSSING : 0;
+                long cost = group.classCrosses(classes[at], group.memberClass[member]) ? CROSSING : 0;
                 keepArcs[member][at] =
                         network.arc(firstClass + classes[at], firstMember + member, ownedCounts[member][at], cost);
             }
         }
         for (int at = 0; at < group.classSize.length; at++) {
             for (int of = 0; of < group.classMembers.length; of++) {
-                if (group.subscribed[at][of]) {
-                    long cost = MOVE + (group.crosses[at][of] ? CROSSING : 0);
+                if (group.classSubscribed(at, of)) {
+                    long cost = MOVE + (group.classCrosses(at, of) ? CROSSING : 0);
                     classArcs[at][of] = network.arc(firstClass + at, firstMemberClass + of, group.classSize[at], cost);
                 }
             }
@@ -211,7 +227,7 @@ final class OptimalPlan {
         int at = 0;
         int room = members.length == 0 ? 0 : network.flow(memberArcs[members[0]]);
         for (int of = 0; of < moving.length; of++) {
-            int units = group.subscribed[of][memberClass] ? network.flow(classArcs[of][memberClass]) : 0;
+            int units = group.classSubscribed(of, memberClass) ? network.flow(classArcs[of][memberClass]) : 0;
             for (; units > 0; units--) {
                 while (room == 0) {
                     room = network.flow(memberArcs[members[++at]]);

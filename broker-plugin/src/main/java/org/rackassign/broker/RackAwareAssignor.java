@@ -171,12 +171,16 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
         if (now - before < WARN_EVERY_NANOS || !warned.compareAndSet(before, now)) {
             return;
         }
-        Object members = group == null ? "?" : group.members.length;
-        Object partitions = group == null ? "?" : group.partitions();
-        if (error instanceof WorkBudget.ExhaustedException) {
-            LOG.warn(text, members, partitions, error.getMessage());
-        } else {
-            LOG.warn(text, members, partitions, error.toString(), error);
+        try {
+            Object members = group == null ? "?" : group.members.length;
+            Object partitions = group == null ? "?" : group.partitions();
+            if (error instanceof WorkBudget.ExhaustedException) {
+                LOG.warn(text, members, partitions, error.getMessage());
+            } else {
+                LOG.warn(text, members, partitions, error.toString(), error);
+            }
+        } catch (Throwable inLogging) { // NOPMD - members would end for the sake of a line
+            return;
         }
     }
 

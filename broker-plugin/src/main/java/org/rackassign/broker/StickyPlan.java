@@ -1,129 +1,142 @@
 package org.rackassign.broker;
 
+import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
+import java.util.List;
 import java.util.PriorityQueue;
 
 /**
- * A plain plan, for when the optimal one is not to be had: owners keep what they have up to an even share, and the rest
- * goes to those with least, in the same rack among these.
+ * A plain plan, for when the optimal one is not to be had: owners keep what they have, unless a subscriber has at least
+ * two partitions less. What is to be given goes to members with least, in the same rack among these.
  *
- * <p>Each partition is looked at a few times, and no search depends on the racks, so its time is that of sorting.
+ * <p>It takes a topic set after the other, so its time grows with members times topic sets, and with partitions. A plan
+ * that it finds nothing to level in stays as it is, so calls with its own answer move nothing.
  */
 final class StickyPlan {
+    /** So often topic sets are levelled: what one of them moves may leave another one uneven. */
+    private static final int MAX_ROUNDS = 8;
+
     private final GroupModel group;
     private final int[] load;
     private final int[] owner;
+    private final List<List<Integer>> partitions = new ArrayList<>();
+    /** Members of the topic set at hand as load and number; entries of before a load has changed are passed over. */
+    private final PriorityQueue<Long> queue = new PriorityQueue<>();
+    /** Members that get a partition, once for each, by the number of their rack plus one. */
+    private final List<ArrayDeque<Integer>> slots = new ArrayList<>();
 
     private StickyPlan(GroupModel group) {
         this.group = group;
         load = new int[group.members.length];
         owner = group.owner.clone();
+        for (int set = 0; set < group.topicSets(); set++) {
+            partitions.add(new ArrayList<>());
+        }
+        for (int partition = 0; partition < owner.length; partition++) {
+            partitions.get(group.classTopicSet[group.partitionClass[partition]]).add(partition);
+            if (owner[partition] != GroupModel.NONE) {
+                load[owner[partition]]++;
+            }
+        }
+        for (int rack = 0; rack <= group.racks; rack++) {
+            slots.add(new ArrayDeque<>());
+        }
     }
 
     /** Returns the owner of each partition. */
     static int[] of(GroupModel group) {
         StickyPlan plan = new StickyPlan(group);
-        plan.keep();
-        plan.fill();
+        boolean moved = true;
+        for (int round = 0; moved && round < MAX_ROUNDS; round++) {
+            moved = false;
+            for (int set = 0; set < group.topicSets(); set++) {
+                moved |= plan.level(set);
+            }
+        }
         return plan.owner;
     }
 
-    /** Lets each owner keep at most an even share of what it may read, its local partitions first. */
-    private void keep() {
-        int[] share = new int[group.classMembers.length];
-        for (int of = 0; of < share.length; of++) {
-            share[of] = shareOf(of);
-        }
-        for (int pass = 0; pass < 2; pass++) {
-            for (int partition = 0; partition < owner.length; partition++) {
-                int member = group.owner[partition];
-                if (member == GroupModel.NONE || group.crosses(partition, member) == (pass == 0)) {
-                    continue;
-                }
-                if (load[member] < share[group.memberClass[member]]) {
-                    load[member]++;
-                } else {
-                    owner[partition] = GroupModel.NONE;
-                }
+    /** Levels the subscribers of a topic set with its partitions; returns whether any has another owner now. */
+    private boolean level(int set) {
+        queue.clear();
+        group.readers(set).flatMap(of -> Arrays.stream(group.classMembers[of])).forEach(this::enqueue);
+        List<Integer> given = new ArrayList<>();
+        for (int partition : partitions.get(set)) {
+            if (owner[partition] == GroupModel.NONE) {
+                given.add(partition);
+                receive();
             }
         }
+        release(set, true, given);
+        release(set, false, given);
+        give(given);
+        return !given.isEmpty();
     }
 
-    /** Returns the even share of a member: each class of partitions in equal parts among its subscribers. */
-    private int shareOf(int memberClass) {
-        double share = 0;
-        for (int of = 0; of < group.classSize.length; of++) {
-            if (group.subscribed[of][memberClass]) {
-                int subscribers = 0;
-                for (int each = 0; each < group.classMembers.length; each++) {
-                    subscribers += group.subscribed[of][each] ? group.classMembers[each].length : 0;
-                }
-                share += (double) group.classSize[of] / subscribers;
-            }
-        }
-        return (int) share;
-    }
-
-    /** Gives partitions without an owner to the member with the lowest load, of those in the right rack at first. */
-    private void fill() {
-        PriorityQueue<long[]>[] queues = queues();
-        for (int pass = 0; pass < 2; pass++) {
-            for (int partition = 0; partition < owner.length; partition++) {
-                if (owner[partition] != GroupModel.NONE) {
-                    continue;
-                }
-                int of = group.partitionClass[partition];
-                int least = least(of, queues, false);
-                int local = least(of, queues, true);
-                // In the first pass nothing becomes less even for the sake of a rack.
-                boolean near = local != GroupModel.NONE && load[local] <= load[least];
-                if (pass == 0 && !near) {
-                    continue;
-                }
-                int member = near ? local : least;
-                owner[partition] = member;
-                load[member]++;
-            }
-        }
-    }
-
-    @SuppressWarnings({"unchecked", "rawtypes"})
-    private PriorityQueue<long[]>[] queues() {
-        PriorityQueue<long[]>[] queues = new PriorityQueue[group.classMembers.length];
-        for (int of = 0; of < queues.length; of++) {
-            queues[of] = new PriorityQueue<>((one, other) -> one[0] != other[0]
-                    ? Long.compare(one[0], other[0])
-                    : Long.compare(one[1], other[1]));
-            for (int member : group.classMembers[of]) {
-                queues[of].add(new long[] {load[member], member});
-            }
-        }
-        return queues;
-    }
-
-    private int least(int partitionClass, PriorityQueue<long[]>[] queues, boolean localOnly) {
-        int best = GroupModel.NONE;
-        for (int of = 0; of < queues.length; of++) {
-            if (!group.subscribed[partitionClass][of] || localOnly && group.crosses[partitionClass][of]) {
+    /** Takes partitions from members that have two more than another one; first those that cross racks. */
+    private void release(int set, boolean crossing, List<Integer> given) {
+        for (int partition : partitions.get(set)) {
+            int member = owner[partition];
+            if (member == GroupModel.NONE || group.crosses(partition, member) != crossing) {
                 continue;
             }
-            // Entries of before a member's load has grown are put right when they come up.
-            while (queues[of].peek()[0] != load[(int) queues[of].peek()[1]]) {
-                int member = (int) queues[of].poll()[1];
-                queues[of].add(new long[] {load[member], member});
-            }
-            int member = (int) queues[of].peek()[1];
-            if (best == GroupModel.NONE || load[member] < load[best]) {
-                best = member;
+            if (load[member] - load[least()] >= 2) {
+                owner[partition] = GroupModel.NONE;
+                load[member]--;
+                enqueue(member);
+                given.add(partition);
+                receive();
             }
         }
-        return best;
     }
 
-    /** Returns the loads of owners; for tests. */
-    static int[] loads(GroupModel group, int[] owner) {
-        int[] load = new int[group.members.length];
-        Arrays.stream(owner).filter(member -> member != GroupModel.NONE).forEach(member -> load[member]++);
-        return load;
+    private void enqueue(int member) {
+        queue.add((long) load[member] << Integer.SIZE | member);
+    }
+
+    /** Returns the member with the lowest load, the first one of several. */
+    private int least() {
+        while (true) {
+            long entry = queue.peek();
+            int member = (int) entry;
+            if (load[member] == entry >> Integer.SIZE) {
+                return member;
+            }
+            queue.poll();
+        }
+    }
+
+    private void receive() {
+        int member = least();
+        queue.poll();
+        load[member]++;
+        enqueue(member);
+        slots.get(group.classRack[group.memberClass[member]] + 1).add(member);
+    }
+
+    /** Gives partitions to those that are to get one, in a rack of their replicas as long as there are such. */
+    private void give(List<Integer> given) {
+        List<Integer> elsewhere = new ArrayList<>();
+        for (int partition : given) {
+            ArrayDeque<Integer> most = slots.get(0);
+            BitSet local = group.localRacks[group.partitionClass[partition]];
+            for (int rack = local == null ? -1 : local.nextSetBit(0); rack >= 0; rack = local.nextSetBit(rack + 1)) {
+                most = slots.get(rack + 1).size() > most.size() ? slots.get(rack + 1) : most;
+            }
+            if (most.isEmpty()) {
+                elsewhere.add(partition);
+            } else {
+                owner[partition] = most.poll();
+            }
+        }
+        int at = 0;
+        for (int partition : elsewhere) {
+            while (slots.get(at).isEmpty()) {
+                at++;
+            }
+            owner[partition] = slots.get(at).poll();
+        }
     }
 }

@@ -1,5 +1,7 @@
 package org.rackassign.broker;
 
+import java.util.concurrent.TimeUnit;
+
 /**
  * The work that one assignment may take: steps first, and time behind them.
  *
@@ -30,7 +32,7 @@ final class WorkBudget {
      */
     WorkBudget(long maxSteps, long maxMillis) {
         this.maxSteps = maxSteps;
-        this.endNanos = System.nanoTime() + maxMillis * 1_000_000L;
+        this.endNanos = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(maxMillis);
     }
 
     /** Counts steps that are about to be done. */

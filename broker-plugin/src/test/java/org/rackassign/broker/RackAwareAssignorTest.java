@@ -2,13 +2,16 @@ package org.rackassign.broker;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.AbstractSet;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -92,6 +95,106 @@ class RackAwareAssignorTest {
         }
         assertEquals(30, Arrays.stream(load).min().getAsInt());
         assertEquals(30, Arrays.stream(load).max().getAsInt());
+    }
+
+    @Test
+    void thePlainPlanIsEvenAndMovesNothingOfItsOwnAnswer() {
+        long excess = 0;
+        long squares = 0;
+        for (int seed = 0; seed < GROUPS / 10; seed++) {
+            TestGroup group = TestGroup.random(new Random(seed), 12, 40);
+            GroupModel model = GroupModel.of(group, group);
+            int[] plain = StickyPlan.of(model);
+            long[] optimal = value(model, owners(group, model));
+            excess += value(model, plain)[0] - optimal[0];
+            squares += optimal[0];
+            if (model.isHomogeneous()) {
+                assertEquals(optimal[0], value(model, plain)[0], "seed " + seed);
+            }
+            System.arraycopy(plain, 0, model.owner, 0, plain.length);
+            assertEquals(Arrays.toString(plain), Arrays.toString(StickyPlan.of(model)), "seed " + seed);
+        }
+        // With several subscriptions it looks at no chains of moves.
+        assertTrue(excess * 100 < squares, excess + " of " + squares);
+    }
+
+    @Test
+    void thePlainPlanOfANewGroupIsLocalWhereThatIsAsEven() {
+        TestGroup group = TestGroup.even(30, 900);
+        GroupModel model = GroupModel.of(group, group);
+        assertEquals(0, value(model, StickyPlan.of(model))[1]);
+    }
+
+    @Test
+    void subscriptionsAreNeverHashed() {
+        // The hash of Kafka's set is that of all metadata of the cluster.
+        TestGroup group = TestGroup.even(6, 12);
+        group.subscriptions.replaceAll((member, topics) -> new AbstractSet<>() {
+            @Override
+            public Iterator<Uuid> iterator() {
+                return topics.iterator();
+            }
+
+            @Override
+            public int size() {
+                return topics.size();
+            }
+
+            @Override
+            public boolean equals(Object other) {
+                throw new UnsupportedOperationException();
+            }
+
+            @Override
+            public int hashCode() {
+                throw new UnsupportedOperationException();
+            }
+        });
+        GroupModel model = GroupModel.of(group, group);
+        assertEquals(12, model.partitions());
+        assertEquals(1, model.topicSets());
+    }
+
+    @Test
+    void aNetworkThatWouldTakeTheMemoryOfABrokerIsNotBuilt() {
+        TestGroup group = new TestGroup();
+        int count = 2000;
+        for (int number = 0; number <= count; number++) {
+            group.topics.put(new Uuid(1, number), List.of(Set.of("a")));
+        }
+        for (int number = 0; number < count; number++) {
+            group.subscriptions.put("m" + number, Set.of(new Uuid(1, number), new Uuid(1, number + 1)));
+            group.racks.put("m" + number, "a");
+            group.owned.put("m" + number, Map.of());
+        }
+        GroupModel model = GroupModel.of(group, group);
+        assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
+        owners(group, model);
+    }
+
+    @Test
+    void withMoreThanSixtyFourRacksPlansAreLocal() {
+        TestGroup group = new TestGroup();
+        List<Set<String>> partitions = new ArrayList<>();
+        for (int number = 0; number < 100; number++) {
+            partitions.add(Set.of("rack" + number, "elsewhere"));
+            group.subscriptions.put("m" + number, Set.of(new Uuid(1, 1)));
+            group.racks.put("m" + number, "rack" + number);
+            group.owned.put("m" + number, Map.of());
+        }
+        group.topics.put(new Uuid(1, 1), partitions);
+        GroupModel model = GroupModel.of(group, group);
+        assertEquals("[100, 0, 0]", Arrays.toString(value(model, owners(group, model))));
+        assertEquals("[100, 0, 0]", Arrays.toString(value(model, StickyPlan.of(model))));
+    }
+
+    @Test
+    void anyLimitInTimeIsTaken() {
+        for (String limit : new String[] {"0", "-1", " 20 ", "9223372036854775807", "1e3", ""}) {
+            RackAwareAssignor assignor = new RackAwareAssignor();
+            assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, limit));
+        }
+        new WorkBudget(Long.MAX_VALUE, Long.MAX_VALUE).spend(1 << 20);
     }
 
     @Test
@@ -264,7 +367,7 @@ class RackAwareAssignorTest {
 
         @Override
         public SubscriptionType subscriptionType() {
-            boolean alike = new HashSet<>(subscriptions.values()).size() <= 1;
+            boolean alike = subscriptions.values().stream().map(HashSet::new).distinct().count() <= 1;
             return alike ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
         }
 
