@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rackassign import broker_plugin
+from rackassign.errors import RackassignError
 from rackassign.testing import find_java, kafka_jars
 from rackassign.testing._jars import Jar, fetched
 
@@ -64,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only compare with the jar that is there")
     chosen = parser.parse_args(arguments)
     target = broker_plugin.jar_path()
-    data = build()
+    try:
+        data = build()
+    except RackassignError as error:
+        raise SystemExit(str(error)) from None
     if chosen.check:
         same = target.exists() and target.read_bytes() == data
         print(f"{target.name} is {'' if same else 'not '}what the sources give")

@@ -248,8 +248,9 @@ class LocalCluster(Cluster):
 
     def _check_plugins(self, *versions: str) -> None:
         oldest = broker_plugin.OLDEST_KAFKA
-        if self._broker_plugins and any(sort_key(version) < sort_key(oldest) for version in versions):
-            names = ", ".join(versions)
+        older = sorted({version for version in versions if sort_key(version) < sort_key(oldest)}, key=sort_key)
+        if self._broker_plugins and older:
+            names = ", ".join(older)
             raise ConfigError(f"broker_plugins: the broker plug-in needs Kafka {oldest} or newer, got {names}")
 
     def _create(self, oldest: str) -> None:

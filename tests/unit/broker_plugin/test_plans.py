@@ -10,12 +10,14 @@ from dataclasses import replace
 import pytest
 
 from rackassign import broker_plugin
+from rackassign.errors import ClusterError
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_sticky
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
-from tests.helpers.java.plan_server import PlanServer, plan_server
-from tools.broker_plugin import build
+from tests.helpers.java.assignor_peer import NoJdkError
+from tests.helpers.java.plan_server import PlanServer, plan_server, skipped_without_java
+from tools.broker_plugin import build, main
 
 Assignment = Mapping[str, Mapping[str, tuple[int, ...]]]
 
@@ -103,9 +105,31 @@ def test_the_same_group_has_the_same_plan_in_any_order(server: PlanServer) -> No
         assert server.plan(replace(group, members=tuple(shuffled))).assignment == server.plan(group).assignment
 
 
+def test_without_a_jdk_a_users_run_is_skipped_and_ci_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise NoJdkError("no javac")
+
+    monkeypatch.setattr("tests.helpers.java.plan_server.find_jdk", missing)
+    for ci, raised in (("true", NoJdkError), ("", pytest.skip.Exception)):
+        monkeypatch.setenv("CI", ci)
+        with pytest.raises(raised, match="no javac"), plan_server():
+            pass
+
+
+def test_without_a_network_the_tool_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise ClusterError("cannot fetch ecj")
+
+    monkeypatch.setattr("tools.broker_plugin.fetched", refused)
+    with pytest.raises(SystemExit, match="cannot fetch ecj"):
+        main(["--check"])
+
+
 def test_the_jar_is_what_the_sources_give() -> None:
     data = broker_plugin.jar_path().read_bytes()
-    assert data == build(), "run `make broker-plugin`"
+    with skipped_without_java():
+        built = build()
+    assert data == built, "run `make broker-plugin`"
     assert len(data) < 100_000
     with zipfile.ZipFile(broker_plugin.jar_path()) as jar:
         assert broker_plugin.CLASS.replace(".", "/") + ".class" in jar.namelist()
