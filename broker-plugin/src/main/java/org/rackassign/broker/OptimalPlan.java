@@ -1,6 +1,7 @@
 package org.rackassign.broker;
 
 import java.util.Arrays;
+import java.util.stream.IntStream;
 
 /**
  * The plan that is best in this order: loads as even as subscriptions allow, as few partitions as possible that are
@@ -151,9 +152,8 @@ final class OptimalPlan {
     }
 
     private void build() {
-        // With one subscription no load is less than the mean, rounded down, so only what exceeds it is compared.
         int members = group.members.length;
-        int even = group.isHomogeneous() ? group.partitions() / members : 0;
+        int free = leastLoad(group);
         for (int at = 0; at < group.classSize.length; at++) {
             network.arc(MinCostFlow.SOURCE, firstClass + at, group.classSize[at], 0);
         }
@@ -177,9 +177,34 @@ final class OptimalPlan {
         for (int of = 0; of < group.classMembers.length; of++) {
             for (int member : group.classMembers[of]) {
                 memberArcs[member] = network.arc(firstMemberClass + of, firstMember + member, group.partitions(), 0);
-                network.end(firstMember + member, even);
+                network.end(firstMember + member, free);
             }
         }
+    }
+
+    /**
+     * Returns a load that each member has at least, if it reads anything: only what exceeds it is compared.
+     *
+     * <p>With one subscription that is the mean, rounded down. Otherwise it is the least load of any plan. A plan in which
+     * a member has less is not the most even one: loads of plans are the bases of a polymatroid, so one partition more
+     * for it and one less for a member with more than that leads to another plan. What it adds to the squares for loads
+     * from there on is the same in all plans, since their sum is.
+     */
+    private static int leastLoad(GroupModel group) {
+        if (group.isHomogeneous()) {
+            return group.partitions() / group.members.length;
+        }
+        int[] load = new int[group.members.length];
+        for (int owner : StickyPlan.of(group)) {
+            load[owner]++;
+        }
+        return IntStream.range(0, group.topicSets())
+                .flatMap(group::readers)
+                .distinct()
+                .flatMap(of -> Arrays.stream(group.classMembers[of]))
+                .map(member -> load[member])
+                .min()
+                .orElse(0);
     }
 
     /** Returns the owners that the flow means: partitions stay where it says so, and the others fill up in order. */

@@ -76,9 +76,9 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
             group = GroupModel.of(spec, describer);
             return assignment(spec, group, owners(group));
         } catch (WorkBudget.ExhaustedException error) {
-            warn("a plan of {} members and {} partitions would need {}; balanced without looking at racks", group, error);
+            warn("a plan of {} members and {} partitions would need {}; balanced, and local only as far as partitions move", group, error);
         } catch (Throwable error) { // NOPMD - members would end for good
-            warn("unexpected, for {} members and {} partitions; balanced without looking at racks: {}", group, error);
+            warn("unexpected, for {} members and {} partitions; a plain balanced plan: {}", group, error);
         }
         try {
             return group == null ? kept(spec) : assignment(spec, group, StickyPlan.of(group));

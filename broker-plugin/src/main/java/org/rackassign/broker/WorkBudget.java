@@ -22,6 +22,7 @@ final class WorkBudget {
     private static final int STEPS_BETWEEN_LOOKS = 1 << 14;
 
     private final long maxSteps;
+    private final long maxMillis;
     private final long endNanos;
     private long steps;
     private long nextLook = STEPS_BETWEEN_LOOKS;
@@ -32,6 +33,7 @@ final class WorkBudget {
      */
     WorkBudget(long maxSteps, long maxMillis) {
         this.maxSteps = maxSteps;
+        this.maxMillis = maxMillis;
         this.endNanos = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(maxMillis);
     }
 
@@ -46,7 +48,7 @@ final class WorkBudget {
             throw new ExhaustedException("more than " + maxSteps + " steps");
         }
         if (System.nanoTime() - endNanos > 0) {
-            throw new ExhaustedException("its time");
+            throw new ExhaustedException("more than " + maxMillis + " ms");
         }
     }
 

@@ -9,6 +9,7 @@ import java.util.AbstractSet;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -170,6 +171,24 @@ class RackAwareAssignorTest {
         GroupModel model = GroupModel.of(group, group);
         assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
         owners(group, model);
+    }
+
+    @Test
+    void stepsDoNotGrowWithLoadsWhenSubscriptionsDiffer() {
+        TestGroup group = new TestGroup();
+        for (int number = 0; number < 3; number++) {
+            group.topics.put(new Uuid(1, number), Collections.nCopies(20_000, Set.of("a")));
+            group.subscriptions.put("m" + number, Set.of(new Uuid(1, number)));
+            group.racks.put("m" + number, "a");
+            group.owned.put("m" + number, Map.of());
+        }
+        // A member that reads nothing has less than all others.
+        group.subscriptions.put("m3", Set.of());
+        group.racks.put("m3", "a");
+        group.owned.put("m3", Map.of());
+        WorkBudget budget = new WorkBudget(1L << 40, 1 << 20);
+        OptimalPlan.of(GroupModel.of(group, group), budget);
+        assertTrue(budget.steps() < 1000, budget.steps() + " steps");
     }
 
     @Test
