@@ -1,6 +1,8 @@
 package org.rackassign.broker;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.stream.IntStream;
 
 /**
@@ -26,8 +28,8 @@ final class OptimalPlan {
     /** With more partitions the parts of a cost would no longer be apart. */
     static final int MAX_PARTITIONS = 1 << 20;
 
-    /** With more pairs of classes the network takes tens of megabytes of the broker, and time would end it anyway. */
-    static final int MAX_CLASS_PAIRS = 1 << 19;
+    /** With more arcs between classes the network takes tens of megabytes of the broker, and time would end it anyway. */
+    static final int MAX_ARCS = 1 << 18;
 
     private final GroupModel group;
     private final MinCostFlow network;
@@ -38,7 +40,8 @@ final class OptimalPlan {
     private final int[][] ownedClasses;
     private final int[][] ownedCounts;
     private final int[][] keepArcs;
-    private final int[][] classArcs;
+    /** Arcs into each member class, as pairs: partition class, arc. */
+    private final List<List<int[]>> classArcs = new ArrayList<>();
     private final int[] memberArcs;
 
     private OptimalPlan(GroupModel group, WorkBudget budget) {
@@ -53,7 +56,6 @@ final class OptimalPlan {
         ownedClasses = new int[members][];
         ownedCounts = new int[members][];
         keepArcs = new int[members][];
-        classArcs = new int[classes][memberClasses];
         memberArcs = new int[members];
         countOwned();
         build();
@@ -68,8 +70,8 @@ final class OptimalPlan {
         if (group.partitions() > MAX_PARTITIONS) {
             throw new WorkBudget.ExhaustedException("more than " + MAX_PARTITIONS + " partitions");
         }
-        if ((long) group.classSize.length * group.classMembers.length > MAX_CLASS_PAIRS) {
-            throw new WorkBudget.ExhaustedException("more than " + MAX_CLASS_PAIRS + " arcs");
+        if (arcs(group) > MAX_ARCS) {
+            throw new WorkBudget.ExhaustedException("more than " + MAX_ARCS + " arcs");
         }
         if (group.partitions() == 0) {
             return new int[0];
@@ -80,6 +82,11 @@ final class OptimalPlan {
             throw new IllegalStateException(sent + " of " + group.partitions() + " partitions have an owner");
         }
         return plan.owners();
+    }
+
+    private static long arcs(GroupModel group) {
+        long[] readers = IntStream.range(0, group.topicSets()).mapToLong(set -> group.readers(set).count()).toArray();
+        return Arrays.stream(group.classTopicSet).mapToLong(set -> readers[set]).sum();
     }
 
     /** Returns whether the plan of before is still optimal for a reason that needs no flow. */
@@ -166,12 +173,14 @@ final class OptimalPlan {
                         network.arc(firstClass + classes[at], firstMember + member, ownedCounts[member][at], cost);
             }
         }
+        for (int of = 0; of < group.classMembers.length; of++) {
+            classArcs.add(new ArrayList<>());
+        }
         for (int at = 0; at < group.classSize.length; at++) {
-            for (int of = 0; of < group.classMembers.length; of++) {
-                if (group.classSubscribed(at, of)) {
-                    long cost = MOVE + (group.classCrosses(at, of) ? CROSSING : 0);
-                    classArcs[at][of] = network.arc(firstClass + at, firstMemberClass + of, group.classSize[at], cost);
-                }
+            for (int of : group.readers(group.classTopicSet[at]).toArray()) {
+                long cost = MOVE + (group.classCrosses(at, of) ? CROSSING : 0);
+                int arc = network.arc(firstClass + at, firstMemberClass + of, group.classSize[at], cost);
+                classArcs.get(of).add(new int[] {at, arc});
             }
         }
         for (int of = 0; of < group.classMembers.length; of++) {
@@ -251,9 +260,9 @@ final class OptimalPlan {
         int[] members = group.classMembers[memberClass];
         int at = 0;
         int room = members.length == 0 ? 0 : network.flow(memberArcs[members[0]]);
-        for (int of = 0; of < moving.length; of++) {
-            int units = group.classSubscribed(of, memberClass) ? network.flow(classArcs[of][memberClass]) : 0;
-            for (; units > 0; units--) {
+        for (int[] arc : classArcs.get(memberClass)) {
+            int of = arc[0];
+            for (int units = network.flow(arc[1]); units > 0; units--) {
                 while (room == 0) {
                     room = network.flow(memberArcs[members[++at]]);
                 }

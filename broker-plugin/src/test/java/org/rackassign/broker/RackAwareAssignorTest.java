@@ -159,12 +159,15 @@ class RackAwareAssignorTest {
     @Test
     void aNetworkThatWouldTakeTheMemoryOfABrokerIsNotBuilt() {
         TestGroup group = new TestGroup();
-        int count = 2000;
-        for (int number = 0; number <= count; number++) {
+        int count = 800;
+        for (int number = 0; number < count; number++) {
             group.topics.put(new Uuid(1, number), List.of(Set.of("a")));
         }
         for (int number = 0; number < count; number++) {
-            group.subscriptions.put("m" + number, Set.of(new Uuid(1, number), new Uuid(1, number + 1)));
+            // All topics but one.
+            Set<Uuid> subscription = new HashSet<>(group.topics.keySet());
+            subscription.remove(new Uuid(1, number));
+            group.subscriptions.put("m" + number, subscription);
             group.racks.put("m" + number, "a");
             group.owned.put("m" + number, Map.of());
         }
