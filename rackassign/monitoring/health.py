@@ -27,6 +27,7 @@ from rackassign.locality import Locality
 from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.live_groups import (
+    ASSIGNORS,
     EMPTY,
     RESTLESS,
     BrokerDescription,
@@ -57,6 +58,7 @@ Kind = Literal[
     "brokers-without-rack",
     "brokers-without-selector",
     "selector-unknown",
+    "broker-assignors",
     "changelog-unclean",
 ]
 
@@ -108,7 +110,12 @@ def findings(
         wedged: Whether its broker cannot complete the rebalance; None if that could not be determined.
     """
     known = tuple(brokers)
-    return (*_rebalance_findings(seen, wedged=wedged), *_member_findings(seen.group, known), *_broker_findings(known))
+    return (
+        *_rebalance_findings(seen, wedged=wedged),
+        *_member_findings(seen.group, known),
+        *_broker_findings(known),
+        *_assignor_findings(known),
+    )
 
 
 def changelog_findings(unclean: Iterable[str]) -> tuple[Finding, ...]:
@@ -318,6 +325,38 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
             f"it is not known of all brokers whether follower fetching is on ({unasked[0].problem})",
             f"check {SELECTOR} there, or use credentials that may read it",
             brokers=tuple(b.id for b in unasked),
+        )
+
+
+def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
+    """Return what is wrong with the lists of assignors of brokers; those of all brokers should be the same."""
+    twice = tuple(b.id for b in brokers if len(set(b.assignors)) < len(b.assignors))
+    if twice:
+        yield Finding(
+            "broker-assignors",
+            f"{_ids(twice)} an assignor twice in {ASSIGNORS}: Kafka 4.1 to 4.3 start so, and then load no group",
+            "list each assignor once, and restart",
+            brokers=twice,
+        )
+    # A list that could not be read is no list without the plug-in.
+    known = [b for b in brokers if b.assignors]
+    lacking = tuple(b.id for b in known if broker_plugin.CLASS not in b.assignors)
+    if lacking and len(lacking) < len(known):
+        yield Finding(
+            "broker-assignors",
+            f"{_ids(lacking)} no assignor of rackassign in {ASSIGNORS}, and others have: while one of these coordinates"
+            " a group, racks make no difference, and a member that requests the assignor ends for good",
+            f"set {ASSIGNORS}={broker_plugin.ASSIGNORS} on all brokers, one after the other; until then no client names"
+            " the assignor",
+            brokers=lacking,
+        )
+    later = tuple(b.id for b in known if broker_plugin.CLASS in b.assignors and b.assignors[0] != broker_plugin.CLASS)
+    if later:
+        yield Finding(
+            "broker-assignors",
+            f"{_ids(later)} another assignor before that of rackassign in {ASSIGNORS}, so groups use that one",
+            f"set {ASSIGNORS}={broker_plugin.ASSIGNORS}, and restart",
+            brokers=later,
         )
 
 

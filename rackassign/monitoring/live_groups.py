@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.describe import list_brokers, replica_selector
+from rackassign.admin.describe import SELECTOR, broker_configs, list_brokers
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.raw_requests import DEAD
 from rackassign.errors import ConfigError, InputError, WireError
@@ -102,6 +102,9 @@ class GroupDescription:
         return max((m.subscription.generation for m in self.members if m.subscription is not None), default=-1)
 
 
+ASSIGNORS = "group.consumer.assignors"
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
     """A broker and its own configuration.
@@ -111,6 +114,7 @@ class BrokerDescription:
         rack: `broker.rack`.
         fenced: Whether it is offline or fenced.
         selector: `replica.selector.class`; None if it has none.
+        assignors: `group.consumer.assignors`: names or classes of assignors, in order; empty if it is not known.
         problem: Why its configuration could not be read; empty if it could, and for fenced brokers.
         unreachable: Whether the reason is that it does not respond.
     """
@@ -119,6 +123,7 @@ class BrokerDescription:
     rack: str | None
     fenced: bool = False
     selector: str | None = None
+    assignors: tuple[str, ...] = ()
     problem: str = ""
     unreachable: bool = False
 
@@ -235,7 +240,7 @@ def watch(
 
 
 def describe_brokers(admin: KafkaAdminClient) -> tuple[BrokerDescription, ...]:
-    """Return all brokers in order, with one request for each one's selector, as a broker that just died fails it.
+    """Return all brokers in order, with one request for each one's properties, as a broker that just died fails it.
 
     Args:
         admin: Admin client.
@@ -250,7 +255,9 @@ def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: b
     if fenced:
         return BrokerDescription(number, rack, fenced=True)
     try:
-        return BrokerDescription(number, rack, selector=replica_selector(admin, number))
+        own, _ = broker_configs(admin, number, [SELECTOR, ASSIGNORS])
+        assignors = tuple(each.strip() for each in (own.get(ASSIGNORS) or "").split(",") if each.strip())
+        return BrokerDescription(number, rack, selector=own.get(SELECTOR) or None, assignors=assignors)
     except KafkaError as error:
         return BrokerDescription(number, rack, problem=describe_error(error), unreachable=isinstance(error, DEAD))
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 
+from rackassign import broker_plugin
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.errors import ConfigError
 from rackassign.monitoring import (
@@ -412,3 +413,32 @@ def test_members_of_a_group_that_another_process_has_freed_are_not_removed(monke
     coordinator = Coordinator(described(sent("left"), sent("m3"), state="PreparingRebalance"))
     assert recover(coordinator, calls(coordinator), "g") == RecoveryResult()
     assert coordinator.removed == []
+
+
+@pytest.mark.parametrize(
+    ("lists", "brokers", "problem"),
+    [
+        pytest.param([(broker_plugin.CLASS, "uniform")] * 3, (), "", id="on all brokers"),
+        pytest.param([("uniform", "range")] * 3, (), "", id="on none"),
+        pytest.param(
+            [(broker_plugin.CLASS, "uniform"), ("uniform",), ()],
+            (2,),
+            "broker 2 has no assignor of rackassign",
+            id="lacks",
+        ),
+        pytest.param([("uniform", broker_plugin.CLASS)] * 3, (1, 2, 3), "another assignor before", id="later"),
+        pytest.param([(broker_plugin.CLASS, broker_plugin.CLASS)] * 3, (1, 2, 3), "an assignor twice", id="twice"),
+    ],
+)
+def test_the_assignors_of_all_brokers_are_the_same(
+    lists: list[tuple[str, ...]], brokers: tuple[int, ...], problem: str
+) -> None:
+    described = tuple(replace(broker, assignors=each) for broker, each in zip(BROKERS, lists, strict=True))
+    found = [each for each in findings(watched(), described) if each.kind == "broker-assignors"]
+    assert [each.brokers for each in found] == ([brokers] if brokers else [])
+    assert all(problem in each.problem for each in found)
+
+
+def test_a_group_that_the_plug_in_assigns_is_no_finding() -> None:
+    served = group(member("new", classic=False), kind="consumer", strategy=broker_plugin.NAME)
+    assert kinds(watched(served)) == []
