@@ -16,6 +16,7 @@ import pytest
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.model import Group
 from rackassign.testing import cache_dir, kafka_jars
+from rackassign.testing._jars import Jar, fetched
 from tests.helpers.java.assignor_peer import RELEASE, NoJdkError, find_jdk
 
 PROJECT = Path(__file__).parents[3] / "broker-plugin"
@@ -90,6 +91,32 @@ def skipped_without_java() -> Iterator[None]:
         if os.environ.get("CI", "").lower() == "true":
             raise
         pytest.skip(str(error))
+
+
+JUNIT = Jar(
+    "org.junit.platform:junit-platform-console-standalone:1.11.4",
+    2809597,
+    "b016ef6b1c3454d6d7c2c88ce081dabf289699686af6622d6e4e2e1b54b4a2fc",
+)
+
+
+def run_junit(groups: int) -> str:
+    """Run the project's own tests, as `mvn test` does, and return their report.
+
+    Args:
+        groups: How many random groups they try.
+    """
+    with skipped_without_java():
+        jdk, jars = find_jdk(), (*fetched([JUNIT]), *kafka_jars())
+    class_path, sources = os.pathsep.join(map(str, jars)), [*map(str, sorted(PROJECT.glob("src/*/java/**/*.java")))]
+    with tempfile.TemporaryDirectory(dir=cache_dir()) as classes:
+        compiler = [str(jdk.javac), "--release", str(RELEASE), "-nowarn", "-cp", class_path]
+        subprocess.run([*compiler, "-d", classes, *sources], check=True)
+        java = [str(jdk.java), "-Xmx1g", f"-Drackassign.groups={groups}", "-cp", os.pathsep.join((classes, class_path))]
+        command = [*java, "org.junit.platform.console.ConsoleLauncher", "execute", "--scan-classpath", classes]
+        done = subprocess.run([*command, "--disable-banner"], capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rackassign.strategies import Options, plan_sticky
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
 from tests.helpers.java.assignor_peer import NoJdkError
-from tests.helpers.java.plan_server import PlanServer, plan_server, skipped_without_java
+from tests.helpers.java.plan_server import PlanServer, plan_server, run_junit, skipped_without_java
 from tools.broker_plugin import build, main
 
 Assignment = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -133,3 +133,9 @@ def test_the_jar_is_what_the_sources_give() -> None:
     assert len(data) < 100_000
     with zipfile.ZipFile(broker_plugin.jar_path()) as jar:
         assert broker_plugin.CLASS.replace(".", "/") + ".class" in jar.namelist()
+
+
+def test_the_tests_of_the_java_project_pass() -> None:
+    report = run_junit(examples(20_000))
+    assert "0 tests failed" in report
+    assert "0 tests found" not in report
