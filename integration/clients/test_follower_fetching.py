@@ -113,7 +113,8 @@ def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
 
 def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaConsumer:
     """Return a consumer whose metadata names a replica that is not among its brokers, until the next refresh."""
-    consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=300_000)
+    # That refresh would end the defect, so it comes later than a test is waited for.
+    consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=3_600_000)
     wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
     consumer.seek(HostPartition(topic, 0), 0)
     manager = consumer._client._manager
