@@ -64,8 +64,6 @@ final class GroupModel {
     private final BitSet[] subscribers;
     /** The racks of members in which a partition class has replicas; null if no rack of it is known. */
     final BitSet[] localRacks;
-    /** Whether any member has a rack. */
-    final boolean membersHaveRacks;
     /** Whether what a member has contains more than its numbers here say: partitions that it may not have. */
     final boolean[] hasMore;
 
@@ -77,7 +75,6 @@ final class GroupModel {
         owner = reader.owner;
         partitionClass = reader.partitionClass;
         classMembers = reader.classMembers;
-        membersHaveRacks = reader.membersHaveRacks;
         hasMore = reader.hasMore;
         racks = reader.rackNumbers.size();
         classRack = Reader.toInts(reader.classRack);
@@ -99,12 +96,6 @@ final class GroupModel {
 
     int partitions() {
         return partitionClass.length;
-    }
-
-    /** Returns the number of the topic of a partition. */
-    int topicOf(int partition) {
-        int at = Arrays.binarySearch(firstPartition, partition);
-        return at >= 0 ? at : -at - 2;
     }
 
     int topicSets() {
@@ -160,7 +151,6 @@ final class GroupModel {
         int[] owner;
         int[] partitionClass;
         int[][] classMembers;
-        boolean membersHaveRacks;
         boolean[] hasMore;
         final Map<String, Integer> rackNumbers = new HashMap<>();
         final List<Integer> classSubscription = new ArrayList<>();
@@ -206,7 +196,6 @@ final class GroupModel {
                 lists.get(known).add(member);
                 memberClass[member] = known;
             }
-            membersHaveRacks = !rackNumbers.isEmpty();
             classMembers = lists.stream().map(Reader::toInts).toArray(int[][]::new);
         }
 
@@ -285,9 +274,9 @@ final class GroupModel {
             for (int topic = 0; topic < topics.length; topic++) {
                 Map<Object, Integer> ofSet = numbers.get(topicSet[topic]);
                 for (int partition = firstPartition[topic]; partition < firstPartition[topic + 1]; partition++) {
-                    Set<String> racks = membersHaveRacks
-                            ? describer.racksForPartition(topics[topic], partition - firstPartition[topic])
-                            : null;
+                    Set<String> racks = rackNumbers.isEmpty()
+                            ? null
+                            : describer.racksForPartition(topics[topic], partition - firstPartition[topic]);
                     Object key = racks == null || racks.isEmpty() ? UNKNOWN : keyOf(racks);
                     Integer number = ofSet.get(key);
                     if (number == null) {

@@ -88,11 +88,6 @@ final class MinCostFlow {
         return left[number ^ 1];
     }
 
-    /** Returns how many units a node sends to the sink. */
-    int load(int node) {
-        return load[node];
-    }
-
     /** Sends as much as the source can, at the least cost; returns how much that is. */
     int solve() {
         index();
