@@ -15,6 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from rackassign import broker_plugin
@@ -51,13 +52,12 @@ def build() -> bytes:
 def _packed(classes: Path) -> bytes:
     entries = {"META-INF/MANIFEST.MF": _MANIFEST}
     entries |= {file.relative_to(classes).as_posix(): file.read_bytes() for file in sorted(classes.rglob("*.class"))}
-    with tempfile.TemporaryFile() as file:
-        # Not compressed: versions of zlib compress to other bytes.
-        with zipfile.ZipFile(file, "w") as jar:
-            for name, data in entries.items():
-                jar.writestr(zipfile.ZipInfo(name, _TIME), data)
-        file.seek(0)
-        return file.read()
+    packed = BytesIO()
+    # Not compressed: versions of zlib compress to other bytes.
+    with zipfile.ZipFile(packed, "w") as jar:
+        for name, data in entries.items():
+            jar.writestr(zipfile.ZipInfo(name, _TIME), data)
+    return packed.getvalue()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

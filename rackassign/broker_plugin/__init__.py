@@ -15,6 +15,9 @@ NAME = "rackassign"
 CLASS = "org.rackassign.broker.RackAwareAssignor"
 """Its class, as `group.consumer.assignors` takes it."""
 
+PROPERTY = "group.consumer.assignors"
+"""The property of brokers that lists assignors, by name or class, the default first."""
+
 ASSIGNORS = f"{CLASS},uniform"
 """A value of `group.consumer.assignors`. The first one is for all groups whose members request none. Each is in it
 once: with two of one name Kafka 4.1 to 4.3 start, and then load no group."""

@@ -27,7 +27,6 @@ from rackassign.locality import Locality
 from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.live_groups import (
-    ASSIGNORS,
     EMPTY,
     RESTLESS,
     BrokerDescription,
@@ -330,11 +329,13 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
 
 def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     """Return what is wrong with the lists of assignors of brokers; those of all brokers should be the same."""
+    listed = broker_plugin.PROPERTY
+    setting = f"{listed}={broker_plugin.ASSIGNORS}"
     twice = tuple(b.id for b in brokers if len(set(b.assignors)) < len(b.assignors))
     if twice:
         yield Finding(
             "broker-assignors",
-            f"{_ids(twice)} an assignor twice in {ASSIGNORS}: Kafka 4.1 to 4.3 start so, and then load no group",
+            f"{_ids(twice)} an assignor twice in {listed}: Kafka 4.1 to 4.3 start so, and then load no group",
             "list each assignor once, and restart",
             brokers=twice,
         )
@@ -344,18 +345,17 @@ def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Findi
     if lacking and len(lacking) < len(known):
         yield Finding(
             "broker-assignors",
-            f"{_ids(lacking)} no assignor of rackassign in {ASSIGNORS}, and others have: while one of these coordinates"
+            f"{_ids(lacking)} no assignor of rackassign in {listed}, and others have: while one of these coordinates"
             " a group, racks make no difference, and a member that requests the assignor ends for good",
-            f"set {ASSIGNORS}={broker_plugin.ASSIGNORS} on all brokers, one after the other; until then no client names"
-            " the assignor",
+            f"set {setting} on all brokers, one after the other; until then no client names the assignor",
             brokers=lacking,
         )
     later = tuple(b.id for b in known if broker_plugin.CLASS in b.assignors and b.assignors[0] != broker_plugin.CLASS)
     if later:
         yield Finding(
             "broker-assignors",
-            f"{_ids(later)} another assignor before that of rackassign in {ASSIGNORS}, so groups use that one",
-            f"set {ASSIGNORS}={broker_plugin.ASSIGNORS}, and restart",
+            f"{_ids(later)} another assignor before that of rackassign in {listed}, so groups use that one",
+            f"set {setting}, and restart",
             brokers=later,
         )
 

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from rackassign import broker_plugin
 from rackassign.admin.describe import SELECTOR, broker_configs, list_brokers
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.raw_requests import DEAD
@@ -100,9 +101,6 @@ class GroupDescription:
     def generation(self) -> int:
         """The last generation in its members' subscriptions: one less than the group's; -1 if they contain none."""
         return max((m.subscription.generation for m in self.members if m.subscription is not None), default=-1)
-
-
-ASSIGNORS = "group.consumer.assignors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +253,8 @@ def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: b
     if fenced:
         return BrokerDescription(number, rack, fenced=True)
     try:
-        own, _ = broker_configs(admin, number, [SELECTOR, ASSIGNORS])
-        assignors = tuple(each.strip() for each in (own.get(ASSIGNORS) or "").split(",") if each.strip())
+        own, _ = broker_configs(admin, number, [SELECTOR, broker_plugin.PROPERTY])
+        assignors = tuple(each.strip() for each in (own.get(broker_plugin.PROPERTY) or "").split(",") if each.strip())
         return BrokerDescription(number, rack, selector=own.get(SELECTOR) or None, assignors=assignors)
     except KafkaError as error:
         return BrokerDescription(number, rack, problem=describe_error(error), unreachable=isinstance(error, DEAD))

@@ -127,7 +127,7 @@ class LocalCluster(Cluster):
         self._check_plugins(*self._versions.values())
         self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))
         self._refused_ports: Mapping[int, str] = {}
-        assignors = {"group.consumer.assignors": broker_plugin.ASSIGNORS} if broker_plugins else {}
+        assignors = {broker_plugin.PROPERTY: broker_plugin.ASSIGNORS} if broker_plugins else {}
         self._config = {**assignors, **(config or {})}
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}

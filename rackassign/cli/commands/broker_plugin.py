@@ -18,7 +18,7 @@ _HINTS = {
     "kafka": """\
 # On each broker, one after the other: copy the jar, add the line to server.properties, restart the broker.
 cp {jar} KAFKA_HOME/libs/
-echo 'group.consumer.assignors={assignors}' >> KAFKA_HOME/config/server.properties""",
+echo '{property}={assignors}' >> KAFKA_HOME/config/server.properties""",
     "docker": """\
 # Dockerfile, beside a copy of {jar}
 FROM apache/kafka:4.4.0
@@ -33,7 +33,7 @@ COPY {name} /opt/kafka/libs/
 # spec:
 #   kafka:
 #     config:
-#       group.consumer.assignors: {assignors}""",
+#       {property}: {assignors}""",
 }
 
 
@@ -52,6 +52,7 @@ def install_hint(
     hint = _HINTS.get(where)
     if hint is None:
         raise ConfigError(f"WHERE must be one of {', '.join(_HINTS)}, got {short_repr(where)}")
-    typer.echo(hint.format(jar=broker_plugin.jar_path(), name=broker_plugin.JAR, assignors=broker_plugin.ASSIGNORS))
+    words = {"property": broker_plugin.PROPERTY, "assignors": broker_plugin.ASSIGNORS, "name": broker_plugin.JAR}
+    typer.echo(hint.format(jar=broker_plugin.jar_path(), **words))
     typer.echo("# Clients set nothing but client.rack: a member that names the assignor ends where a broker lacks it.")
     return ExitCode.DONE
