@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from tests.helpers.machine_speed import headline, machine_factor
@@ -16,14 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(autouse=True)
-def _without_patches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.config.getoption("--without-patches"):
-        monkeypatch.setattr("rackassign.clients.kafka_python._consumer.install", lambda *_: None)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine before workers of pytest-xdist start, which then have the factor of this run."""
+    if config.getoption("--without-patches"):
+        # Imported with the option only: coverage measures nothing that is imported before it starts.
+        consumer = import_module("rackassign.clients.kafka_python._consumer")
+        setattr(consumer, "install", lambda *_: None)  # noqa: B010 - mypy knows it as a function
     # None without the option, and a missing one without the plugin.
     machine_factor(workers=config.getoption("numprocesses", None) or 0)
 
