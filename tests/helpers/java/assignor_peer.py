@@ -17,12 +17,15 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rackassign.errors import ClusterError
+import pytest
+
+from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing import KAFKA_VERSION, VERSIONS, cache_dir, find_java, kafka_jars
 
 if TYPE_CHECKING:
@@ -123,20 +126,33 @@ def find_jdk() -> Jdk:
     raise NoJdkError(f"no javac in JAVA_HOME, beside java or on the PATH{looked}: install a JDK {RELEASE} or later")
 
 
-def compiled(jdk: Jdk, class_path: str, source: Path = SOURCE) -> Path:
-    """Return the directory of the compiled source; it is compiled once for each content and class path.
+@contextmanager
+def skipped_without_java() -> Iterator[None]:
+    """Skip the test if Java, a JDK or jars are missing, or let it fail where `CI` is true."""
+    try:
+        yield
+    except (NoJdkError, ClusterError, MissingExtraError) as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(str(error))
+
+
+def compiled(jdk: Jdk, class_path: str, *sources: Path, options: Sequence[str] = ()) -> Path:
+    """Return the directory of the compiled sources; they are compiled once for each content, class path and options.
 
     Raises:
         PeerError: It does not compile.
     """
-    digest = hashlib.sha256(source.read_bytes() + f"{class_path} {RELEASE}".encode()).hexdigest()[:16]
+    contents = b"".join(source.read_bytes() for source in sources)
+    digest = hashlib.sha256(contents + " ".join((class_path, str(RELEASE), *options)).encode()).hexdigest()[:16]
     done = cache_dir() / "peer" / digest
     if done.is_dir():
         return done
     done.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=done.parent, prefix="compile-") as work:
         made = Path(work) / "classes"
-        command = [str(jdk.javac), "--release", str(RELEASE), "-cp", class_path, "-d", str(made), str(source)]
+        command = [str(jdk.javac), "--release", str(RELEASE), *options, "-cp", class_path, "-d", str(made)]
+        command += map(str, sources)
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False, errors="replace"
         )
@@ -177,7 +193,7 @@ class JavaPeer:
     def __enter__(self) -> Self:
         jdk = find_jdk()
         class_path = os.pathsep.join(map(str, kafka_jars(version=self._version)))
-        classes = compiled(jdk, class_path)
+        classes = compiled(jdk, class_path, SOURCE)
         # A file, because a pipe that nobody reads would stop the JVM once it is full.
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(

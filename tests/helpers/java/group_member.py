@@ -13,12 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import pytest
-
-from rackassign.errors import ClusterError
 from rackassign.model import TopicPartition
 from rackassign.testing import kafka_jars
-from tests.helpers.java.assignor_peer import NoJdkError, compiled, find_jdk
+from tests.helpers.java.assignor_peer import compiled, find_jdk, skipped_without_java
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,13 +36,8 @@ class JavaMemberError(Exception):
 
 def java_command() -> list[str]:
     """Return the command that runs a member; without JDK or jars the test is skipped, or fails where `CI` is true."""
-    try:
-        jdk = find_jdk()
-        class_path = os.pathsep.join(map(str, kafka_jars()))
-    except (NoJdkError, ClusterError) as error:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(str(error))
+    with skipped_without_java():
+        jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars()))
     classes = compiled(jdk, class_path, SOURCE)
     # One member needs little, and the machine has brokers on it.
     small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

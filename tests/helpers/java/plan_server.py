@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
-from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.model import Group
-from rackassign.testing import cache_dir, kafka_jars
+from rackassign.testing import kafka_jars
 from rackassign.testing._jars import Jar, fetched
-from tests.helpers.java.assignor_peer import RELEASE, NoJdkError, find_jdk
+from tests.helpers.java.assignor_peer import compiled, find_jdk, skipped_without_java
 
 PROJECT = Path(__file__).parents[3] / "broker-plugin"
 UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
@@ -82,17 +78,6 @@ def _question(group: Group) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def skipped_without_java() -> Iterator[None]:
-    """Skip the test if Java, a JDK or jars are missing, or let it fail where `CI` is true."""
-    try:
-        yield
-    except (NoJdkError, ClusterError, MissingExtraError) as error:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(str(error))
-
-
 JUNIT = Jar(
     "org.junit.platform:junit-platform-console-standalone:1.11.4",
     2809597,
@@ -108,13 +93,11 @@ def run_junit(groups: int) -> str:
     """
     with skipped_without_java():
         jdk, jars = find_jdk(), (*fetched([JUNIT]), *kafka_jars())
-    class_path, sources = os.pathsep.join(map(str, jars)), [*map(str, sorted(PROJECT.glob("src/*/java/**/*.java")))]
-    with tempfile.TemporaryDirectory(dir=cache_dir()) as classes:
-        compiler = [str(jdk.javac), "--release", str(RELEASE), "-nowarn", "-cp", class_path]
-        subprocess.run([*compiler, "-d", classes, *sources], check=True)
-        java = [str(jdk.java), "-Xmx1g", f"-Drackassign.groups={groups}", "-cp", os.pathsep.join((classes, class_path))]
-        command = [*java, "org.junit.platform.console.ConsoleLauncher", "execute", "--scan-classpath", classes]
-        done = subprocess.run([*command, "--disable-banner"], capture_output=True, check=False, text=True)
+    class_path = os.pathsep.join(map(str, jars))
+    classes = str(compiled(jdk, class_path, *sorted(PROJECT.glob("src/*/java/**/*.java"))))
+    java = [str(jdk.java), "-Xmx1g", f"-Drackassign.groups={groups}", "-cp", os.pathsep.join((classes, class_path))]
+    command = [*java, "org.junit.platform.console.ConsoleLauncher", "execute", "--scan-classpath", classes]
+    done = subprocess.run([*command, "--disable-banner"], capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -127,21 +110,17 @@ def plan_server(version: str | None = None) -> Iterator[PlanServer]:
     """
     with skipped_without_java():
         jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars(version=version)))
-    sources = [
-        str(file) for file in sorted(PROJECT.glob("src/*/java/**/*.java")) if not file.name.endswith("Test.java")
-    ]
-    with tempfile.TemporaryDirectory(dir=cache_dir()) as classes:
-        compiler = [str(jdk.javac), "--release", str(RELEASE), "-Xlint:all,-path", "-Werror", "-cp", class_path]
-        subprocess.run([*compiler, "-d", classes, *sources], check=True)
-        command = [str(jdk.java), "-Xmx1g", "-cp", os.pathsep.join((classes, class_path))]
-        with subprocess.Popen(
-            [*command, "org.rackassign.broker.PlanServer"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            try:
-                yield PlanServer(process)
-            finally:
-                process.kill()
+    sources = [file for file in sorted(PROJECT.glob("src/*/java/**/*.java")) if not file.name.endswith("Test.java")]
+    classes = compiled(jdk, class_path, *sources, options=("-Xlint:all,-path", "-Werror"))
+    command = [str(jdk.java), "-Xmx1g", "-cp", os.pathsep.join((str(classes), class_path))]
+    with subprocess.Popen(
+        [*command, "org.rackassign.broker.PlanServer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            yield PlanServer(process)
+        finally:
+            process.kill()

@@ -15,8 +15,8 @@ from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_sticky
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
-from tests.helpers.java.assignor_peer import NoJdkError
-from tests.helpers.java.plan_server import PlanServer, plan_server, run_junit, skipped_without_java
+from tests.helpers.java.assignor_peer import NoJdkError, skipped_without_java
+from tests.helpers.java.plan_server import PlanServer, plan_server, run_junit
 from tools.broker_plugin import build, main
 
 Assignment = Mapping[str, Mapping[str, tuple[int, ...]]]
