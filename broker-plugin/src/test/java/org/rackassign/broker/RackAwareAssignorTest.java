@@ -59,8 +59,9 @@ class RackAwareAssignorTest {
             owners(group, model);
             assertTrue(model.partitions() == 0 || OptimalPlan.isProven(model), "seed " + seed);
             // The plain plan, which no budget can refuse, is complete too.
+            int[] plain = StickyPlan.of(model);
             for (int partition = 0; partition < model.partitions(); partition++) {
-                assertTrue(model.isSubscribed(partition, StickyPlan.of(model)[partition]), "seed " + seed);
+                assertTrue(model.isSubscribed(partition, plain[partition]), "seed " + seed);
             }
         }
     }
