@@ -17,7 +17,7 @@ source docker/rootfs.sh
 need docker/build.sh docker mmdebstrap jlink "$python"
 
 jdk=$(jlink --version)
-digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/kafka_jars/${image#*:}.txt docker/image/*; } | digest_of)
+digest=$({ echo "$jdk"; cat docker/build.sh docker/rootfs.sh rackassign/testing/kafka_jars/${image#*:}.txt rackassign/broker_plugin/*.jar docker/image/*; } | digest_of)
 if [[ $(docker image inspect -f '{{index .Config.Labels "rackassign.digest"}}' "$image" 2> /dev/null) == "$digest" ]]
 then
   echo "$image is up to date"
@@ -49,6 +49,8 @@ cp "$rootfs" "$context/rootfs.tar"
 cp -r "$jre" "$context/jre"
 "$python" -c 'from rackassign.testing import kafka_jars; print(*kafka_jars(), sep="\n")' > "$work/jars"
 while read -r jar; do cp "$jar" "$context/libs"; done < "$work/jars"
+# The assignor for groups of KIP-848, which brokers load if group.consumer.assignors names it.
+cp rackassign/broker_plugin/*.jar "$context/libs"
 docker build --quiet --force-rm --network none --label "rackassign.digest=$digest" --tag "$image" "$context"
 
 # What the tag named before is of no more use, and large.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
@@ -39,10 +39,13 @@ BALANCE_MODES: tuple[BalanceMode, ...] = get_args(BalanceMode)
 PlanObjective = Literal["topic-balance", "balance", "locality", "moves", "leaders"]
 """What a plan optimizes: balance of each topic, balance of totals, local partitions, few moves, local leaders."""
 
-StrategyName = Literal["range", "sticky", "cooperative-sticky"]
-"""The strategies by their names in the protocol."""
+ClassicStrategyName = Literal["range", "sticky", "cooperative-sticky"]
+"""Strategies of members, by their names in the classic protocol."""
 
-STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
+STRATEGY_NAMES: tuple[ClassicStrategyName, ...] = get_args(ClassicStrategyName)
+
+StrategyName = Literal[ClassicStrategyName, "consumer-protocol", "uniform"]
+"""Those, and what brokers plan in the consumer protocol (KIP-848): rackassign's plug-in, and Kafka's `uniform`."""
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 """Topic names that brokers accept, as a whole."""
@@ -234,6 +237,10 @@ class Group:
                 _check_amount(f"weights.{topic}[{i}]", weight)
         _check_costs(self.costs)
         _check_sets(self.copartition)
+
+    def without_member_racks(self) -> Group:
+        """Return the group as an assignor sees it that does not look at racks."""
+        return replace(self, members=tuple(replace(member, rack=None) for member in self.members))
 
 
 def cost_unit(costs: Mapping[str, Mapping[str, float]]) -> float:

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from rackassign import RackAwareConsumer
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor
+from rackassign.admin.groups import GroupAdmin
+from rackassign.clients.aiokafka import RackAwareConsumer as AiokafkaConsumer
+from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeAssignor
 from rackassign.model import TopicPartition
-from rackassign.testing import Cluster, create_topic
-from rackassign.testing.harness import ConfluentMember, KafkaPythonMember, wait_until
-from rackassign.testing.pytest_plugin import MakeCluster
+from rackassign.testing import Cluster
+from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
+from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import JavaMember, java_command
 from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.processes import DEADLINE_S
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.broker_plugins]
 
 RACKS = "abc"
 PARTITIONS = 12
 ONE_REPLICA = [[1 + number % 3] for number in range(PARTITIONS)]
+OLDER = ("4.1", "4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
-Member = ConfluentMember | KafkaPythonMember | JavaMember
+Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
+Owned: TypeAlias = dict[str, set[int]]
 
 
 @pytest.fixture
-def plugged(make_cluster: MakeCluster, kafka_version: str | None) -> Cluster:
-    """Three brokers in three racks that have the plug-in."""
-    del kafka_version
-    cluster = make_cluster(list(RACKS), broker_plugins=True)
-    create_topic(cluster.bootstrap, "t", ONE_REPLICA)
-    return cluster
+def topic(make_topic: MakeTopic) -> str:
+    return make_topic(replicas=ONE_REPLICA)
 
 
 class Group:
@@ -45,38 +55,49 @@ class Group:
 
     Args:
         cluster: The brokers.
+        name: Name of the group.
+        topic: What members subscribe to, unless they say otherwise.
         opened: Closes members at the end.
     """
 
-    def __init__(self, cluster: Cluster, opened: ExitStack) -> None:
+    def __init__(self, cluster: Cluster, name: str, topic: str, opened: ExitStack) -> None:
         self._cluster = cluster
+        self.name = name
+        self._topic = topic
         self._opened = opened
         self._ends: dict[str, ExitStack] = {}
         self.members: dict[str, Member] = {}
 
-    def confluent(self, name: str, **more: str) -> None:
-        self._add(name, ConfluentMember(partial(self._librdkafka, name, more), poll_ms=50))
+    def confluent(self, name: str, *topics: str, **more: str) -> None:
+        self._add(name, ConfluentMember(partial(self._librdkafka, name, topics or (self._topic,), more), poll_ms=50))
 
     def java(self, name: str) -> None:
-        self._add(name, JavaMember(java_command(), ["t"], self._properties(name)))
+        self._add(name, JavaMember(java_command(), [self._topic], self._properties(name)))
 
-    def kafka_python(self, name: str) -> None:
-        """Add a classic member of ours, which the coordinator takes into a group of the new protocol."""
-        config = {**self._cluster.client_config(), **CONSUMER, "group_id": "g", "client_rack": name[0]}
-        self._add(name, KafkaPythonMember(lambda: RackAwareConsumer("t", **config), poll_ms=50))
+    def kafka_python(self, name: str, make: Callable[..., KafkaConsumer] = RackAwareConsumer, **more: Any) -> None:
+        """Add a classic member, which the coordinator takes into a group of the new protocol."""
+        config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
+        self._add(name, KafkaPythonMember(lambda: make(self._topic, **config), poll_ms=50))
+
+    def aiokafka(self, name: str, **more: Any) -> None:
+        """Add a classic member of our consumer for aiokafka."""
+        config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
+        self._add(name, AiokafkaMember(lambda: AiokafkaConsumer(self._topic, **config)))
 
     def _properties(self, name: str) -> dict[str, str]:
         return {
             "bootstrap.servers": self._cluster.bootstrap,
-            "group.id": "g",
+            "group.id": self.name,
             "group.protocol": "consumer",
             "client.rack": name[0],
             "auto.offset.reset": "earliest",
+            # What a pattern matches is looked up once in so many milliseconds.
+            "metadata.max.age.ms": "1000",
         }
 
-    def _librdkafka(self, name: str, more: Mapping[str, str]) -> Consumer:
-        consumer = Consumer({**self._properties(name), **more})
-        consumer.subscribe(["t"])
+    def _librdkafka(self, name: str, topics: Sequence[str], more: Mapping[str, str]) -> Consumer:
+        consumer = Consumer({**self._properties(name), **{key.replace("_", "."): value for key, value in more.items()}})
+        consumer.subscribe(list(topics))
         return consumer
 
     def _add(self, name: str, member: Any) -> None:
@@ -84,54 +105,91 @@ class Group:
         self._opened.callback(self._ends[name].close)
         self.members[name] = self._ends[name].enter_context(member)
 
+    def client_config(self) -> dict[str, Any]:
+        return self._cluster.client_config()
+
     def end(self, name: str) -> None:
         del self.members[name]
         self._ends.pop(name).close()
 
-    def owned(self) -> dict[str, set[int]]:
+    def owned(self) -> dict[str, set[TopicPartition]]:
         """Return what each member has now."""
-        owned = {}
-        for name, member in self.members.items():
+        for member in self.members.values():
             member.poll()
-            owned[name] = {tp.partition for tp in member.assignment()}
-        return owned
+        return {name: set(member.assignment()) for name, member in self.members.items()}
 
-    def settle(self) -> dict[str, set[int]]:
-        """Wait until every partition has one owner, and loads are even."""
+    def settle(self, partitions: int = PARTITIONS) -> Owned:
+        """Wait until every partition has one owner and loads are even, and return the numbers that members have."""
 
         def settled() -> bool:
             loads = [len(own) for own in self.owned().values()]
-            return sum(loads) == PARTITIONS and max(loads) - min(loads) <= 1
+            return sum(loads) == partitions and max(loads) - min(loads) <= 1
 
         wait_until(settled, "an even group")
         owned = self.owned()
-        assert set().union(*owned.values()) == set(range(PARTITIONS))
-        return owned
+        assert len(set().union(*owned.values())) == partitions
+        return {name: {tp.partition for tp in own} for name, own in owned.items()}
+
+    def settle_locally(self) -> Owned:
+        """Wait until that is so, and everything is read locally."""
+        wait_until(lambda: local(self.settle()) == PARTITIONS, "all local")
+        return self.settle()
 
 
 @pytest.fixture
-def group(plugged: Cluster) -> Iterator[Group]:
+def group(rack_cluster: Cluster, topic: str, unique_name: Callable[[], str]) -> Iterator[Group]:
     with ExitStack() as opened:
-        yield Group(plugged, opened)
+        yield Group(rack_cluster, unique_name(), topic, opened)
 
 
-def local(owned: Mapping[str, set[int]]) -> int:
+def local(owned: Owned) -> int:
     return sum(len(own & LOCAL[name[0]]) for name, own in owned.items())
 
 
-def moves(before: Mapping[str, set[int]], after: Mapping[str, set[int]]) -> int:
+class GroupCalls:
+    """What an admin client is asked about a group, and about replicas."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group.name
+        self._admin = KafkaAdminClient(**group.client_config())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin.close()
+
+    def epoch(self) -> int:
+        described = GroupAdmin(self._admin).describe_consumer_group(self._group)
+        assert described is not None
+        return described.epoch
+
+    def move(self, replicas: Mapping[HostPartition, list[int]]) -> None:
+        assert set(self._admin.alter_partition_reassignments(dict(replicas)).values()) == {None}
+
+
+def cli_json(command: str, cluster: Cluster, group: str) -> Any:
+    """Return what a command prints about a group."""
+    words = [command, "--bootstrap-server", cluster.bootstrap, "--group", group, "--output", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rackassign", *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return json.loads(done.stdout)
+
+
+def moves(before: Owned, after: Owned) -> int:
     """Return how many partitions have another owner, of those whose owner is still there."""
     owner = {number: name for name, own in after.items() for number in own}
     return sum(owner[number] != name for name, own in before.items() if name in after for number in own)
 
 
-@pytest.mark.kafka_version("4.1", "4.4")
+@pytest.mark.parametrize("kafka_version", [pytest.param(old, marks=pytest.mark.long) for old in OLDER] + [None])
 def test_members_of_two_clients_read_locally_and_few_partitions_move(group: Group) -> None:
     group.confluent("a")
     group.java("b")
     group.confluent("c")
-    wait_until(lambda: local(group.settle()) == PARTITIONS, "all local")
-    three = group.settle()
+    three = group.settle_locally()
     group.confluent("a2")
     four = group.settle()
     assert {len(own) for own in four.values()} == {3}
@@ -147,31 +205,121 @@ def test_classic_members_of_ours_are_placed_with_their_rack(group: Group) -> Non
     group.kafka_python("b")
     before = group.settle()
     group.confluent("c")
-    wait_until(lambda: local(group.settle()) == PARTITIONS, "all local")
     # Two members had six each, so that two of each have to go.
-    assert moves(before, group.settle()) == 4
+    assert moves(before, group.settle_locally()) == 4
     group.end("c")
     assert {len(own) for own in group.settle().values()} == {6}
 
 
-def test_nothing_is_lost_when_the_coordinator_is_killed(plugged: Cluster, group: Group) -> None:
+@pytest.mark.long
+def test_members_of_all_clients_share_a_group_and_a_stock_one_gets_what_is_left(group: Group) -> None:
+    group.confluent("c")
+    # Classic members need a strategy in common, even if none of them is asked.
+    group.kafka_python("a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")])
+    group.kafka_python("b", KafkaConsumer, partition_assignment_strategy=[RangePartitionAssignor])
+    group.aiokafka("b2", partition_assignment_strategy=[AiokafkaRangeAssignor(rack="b")])
+    owned = group.settle()
+    # The member without rackassign reports no rack, so everything is as good for it.
+    assert all(own <= LOCAL[name[0]] for name, own in owned.items() if name in {"a", "b2", "c"})
+
+
+def test_replicas_that_move_are_followed_by_a_plan_or_two_with_the_fewest_moves(group: Group, topic: str) -> None:
     for rack in RACKS:
         group.confluent(rack)
-    wait_until(lambda: local(group.settle()) == PARTITIONS, "all local")
-    before = group.settle()
+    before = group.settle_locally()
+    moved = {number: 1 + (number + 1) % 3 for number in range(6)}
+    broker = {number: moved.get(number, replicas[0]) for number, replicas in enumerate(ONE_REPLICA)}
+    with GroupCalls(group) as calls:
+        epoch = calls.epoch()
+        calls.move({HostPartition(topic, number): [there] for number, there in moved.items()})
+
+        def followed() -> bool:
+            return all(1 + RACKS.index(name) == broker[n] for name, own in group.settle().items() for n in own)
+
+        wait_until(followed, "all local again")
+        assert moves(before, group.settle()) == 6
+        assert calls.epoch() - epoch <= 2
+
+
+@pytest.mark.long
+def test_different_subscriptions_and_patterns_are_assigned(group: Group, make_topic: MakeTopic) -> None:
+    ours, other = make_topic(replicas=ONE_REPLICA), make_topic(replicas=ONE_REPLICA)
+    group.confluent("a", ours, other)
+    group.confluent("b", ours)
+    group.confluent("c", f"^{other}$")
+    wait_until(lambda: sum(map(len, group.owned().values())) == 2 * PARTITIONS, "an owner for everything")
+    group.settle(2 * PARTITIONS)
+    owned = group.owned()
+    assert {tp.topic for tp in owned["b"]} <= {ours}
+    assert {tp.topic for tp in owned["c"]} == {other}
+    # Eight of each: no member gets less than its own four of each topic in its rack.
+    assert LOCAL["b"] <= {tp.partition for tp in owned["b"]}
+    assert LOCAL["c"] <= {tp.partition for tp in owned["c"]}
+
+
+def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_cluster: Cluster) -> None:
+    for rack in RACKS:
+        group.confluent(rack, group_remote_assignor="uniform")
+    group.settle()
+    found = cli_json("doctor", rack_cluster, group.name)
+    assert [finding["kind"] for finding in found["findings"]] == ["other-assignor"]
+    for rack in RACKS:
+        group.end(rack)
+    for rack in RACKS:
+        group.confluent(rack)
+    group.settle_locally()
+    found = cli_json("doctor", rack_cluster, group.name)
+    assert found["findings"] == []
+    (seen,) = cli_json("inspect", rack_cluster, group.name)["groups"]
+    assert (seen["strategy"], seen["local_share"]) == ("rackassign", 1.0)
+    assert seen["epoch"] == seen["assignment_epoch"] > 0
+    assert {(member["rack"], member["protocol"], member["epoch"]) for member in seen["members"]} == {
+        (rack, "consumer", seen["epoch"]) for rack in RACKS
+    }
+    assert [reach["strategy"] for reach in seen["strategies"]] == ["uniform", "range", "rackassign"]
+    assert [reach["partitions"]["local"] for reach in seen["strategies"]][-1] == PARTITIONS
+    assert seen["actions"] == []
+
+
+@pytest.mark.long
+def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group: Group, rack_cluster: Cluster) -> None:
+    """KAFKA-20909: its rack changes, and no plan follows until the next change of the group."""
+    for name in ("a", "b", "c"):
+        group.confluent(name, group_instance_id=name)
+    group.settle_locally()
+    # They change places, and each keeps what it has.
+    for name, rack in (("a", "b"), ("b", "a")):
+        group.end(name)
+        group.confluent(name, group_instance_id=name, client_rack=rack)
+    group.settle()
+    (finding,) = cli_json("doctor", rack_cluster, group.name)["findings"]
+    assert finding["kind"] == "plan-outdated"
+    assert "8 partitions fewer" in finding["problem"]
+    # What it advises helps: a member that joins or leaves.
+    group.confluent("c2")
+    group.end("c2")
+    group.settle()
+    assert cli_json("doctor", rack_cluster, group.name)["findings"] == []
+
+
+@pytest.mark.long
+def test_nothing_is_lost_when_the_coordinator_is_killed(group: Group, rack_cluster: Cluster, topic: str) -> None:
+    for rack in RACKS:
+        group.confluent(rack)
+    before = group.settle_locally()
     # Its answers come as long as it exists.
-    admin = AdminClient({"bootstrap.servers": plugged.bootstrap})
-    broker = admin.describe_consumer_groups(["g"])["g"].result().coordinator.id
-    plugged.kill(broker)
+    admin = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
+    broker = admin.describe_consumer_groups([group.name])[group.name].result().coordinator.id
+    rack_cluster.kill(broker)
     time.sleep(2)
-    plugged.start(broker)
-    plugged.wait_ready()
+    rack_cluster.start(broker)
+    rack_cluster.wait_ready()
     group.confluent("b2")
     wait_until(lambda: {len(own) for own in group.settle().values()} == {3}, "four members")
     assert moves(before, group.settle()) == 3
-    with closing(KafkaProducer(**plugged.client_config())) as producer:
+    with closing(KafkaProducer(**rack_cluster.client_config())) as producer:
         for number in range(PARTITIONS):
-            producer.send("t", b"x", partition=number)
+            producer.send(topic, b"x", partition=number)
     read: set[TopicPartition] = set()
 
     def all_read() -> bool:

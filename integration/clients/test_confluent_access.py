@@ -22,6 +22,7 @@ AS_LIBRDKAFKA = {
 }
 
 
+@pytest.mark.long
 def test_a_login_is_for_both_clients(make_cluster: MakeCluster, unique_name: Callable[[], str]) -> None:
     cluster = make_cluster(["a"], listeners={"SECURE": "SASL_SSL"})
     topic, group = unique_name(), unique_name()

@@ -406,6 +406,7 @@ def test_the_next_round_waits_until_what_is_new_has_its_position(start: Start) -
     rebalance.end()
 
 
+@pytest.mark.long
 def test_without_the_patch_a_commit_during_a_join_is_an_error(start: Start) -> None:
     rebalance = start("fetch_during_rebalance")
     rebalance.wait_for_join()
@@ -414,6 +415,7 @@ def test_without_the_patch_a_commit_during_a_join_is_an_error(start: Start) -> N
     rebalance.end()
 
 
+@pytest.mark.long
 def test_what_is_read_before_and_during_a_join_is_committed_by_itself(start: Start) -> None:
     """Of what moves too: whoever gets it next goes on behind it."""
     rebalance = start(enable_auto_commit=True, auto_commit_interval_ms=60_000)

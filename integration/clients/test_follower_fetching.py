@@ -50,6 +50,7 @@ def near(rack_cluster: Cluster, make_topic: MakeTopic) -> Callable[..., dict[int
     return answers
 
 
+@pytest.mark.long
 def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, int]]) -> None:
     answers = near()
     assert answers[FOLLOWER] >= BATCHES
@@ -57,6 +58,7 @@ def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, 
     assert answers[LEADER] <= BATCHES // 6
 
 
+@pytest.mark.long
 def test_without_the_patch_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
     answers = near("keep_preferred_read_replica")
     assert answers[LEADER] >= BATCHES - 1
@@ -135,6 +137,7 @@ def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic:
         read(consumer, 1)
 
 
+@pytest.mark.long
 def test_without_the_patch_a_follower_that_is_back_has_nothing_read(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:

@@ -157,6 +157,7 @@ def test_ours_leads_others_to_their_racks_and_comes_back_to_its_own_under_anothe
     assert group.decided_by_ours() == []
 
 
+@pytest.mark.long
 def test_each_client_reads_what_it_owns(group: MixedGroup) -> None:
     form(group, OURS)
     assert group.ids() == LOCAL

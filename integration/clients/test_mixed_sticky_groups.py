@@ -51,6 +51,7 @@ def step(late: Callable[[], int]) -> Step:
     return step
 
 
+@pytest.mark.long
 @pytest.mark.java
 def test_ours_leads_a_java_member_home(mixed: RackGroup, step: Step) -> None:
     command = java_command()

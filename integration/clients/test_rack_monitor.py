@@ -102,6 +102,7 @@ def test_replicas_that_move_are_followed_with_one_trigger(
         assert "makes 6 local instead of 0" in asked()[0]
 
 
+@pytest.mark.long
 def test_the_same_racks_in_another_order_trigger_nothing(
     rack_cluster: Cluster,
     make_topic: MakeTopic,
@@ -194,6 +195,7 @@ def sees(group: RackGroup) -> Callable[[KafkaConsumer], bool]:
     return look
 
 
+@pytest.mark.long
 def test_a_plain_consumer_is_watched_while_it_leads(
     rack_cluster: Cluster,
     make_topic: MakeTopic,

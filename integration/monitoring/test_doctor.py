@@ -409,6 +409,7 @@ ssl.ca.location={config["ssl_cafile"]}
 """
 
 
+@pytest.mark.long
 def test_no_group_and_no_kafka_are_one_line_each(
     rack_cluster: Cluster, unique_name: Name, capsys: pytest.CaptureFixture[str]
 ) -> None:

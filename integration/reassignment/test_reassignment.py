@@ -202,6 +202,7 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     assert throttles(admin, filled) == {}
 
 
+@pytest.mark.long
 def test_replicas_that_do_not_fit_into_a_configuration_are_throttled_batch_by_batch(
     six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_the_sizes_of_records_are_those_in_the_log(
     assert wire / 1.5 <= found.record <= 1.5 * wire
 
 
+@pytest.mark.long
 def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:
@@ -314,6 +315,7 @@ def test_options_that_cannot_work_are_told_in_spark(
     assert "UnboundLocalError" not in found
 
 
+@pytest.mark.long
 def test_a_new_query_reads_what_is_written_from_its_start_on(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

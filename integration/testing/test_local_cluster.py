@@ -157,6 +157,7 @@ def test_a_paused_broker_is_fenced_and_recovers(cluster: LocalCluster) -> None:
     assert seen_by(cluster, 3) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_by_itself_is_reported_with_its_log(cluster: LocalCluster) -> None:
     os.kill(cluster.pids[2], signal.SIGKILL)
     assert eventually(lambda: 2 not in cluster.pids)
@@ -166,6 +167,7 @@ def test_a_broker_that_dies_by_itself_is_reported_with_its_log(cluster: LocalClu
     assert seen_by(cluster, 2) == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: LocalCluster) -> None:
     steps: list[str] = []
     with LocalCluster([None], progress=lambda progress: steps.append(progress.step)) as other:

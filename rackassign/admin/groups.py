@@ -51,6 +51,8 @@ class DescribedMember:
         topics: Subscribed topics of a member of a server-assigned group.
         assigned: Assigned partitions of a member of a server-assigned group.
         pattern: Subscription pattern of a member of a server-assigned group.
+        epoch: Epoch of the assignment that a member of a server-assigned group has; -1 in a classic group.
+        target: Partitions that a member of a server-assigned group is to have.
     """
 
     id: str
@@ -64,6 +66,8 @@ class DescribedMember:
     topics: tuple[str, ...] = ()
     assigned: Partitions = field(default_factory=dict)
     pattern: str = ""
+    epoch: int = -1
+    target: Partitions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,16 @@ class DescribedGroup:
         strategy: The strategy chosen by the group, empty unless it is stable; the broker's own in a server-assigned
             group.
         members: All members that have joined.
+        epoch: Epoch of a server-assigned group, which grows with each change of members or topics; -1 otherwise.
+        assignment_epoch: Epoch of the group for which the broker last planned; -1 otherwise.
     """
 
     state: str
     protocol_type: str
     strategy: str
     members: tuple[DescribedMember, ...]
+    epoch: int = -1
+    assignment_epoch: int = -1
 
 
 class CommittedOffset(NamedTuple):
@@ -156,7 +164,12 @@ class GroupAdmin:
         except errors.IncompatibleBrokerVersion:
             return None
         return DescribedGroup(
-            described.group_state, "consumer", described.assignor_name, tuple(map(_served_member, described.members))
+            described.group_state,
+            "consumer",
+            described.assignor_name,
+            tuple(map(_served_member, described.members)),
+            described.group_epoch,
+            described.assignment_epoch,
         )
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
@@ -326,9 +339,15 @@ def _served_member(member: Any) -> DescribedMember:
         classic={0: True, 1: False}.get(member.member_type),
         rack=member.rack_id or None,
         topics=tuple(member.subscribed_topic_names or ()),
-        assigned={row.topic_name: tuple(row.partitions) for row in member.assignment.topic_partitions},
+        assigned=_partitions(member.assignment),
         pattern=member.subscribed_topic_regex or "",
+        epoch=member.member_epoch,
+        target=_partitions(member.target_assignment),
     )
+
+
+def _partitions(assignment: Any) -> Partitions:
+    return {row.topic_name: tuple(row.partitions) for row in assignment.topic_partitions}
 
 
 def _field(name: str, kind: str, *fields: dict[str, Any], since: int = 0, nullable: bool = False) -> dict[str, Any]:

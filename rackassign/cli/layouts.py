@@ -110,7 +110,7 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
             "coverage": dict(near.coverage),
             "unknown_members": near.unknown,
             "now": asdict(near.inspection.partitions),
-            "possible_now": asdict(near.inspection.reach("cooperative-sticky").partitions),
+            "possible_now": asdict(near.inspection.best.partitions),
             "possible_after": asdict(near.with_layout(prepared.planned.after)),
         },
     }
@@ -241,7 +241,7 @@ def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) ->
 def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
     name = near.inspection.snapshot.live.name
     racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
-    possible = near.inspection.reach("cooperative-sticky").partitions
+    possible = near.inspection.best.partitions
     unknown = f", {near.unknown} of unknown rack" if near.unknown else ""
     console.print(plain_line(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
     console.print(

@@ -22,15 +22,15 @@ import pyarrow.compute as pc
 
 from rackassign.errors import ConfigError
 from rackassign.fleet.evaluation import AS_IS, NOW, WHAT_IFS
-from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring import Price
 from rackassign.monitoring.report import format_bytes, format_usd, mark_lower_bound
+from rackassign.strategies import STRATEGY_ORDER
 from rackassign.text import short_repr
 
 Pair = tuple[str | None, str | None]
 """The source rack and the reader's rack; None is an unknown rack."""
 
-_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
+_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_ORDER)
 _KEYS = ("taken", "group", "what_if", "strategy")
 _AMOUNTS = ("partitions", "unmeasured", "bytes_s")
 

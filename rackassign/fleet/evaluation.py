@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from rackassign.errors import ConfigError
 from rackassign.fleet.schema import GroupRow, from_arrow
-from rackassign.model import STRATEGY_NAMES, Broker, Partition, Partitions, StrategyName, Topology
+from rackassign.model import Broker, Partition, Partitions, Topology
 from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughput, describe_action
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
-from rackassign.strategies import STRATEGIES, Options
+from rackassign.strategies import STRATEGY_ORDER, Options, strategies_of
 from rackassign.text import short_repr
 
 AS_IS = "as-is"
@@ -310,7 +310,7 @@ def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict
     rates = _by_topic(row.rates)
     # Plans are those of an inspection, in which a rack that no broker has is unknown.
     located = replace(row, snapshot=row.snapshot.without_foreign_racks())
-    outcomes = [_outcome(name, located, rates) for name in STRATEGIES] if row.snapshot.group.members else []
+    outcomes = _outcomes(located, rates) if row.snapshot.group.members else []
     best = min(outcomes, key=lambda outcome: outcome.rank, default=None)
     take = None
     if what_if == AS_IS and options.recommend:
@@ -340,17 +340,16 @@ class _Outcome:
     def rank(self) -> tuple[float, int, int]:
         """Return the sort key, lower is better: bytes, then partitions that are not known to be local.
 
-        Of equal strategies the last one in `STRATEGY_NAMES` is best.
+        Of equal strategies the last one is best, in the order of `STRATEGY_ORDER`.
         """
         not_local = [
             pair for pair in self.pairs if pair["source_rack"] is None or pair["source_rack"] != pair["reader_rack"]
         ]
-        names: tuple[str, ...] = STRATEGY_NAMES
         return (
             # Rounded, since equal amounts are added in another order.
             round(fsum(p["bytes_s"] for p in not_local), 3),
             sum(p["partitions"] for p in not_local),
-            -names.index(self.strategy),
+            -STRATEGY_ORDER.index(self.strategy),
         )
 
 
@@ -361,14 +360,19 @@ def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
     return _Outcome(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
 
 
-def _outcome(strategy: StrategyName, row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
-    """Return the reads under a strategy, planned with the racks that the group leader receives."""
+def _outcomes(row: GroupRow, rates: Mapping[str, list[float | None]]) -> list[_Outcome]:
+    """Return the reads under each strategy, planned with the racks that the group leader, or the broker, receives."""
     shot = row.snapshot
-    plan = STRATEGIES[strategy](shot.as_leader_sees(), Options(locality=row.cluster.mode))
-    reading = topic_reads(
-        shot.group, plan.target, row.cluster.selectable_replicas(shot.group.topology), shot.leaders_only
-    )
-    return _Outcome(strategy, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target))
+    seen, kind = shot.as_leader_sees(), shot.live.kind
+    # A broker shows assignors no leaders, whatever its selector is.
+    options = Options(locality="any-replica" if kind == "consumer" else row.cluster.mode)
+    selectable = row.cluster.selectable_replicas(shot.group.topology)
+    outcomes = []
+    for name, plan in strategies_of(kind).items():
+        target = plan(seen, options).target
+        reading = topic_reads(shot.group, target, selectable, shot.leaders_only)
+        outcomes.append(_Outcome(name, _pairs(reading, rates), moved(shot.group, _owned(row), target)))
+    return outcomes
 
 
 def _owned(row: GroupRow) -> dict[str, Partitions]:

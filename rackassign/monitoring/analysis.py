@@ -20,7 +20,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from rackassign.locality import Locality
-from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
+from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, Topology
 from rackassign.monitoring.live_groups import Snapshot, topics_of
 from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.traffic import (
@@ -32,7 +32,7 @@ from rackassign.monitoring.traffic import (
     partition_reads,
     traffic_matrix,
 )
-from rackassign.strategies import STRATEGIES, Options, plan_cooperative
+from rackassign.strategies import Options, plan_consumer_protocol, plan_cooperative, strategies_of
 from rackassign.strategies.explain import evaluate_changes, non_local_partitions
 
 ACTIONS = 3
@@ -51,10 +51,10 @@ ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """The result of a strategy of rackassign for the current members, if each reports its rack as far as it is known.
+    """The result of a strategy for the current members, if each reports its rack as far as it is known.
 
     Args:
-        strategy: The strategy.
+        strategy: The strategy, or the broker's assignor of a group to which the broker assigns.
         partitions: Locality of the group with it.
         flows: Traffic between racks with it.
         moved: Partitions that would leave their current reader.
@@ -62,7 +62,7 @@ class StrategyOutcome:
         reasons: Number of partitions that are not certainly local, by reason.
     """
 
-    strategy: StrategyName
+    strategy: str
     partitions: Locality
     flows: TrafficMatrix
     moved: int
@@ -75,11 +75,12 @@ class RecommendedChange:
     """A change, and its gain, computed by solving the group with it.
 
     Args:
-        kind: `strategy`: let members with the cooperative strategy lead. All others are counted relative to that, if it
-            gains anything, and with that strategy in any case: `selector`: a rack-aware replica selector on the
-            brokers. `rack`: `members` send their rack. `member`: one more of them in `rack`, subscribed to
-            `topics`. `replicas`: a replica of each of `partitions` in `rack`; if only leaders serve, as the leader.
-            `max-skew`: the option of that name, set to 1. First of all comes `rack` of `members` of unknown rack.
+        kind: `strategy`: let rackassign assign, by members with the cooperative strategy or in the broker. All others
+            are counted relative to that, if it gains anything, and with that strategy in any case: `selector`: a
+            rack-aware replica selector on the brokers. `rack`: `members` send their rack. `member`: one more of them in
+            `rack`, subscribed to `topics`. `replicas`: a replica of each of `partitions` in `rack`; if only leaders
+            serve, as the leader. `max-skew`: the option of that name, set to 1. First of all comes `rack` of `members`
+            of unknown rack.
         gain: Additional partitions that are certainly local; 0 if it is uncertain.
         gain_bytes_s: Reduction of bytes per second that certainly or possibly cross racks; 0 if it is uncertain.
         uncertain: Whether the racks of the members are unknown: then the gain is between 0 and the next two.
@@ -114,7 +115,7 @@ class GroupAnalysis:
         partitions: Locality now.
         by_mode: Locality if any replica served, and if only leaders did.
         flows: Current traffic between racks, in bytes per second.
-        reaches: Result of each strategy.
+        reaches: Result of each strategy that the group can have, the best one last; none without members.
         actions: The changes that gain most: unknown racks, the strategy if it gains anything, then the others, best
             first.
         out_of_sync: Partitions that would be local if their local replica were in sync.
@@ -142,19 +143,20 @@ class GroupAnalysis:
         total = self.partitions.total
         return self.partitions.local / total if total else None
 
-    def reach(self, strategy: StrategyName) -> StrategyOutcome:
-        """Return the result of a strategy."""
-        return next(reach for reach in self.reaches if reach.strategy == strategy)
+    @property
+    def best(self) -> StrategyOutcome:
+        """Return the result of rackassign's best strategy for a group with members."""
+        return self.reaches[-1]
 
     @property
     def savings_bytes_s(self) -> tuple[float, float]:
-        """Return how many bytes per second less cross racks with cooperative-sticky: at least, and at most.
+        """Return how many bytes per second less cross racks with rackassign's best: at least, and at most.
 
         Of members of unknown rack it is unknown whether their reads cross racks at all, so that is a range.
         """
         if not self.reaches:
             return 0.0, 0.0
-        then = self.reach("cooperative-sticky").flows
+        then = self.best.flows
         most = max(0.0, self.flows.cross_at_most - then.cross)
         return max(0.0, self.flows.cross - then.cross - then.unknown), most
 
@@ -196,12 +198,13 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
     group, owned = located.group, _owned(shot)
     now = current_reads(located, cluster)
     judge = _Analyzer(located, cluster, rates, owned)
-    options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
-    plans = {name: plan(group, options) for name, plan in STRATEGIES.items()}
+    # A broker shows assignors no leaders, whatever its selector is.
+    options = Options(locality="any-replica" if judge.by_broker else cluster.mode, time_limit_s=_PLAN_S)
+    plans = {name: plan(group, options) for name, plan in strategies_of(shot.live.kind).items()}
     by_mode = {
         mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
     }
-    reaches = tuple(judge.reach(plan) for plan in plans.values()) if group.members else ()
+    reaches = tuple(judge.reach(name, plan) for name, plan in plans.items()) if group.members else ()
     return GroupAnalysis(
         shot,
         cluster.read_policy,
@@ -210,7 +213,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         by_mode,
         traffic_matrix(now, rates.bytes_s),
         reaches,
-        tuple(judge.actions(plans["cooperative-sticky"])) if group.members else (),
+        tuple(judge.actions([*plans.values()][-1])) if group.members else (),
         judge.seen(group, owned).partitions.local - count_locality(now).local,
         _unassigned(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
@@ -269,11 +272,11 @@ class _Analyzer:
     rates: ReadRates
     owned: Mapping[str, Partitions]
 
-    def reach(self, plan: Plan) -> StrategyOutcome:
+    def reach(self, name: str, plan: Plan) -> StrategyOutcome:
         """Compute the result of a plan that is based on all known racks, for members that fetch local replicas."""
         planned = self.seen(self.shot.group, plan.target, leaders_only=frozenset())
         return StrategyOutcome(
-            plan.strategy,
+            name,
             planned.partitions,
             planned.flows,
             moved(self.shot.group, self.owned, plan.target),
@@ -308,7 +311,7 @@ class _Analyzer:
         """Return the changes that gain most: local bytes, or local partitions if bytes are not measured.
 
         Args:
-            with_all_racks: The plan of the cooperative strategy, based on all known racks.
+            with_all_racks: The plan of the best strategy, based on all known racks.
         """
         group, leader_view = self.shot.group, self.shot.as_leader_sees()
         # The switch alone, without the racks that are only in the rack map: these are a change of their own.
@@ -335,7 +338,14 @@ class _Analyzer:
                 members=tuple(sorted(member.id for member in self.shot.unknown)),
             )
 
+    @property
+    def by_broker(self) -> bool:
+        """Whether the broker assigns."""
+        return self.shot.live.kind == "consumer"
+
     def plan(self, group: Group, *, max_skew: int = 0, mode: LocalityMode | None = None) -> Plan:
+        if self.by_broker:
+            return plan_consumer_protocol(group, Options(time_limit_s=_PLAN_S))
         options = Options(locality=mode or self.cluster.mode, max_skew=max_skew, time_limit_s=_PLAN_S)
         return plan_cooperative(group, options)
 
@@ -352,7 +362,8 @@ class _Analyzer:
             yield _gained(
                 RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, planned
             )
-        for tried in evaluate_changes(leader_view, plan, self.plan, (1, partial(self.plan, max_skew=1))):
+        skewed = None if self.by_broker else (1, partial(self.plan, max_skew=1))
+        for tried in evaluate_changes(leader_view, plan, self.plan, skewed):
             advice = tried.advice
             action = RecommendedChange(
                 advice.kind, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions

@@ -23,8 +23,8 @@ from rackassign.admin.describe import RACK_AWARE, SELECTOR, UNCLEAN_ELECTION, to
 from rackassign.admin.groups import GroupAdmin
 from rackassign.assignor.standby import NAME as STANDBY
 from rackassign.assignor.standby import default_changelog
-from rackassign.locality import Locality
-from rackassign.model import STRATEGY_NAMES
+from rackassign.locality import Locality, RackSets
+from rackassign.model import BALANCE_MODES, STRATEGY_NAMES
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.live_groups import (
     EMPTY,
@@ -34,6 +34,7 @@ from rackassign.monitoring.live_groups import (
     GroupObservation,
     MemberDescription,
     RackMap,
+    Snapshot,
     snapshot,
     topics_of,
     watch,
@@ -41,10 +42,13 @@ from rackassign.monitoring.live_groups import (
 from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 from rackassign.racks import BrokerRackCache
+from rackassign.strategies import Options, plan_consumer_protocol
 from rackassign.text import counted, join_first, join_ids
 
 Kind = Literal[
     "server-assigned",
+    "other-assignor",
+    "plan-outdated",
     "wedged",
     "rebalance-stuck",
     "rebalance-loop",
@@ -160,6 +164,8 @@ def _rebalance_findings(seen: GroupObservation, *, wedged: bool | None) -> Itera
 def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
     group, states = seen.group, " and ".join(seen.states)
     problem = f"the group was not at rest once in {seen.seconds:.0f} s, it was {states}"
+    if group.kind == "consumer":
+        return _epochs_stand_still(group, problem)
     if not seen.preparing:
         return Finding(
             "rebalance-stuck",
@@ -180,6 +186,28 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
         "most likely a member does not join again, and then it ends by itself after the longest max.poll.interval.ms of"
         f" the members (300 s by default). If it never ends, the very first rebalance was broken: {_FIRST_BROKEN}",
         group.members,
+    )
+
+
+def _epochs_stand_still(group: GroupDescription, problem: str) -> Finding:
+    """Return the finding of a group to which the broker assigns, and which does not reach its epoch."""
+    if group.assignment_epoch < group.epoch:
+        return Finding(
+            "rebalance-stuck",
+            f"{problem}: it is at epoch {group.epoch}, and the broker has planned epoch {group.assignment_epoch}",
+            f"the log of the broker that coordinates the group has the reason. Often its assignor, {group.strategy!r},"
+            " fails, or this broker lacks it, and a member requests it (group.remote.assignor)",
+            group.members,
+        )
+    # The others wait for what these have to give up.
+    late = tuple(m for m in group.members if m.epoch < group.epoch) or group.behind
+    return Finding(
+        "rebalance-stuck",
+        f"{problem}: it is at epoch {group.epoch}, which {_count(late)} {'has' if len(late) == 1 else 'have'} yet to"
+        " reach",
+        "a member gives up partitions while it polls: check that these do. One of librdkafka whose heartbeat timed out"
+        " may hang until it is restarted",
+        late,
     )
 
 
@@ -209,7 +237,7 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
 def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     # A group without members keeps the type of the last ones.
     if group.kind == "consumer" and group.members and group.strategy != broker_plugin.NAME:
-        yield _served(group)
+        yield _served(group, brokers)
     broken = tuple(m for m in group.members if m.problem)
     if broken:
         yield Finding(
@@ -267,8 +295,17 @@ def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tu
     )
 
 
-def _served(group: GroupDescription) -> Finding:
+def _served(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
+    first = {broker.assignors[0] for broker in brokers if broker.assignors}
+    if first == {broker_plugin.CLASS}:
+        return Finding(
+            "other-assignor",
+            f"the broker assigns with {group.strategy!r}, although brokers have rackassign's assignor first: most of"
+            " the members that request one with group.remote.assignor request that, and brokers do not show which",
+            "remove group.remote.assignor from all of them, and restart them one by one",
+            native or group.members,
+        )
     unknown = any(m.classic is None for m in group.members)
     blame = (
         "; the broker is too old to report which members requested that (kafka-consumer-groups.sh --describe --members"
@@ -394,7 +431,12 @@ class MigrationStep:
 def migration_step(group: GroupDescription) -> MigrationStep:
     """Return the progress of a group's migration."""
     if group.kind == "consumer":
-        return MigrationStep("the broker assigns, the strategies of the members rest")
+        classic = sum(m.classic is True for m in group.members)
+        converted = (
+            f"; it was converted: {classic} of its {len(group.members)} members joined with the classic protocol, and"
+            " assign again when the last of the others has left"
+        )
+        return MigrationStep(f"the broker assigns, the strategies of the members rest{converted if classic else ''}")
     if not group.is_visible or not group.strategy:
         return MigrationStep("no strategy is shown now")
     if group.strategy not in {*STRATEGY_NAMES, "roundrobin"}:
@@ -426,6 +468,39 @@ def _with_unlisted(cluster: ObservedCluster) -> tuple[BrokerDescription, ...]:
     topics = cluster.topology.topics.values()
     hosts = {replica for partitions in topics for partition in partitions for replica in partition.replicas}
     return (*cluster.brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
+
+
+_PLAN_S = 5.0
+"""Time limit of a plan that is compared with what members have."""
+
+
+def plan_findings(shot: Snapshot) -> tuple[Finding, ...]:
+    """Return the finding of a group that the broker plug-in would plan again; none for any other group.
+
+    The broker plans when members, topics or racks of replicas change, and not when the rack of a member does
+    (KAFKA-20909).
+    """
+    live, group = shot.live, shot.as_leader_sees()
+    if live.kind != "consumer" or live.strategy != broker_plugin.NAME or not live.is_stable:
+        return ()
+    racks = RackSets.of(group.topology, "any-replica")
+    owned = {member.id: member.owned for member in group.members}
+    now = Locality.count(group, owned, racks).cross
+    # Brokers do not show which of both their property rackassign.balance is.
+    modes = [Options(balance=mode, time_limit_s=_PLAN_S) for mode in BALANCE_MODES]
+    then = max(Locality.count(group, plan_consumer_protocol(group, mode).target, racks).cross for mode in modes)
+    if now <= then:
+        return ()
+    return (
+        Finding(
+            "plan-outdated",
+            f"{counted(now - then, 'partition')} fewer would cross racks if the broker planned now: it does not when a"
+            " member returns with another rack (KAFKA-20909)",
+            "restart a member, and the broker plans. If that changes nothing, its plans are limited, as the log of"
+            " the coordinator shows, or it is Kafka 4.0, which shows an assignor no racks",
+            live.members,
+        ),
+    )
 
 
 def _unclean_changelogs(admin: KafkaAdminClient, group: GroupDescription) -> list[str]:
@@ -500,11 +575,13 @@ def examine(
         # The group is checked as it is now, since it may have other problems.
         observation, wedged = observe()
     cluster = describe_cluster(admin, topics_of(observation.group), BrokerRackCache())
+    shot = snapshot(observation.group, cluster.topology, RackMap())
     found = (
         *findings(observation, _with_unlisted(cluster), wedged=wedged),
+        *plan_findings(shot),
         *changelog_findings(_unclean_changelogs(admin, observation.group)),
     )
-    reads = current_reads(snapshot(observation.group, cluster.topology, RackMap()), cluster)
+    reads = current_reads(shot, cluster)
     return Examination(
         observation.group, found, migration_step(observation.group), recovery, count_locality(reads), cluster.missing
     )

@@ -313,7 +313,7 @@ def _sides(found: GroupAnalysis, *, measured: bool) -> Iterator[Side]:
     if not found.reaches:
         yield now
         return
-    reach = found.reach("cooperative-sticky")
+    reach = found.best
     then = _side("With rackassign", reach.reads, reach.flows, measured=measured)
     if then.partitions.unknown == then.partitions.total:
         # What it could be is unknown too, which is not the same as that it stays as it is.
@@ -334,7 +334,7 @@ def _side(title: str, reads: tuple[PartitionRead, ...], flows: TrafficMatrix, *,
 def _reasons(found: GroupAnalysis) -> tuple[tuple[int, str], ...]:
     if not found.reaches:
         return ()
-    counts = found.reach("cooperative-sticky").reasons
+    counts = found.best.reasons
     return tuple((counts[reason], words) for reason, words in _REASONS.items() if counts.get(reason))
 
 

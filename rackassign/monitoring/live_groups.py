@@ -50,6 +50,8 @@ class MemberDescription:
         assigned: Its last assignment.
         pattern: The regular expression that it subscribes with, if the broker evaluates it; empty for none.
         assignment_data: User data of its last assignment; empty for none.
+        epoch: Epoch of its assignment, where the broker assigns; -1 where a member does.
+        awaits: Whether it has yet to get or to give up partitions, where the broker assigns.
     """
 
     id: str
@@ -62,6 +64,8 @@ class MemberDescription:
     assigned: Partitions = field(default_factory=dict)
     pattern: str = ""
     assignment_data: bytes = b""
+    epoch: int = -1
+    awaits: bool = False
 
     @property
     def rack(self) -> str | None:
@@ -79,6 +83,8 @@ class GroupDescription:
         state: State in the broker's terms.
         strategy: The strategy that all members agreed on, or the broker's assignor; empty unless that is shown.
         members: All members; their subscriptions are shown only while the group is stable.
+        epoch: Epoch of the group, where the broker assigns: each change of members or topics raises it; otherwise -1.
+        assignment_epoch: Epoch for which the broker last planned; otherwise -1.
     """
 
     name: str
@@ -86,6 +92,8 @@ class GroupDescription:
     state: str
     strategy: str
     members: tuple[MemberDescription, ...]
+    epoch: int = -1
+    assignment_epoch: int = -1
 
     @property
     def is_visible(self) -> bool:
@@ -96,6 +104,11 @@ class GroupDescription:
     def is_stable(self) -> bool:
         """Whether all of its details are shown and no member is about to get or revoke anything."""
         return self.state in {STABLE, EMPTY}
+
+    @property
+    def behind(self) -> tuple[MemberDescription, ...]:
+        """The members that do not have yet what the broker planned last; none in a classic group."""
+        return tuple(m for m in self.members if self.kind == "consumer" and (m.epoch < self.epoch or m.awaits))
 
     @property
     def generation(self) -> int:
@@ -145,7 +158,7 @@ class GroupObservation:
     @property
     def settled(self) -> bool:
         """Whether it was ever stable."""
-        return self.group.is_visible
+        return self.group.is_stable
 
     @property
     def preparing(self) -> bool:
@@ -219,10 +232,10 @@ def watch(
     begin = time.monotonic()
     last = look = describe_group(calls, name)
     states, generations, begun = {look.state: None}, {look.generation}, 0
-    if seconds and not (last.is_visible and not suspicious(last)):
+    if seconds and not (last.is_stable and not suspicious(last)):
         waiting()
     while time.monotonic() < begin + seconds:
-        if last.is_visible and (begun >= RESTLESS or not suspicious(last)):
+        if last.is_stable and (begun >= RESTLESS or not suspicious(last)):
             break
         time.sleep(_PAUSE_S)
         before, look = look, describe_group(calls, name)
@@ -232,7 +245,7 @@ def watch(
         # An observation may miss a state, or the details shown in it.
         begun = max(begun + (look.state == PREPARING != before.state), max(known, default=0) - min(known, default=0))
         # A group that rebalances endlessly is shown for moments only.
-        if look.is_visible or not last.is_visible:
+        if look.is_stable or not last.is_stable:
             last = look
     return GroupObservation(last, tuple(states), begun, time.monotonic() - begin)
 
@@ -263,7 +276,8 @@ def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: b
 def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup) -> GroupDescription:
     stable = found.state == STABLE
     members = [_classic(m, stable=stable) if kind == "classic" else _served(m) for m in found.members]
-    return GroupDescription(name, kind, found.state, found.strategy, tuple(sorted(members, key=lambda m: m.id)))
+    ordered = tuple(sorted(members, key=lambda m: m.id))
+    return GroupDescription(name, kind, found.state, found.strategy, ordered, found.epoch, found.assignment_epoch)
 
 
 def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:
@@ -299,7 +313,13 @@ def _served(member: DescribedMember) -> MemberDescription:
         Subscription(member.topics, rack=member.rack),
         assigned=member.assigned,
         pattern=member.pattern,
+        epoch=member.epoch,
+        awaits=_as_sets(member.assigned) != _as_sets(member.target),
     )
+
+
+def _as_sets(partitions: Partitions) -> dict[str, frozenset[int]]:
+    return {topic: frozenset(ids) for topic, ids in partitions.items() if ids}
 
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -331,9 +331,12 @@ def _strategy(inspected: GroupAnalysis) -> str:
     live = inspected.snapshot.live
     to = "switch to cooperative-sticky of rackassign"
     if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
-        return "wait for the next change of the group: the broker's assignor is rackassign's"
+        return "restart a member, after which the broker plans again: its assignor is rackassign's"
     if live.kind == "consumer":
-        return f"{to}, with group.protocol=classic: now the broker assigns"
+        return (
+            "load rackassign's assignor on all brokers, which assign now (`rackassign broker-plugin install-hint`), or"
+            f" {to} with group.protocol=classic"
+        )
     if live.strategy == "cooperative-sticky":
         return "let a member with rackassign's cooperative-sticky lead"
     return f"{to} from {live.strategy}" if live.strategy else to
@@ -394,6 +397,8 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "type": live.kind,
         "state": live.state,
         "strategy": live.strategy or None,
+        "epoch": live.epoch if live.kind == "consumer" else None,
+        "assignment_epoch": live.assignment_epoch if live.kind == "consumer" else None,
         "members": [_member(m, inspected, racks[m.id], reads.get(m.id, ())) for m in live.members],
         "partitions": asdict(inspected.partitions),
         "local_share": inspected.local_share,
@@ -452,6 +457,8 @@ def _member(
         "rack": rack,
         "rack_source": None if rack is None else "map" if member.id in mapped else "member",
         "problem": member.problem or None,
+        "protocol": {True: "classic", False: "consumer", None: None}[member.classic],
+        "epoch": member.epoch if member.epoch >= 0 else None,
         "partitions": asdict(count_locality(reads)),
     }
 

@@ -228,6 +228,10 @@ def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[M
         "group_assigned_by_broker",
         "Whether the broker assigns the group (KIP-848), not a member. 0 for a group without members.",
     )
+    assignor = _gauge("broker_assignor", "1 for the assignor of a group to which the broker assigns.", "assignor")
+    epoch = _gauge("group_epoch", "Epoch of a group to which the broker assigns. Each change of members raises it.")
+    planned = _gauge("group_assignment_epoch", "Epoch of the group for which the broker has planned.")
+    behind = _gauge("members_behind", "Members that do not have yet what the broker planned.")
     rebalanced = CounterMetricFamily(
         "rackassign_rebalances",
         "Rebalances between surveys, by the generations that members send. Without these, a change counts as one.",
@@ -243,14 +247,19 @@ def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[M
         # A group without members keeps the type of the last ones.
         by_broker.add_metric((live.name,), live.kind == "consumer" and bool(live.members))
         rebalanced.add_metric((live.name,), rebalances[live.name])
-    yield from (members, without, elsewhere, by_broker, rebalanced)
+        if live.kind == "consumer":
+            assignor.add_metric((live.name, live.strategy), bool(live.members))
+            epoch.add_metric((live.name,), live.epoch)
+            planned.add_metric((live.name,), live.assignment_epoch)
+            behind.add_metric((live.name,), len(live.behind))
+    yield from (members, without, elsewhere, by_broker, assignor, epoch, planned, behind, rebalanced)
 
 
 def _money(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     cost = _gauge("cross_usd_per_month", "What crosses racks, in USD a month at the given price.")
     saved = _gauge(
         "savings_usd_per_month",
-        "What the cooperative-sticky strategy of rackassign would save, in USD a month: at least, and at most.",
+        "What the best strategy of rackassign would save, in USD a month: at least, and at most.",
         "bound",
     )
     for inspected in survey.inspections:

@@ -559,7 +559,7 @@ class ReassignmentRunner:
                 self._report_problem(f"not measured: {error}")
                 return None
             now = near.inspection.partitions
-            best = near.inspection.reach("cooperative-sticky").partitions
+            best = near.inspection.best.partitions
             if now.local >= best.local or time.monotonic() > until or self._stop():
                 return now
             self._sleep(_MEASURE_EVERY_S)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rackassign.errors import ConfigError
 from rackassign.locality import validate_locality_mode
-from rackassign.model import BALANCE_MODES, BalanceMode, Group, LocalityMode, Plan, StrategyName, TopicPartition
+from rackassign.model import BALANCE_MODES, BalanceMode, Group, LocalityMode, Plan, TopicPartition
 from rackassign.text import short_repr
 
 if TYPE_CHECKING:
@@ -123,8 +123,9 @@ def validate_balance_mode(mode: str) -> BalanceMode:
     raise ConfigError(f"balance must be one of {', '.join(BALANCE_MODES)}, got {short_repr(mode)}")
 
 
-_RANGE, _STICKY, _STANDBY, _COPARTITION, _INDEXED = (
-    f"{__package__}.{name}" for name in ("range", "sticky", "standby_assignment", "copartition", "indexed_group")
+_RANGE, _STICKY, _BROKER_ASSIGNORS, _STANDBY, _COPARTITION, _INDEXED = (
+    f"{__package__}.{name}"
+    for name in ("range", "sticky", "broker_assignors", "standby_assignment", "copartition", "indexed_group")
 )
 
 Planned: TypeAlias = Literal["range", "sticky", "standbys"]
@@ -183,6 +184,24 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     return plan
 
 
+def plan_consumer_protocol(group: Group, options: Options | None = None) -> Plan:
+    """Assign like the broker plug-in: `rackassign.strategies.broker_assignors.plan_consumer_protocol`."""
+    plan: Plan = _imported(_BROKER_ASSIGNORS).plan_consumer_protocol(group, options)
+    return plan
+
+
+def plan_uniform(group: Group, options: Options | None = None) -> Plan:
+    """Assign like Kafka's `uniform` in the broker: `rackassign.strategies.broker_assignors.plan_uniform`."""
+    plan: Plan = _imported(_BROKER_ASSIGNORS).plan_uniform(group, options)
+    return plan
+
+
+def plan_broker_range(group: Group, options: Options | None = None) -> Plan:
+    """Assign like Kafka's `range` in the broker: `rackassign.strategies.broker_assignors.plan_range`."""
+    plan: Plan = _imported(_BROKER_ASSIGNORS).plan_range(group, options)
+    return plan
+
+
 def copartition_exceptions(group: Group) -> list[tuple[tuple[str, ...], str]]:
     """Return sets of topics that are not kept together, or not as a whole: `rackassign.strategies.copartition`."""
     return list(_imported(_COPARTITION).exceptions(group)) if group.copartition else []
@@ -223,19 +242,53 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module
 
 Strategy = Callable[[Group, Options], Plan]
 
-STRATEGIES: Mapping[StrategyName, Strategy] = {
+STRATEGIES: Mapping[str, Strategy] = {
     "range": plan_range,
     "sticky": plan_sticky,
     "cooperative-sticky": plan_cooperative,
 }
+"""Strategies of a group whose members assign, the best one last."""
+
+BROKER_ASSIGNORS: Mapping[str, Strategy] = {
+    "uniform": plan_uniform,
+    "range": plan_broker_range,
+    "rackassign": plan_consumer_protocol,
+}
+"""Assignors of a group to which the broker assigns (KIP-848), the best one last."""
+
+STRATEGY_ORDER = tuple(dict.fromkeys((*STRATEGIES, *BROKER_ASSIGNORS)))
+"""The names of all, of which a later one is preferred if both are equally good."""
+
+PLANNED_OFFLINE: Mapping[str, Strategy] = {**STRATEGIES, "consumer-protocol": plan_consumer_protocol}
+"""What `strategy` knows: strategies of members, and the broker's assignor of rackassign."""
+
+
+def strategies_of(kind: str) -> Mapping[str, Strategy]:
+    """Return what can plan a group of this kind: `consumer` if the broker assigns, otherwise members do."""
+    return BROKER_ASSIGNORS if kind == "consumer" else STRATEGIES
 
 
 def strategy(name: str) -> Strategy:
     """Return the strategy with this name; `ConfigError` lists the available ones."""
-    for known, decide in STRATEGIES.items():
+    for known, decide in PLANNED_OFFLINE.items():
         if name == known:
             return decide
-    raise ConfigError(f"strategy must be one of {', '.join(STRATEGIES)}, got {name!r}")
+    raise ConfigError(f"strategy must be one of {', '.join(PLANNED_OFFLINE)}, got {name!r}")
 
 
-__all__ = ["STRATEGIES", "Options", "Strategy", "plan_cooperative", "plan_range", "plan_sticky", "strategy"]
+__all__ = [
+    "BROKER_ASSIGNORS",
+    "PLANNED_OFFLINE",
+    "STRATEGIES",
+    "STRATEGY_ORDER",
+    "Options",
+    "Strategy",
+    "plan_broker_range",
+    "plan_consumer_protocol",
+    "plan_cooperative",
+    "plan_range",
+    "plan_sticky",
+    "plan_uniform",
+    "strategies_of",
+    "strategy",
+]

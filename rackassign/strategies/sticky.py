@@ -38,7 +38,7 @@ def plan_sticky(group: Group, options: Options | None = None) -> Plan:
     Raises:
         ConfigError: If there are weights, and an option that counts partitions.
     """
-    return _plan(group, options or Options(), "sticky")
+    return plan_as("sticky", group, options or Options())
 
 
 def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
@@ -51,18 +51,23 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     Raises:
         ConfigError: If there are weights, and an option that counts partitions.
     """
-    return _plan(group, options or Options(), "cooperative-sticky")
+    return plan_as("cooperative-sticky", group, options or Options())
 
 
 def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
     skewed = None
-    if not group.weights and options.balance == "total":
+    if name in {"sticky", "cooperative-sticky"} and not group.weights and options.balance == "total":
         wider = replace(options, max_skew=options.max_skew + 1)
-        skewed = wider.max_skew, partial(_plan, options=wider, name=name)
-    return explain(group, plan, partial(_plan, options=options, name=name), skewed)
+        skewed = wider.max_skew, partial(plan_as, name, options=wider)
+    return explain(group, plan, partial(plan_as, name, options=options), skewed)
 
 
-def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
+def plan_as(name: StrategyName, group: Group, options: Options) -> Plan:
+    """Assign optimally; the plan has this name.
+
+    Raises:
+        ConfigError: If there are weights, and an option that counts partitions.
+    """
     begun = time.monotonic()
     merged = MergedGroup.of(group)
     plan = merged.expand(plan_units(merged, options, name, begun=begun))
@@ -76,7 +81,7 @@ def plan_units(merged: MergedGroup, options: Options, name: StrategyName, *, beg
     Args:
         merged: The group, with co-partitioned topics merged.
         options: Options.
-        name: `sticky` or `cooperative-sticky`.
+        name: Any but `range`.
         begun: Time at which the time limit began, on the clock of `time.monotonic`; now if omitted.
 
     Raises:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from rackassign import broker_plugin
 from rackassign.errors import ClusterError
 from rackassign.testing._broker_config import HOST, new_uuid
 from rackassign.testing._cluster import DEFAULT_RACKS, READY_TIMEOUT_S, Broker, Cluster
@@ -45,6 +46,8 @@ class DockerCluster(Cluster):
         image: An image with the environment variables of apache/kafka; `find_image` selects the default.
         start_timeout_s: Seconds until all brokers must be ready, without the time to pull an image.
         progress: Callback for progress reports.
+        broker_plugins: Whether brokers load the assignor of `rackassign.broker_plugin`, as the first of their list. It
+            is mounted, so the engine must be on this machine.
 
     Raises:
         ConfigError: There are no racks, a rack is empty, or the cluster itself sets one of the properties.
@@ -59,11 +62,14 @@ class DockerCluster(Cluster):
         image: str | None = None,
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
+        broker_plugins: bool = False,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {}, progress)
         check_docker(racks, config or {})
         self._racks = tuple(racks)
-        self._config = dict(config or {})
+        self._plugins = (broker_plugin.jar_path(),) if broker_plugins else ()
+        assignors = {broker_plugin.PROPERTY: broker_plugin.ASSIGNORS} if broker_plugins else {}
+        self._config = {**assignors, **(config or {})}
         self._properties: dict[str, str | None] = {}
         self._image = image
         self._process = os.getpid()
@@ -191,7 +197,7 @@ class DockerCluster(Cluster):
                     variables = environment(
                         broker, len(self._brokers), self._cluster_id, self._properties, self._listeners
                     )
-                    self._containers[broker.id] = resources.run(broker, variables)
+                    self._containers[broker.id] = resources.run(broker, variables, self._plugins)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._end_all(brokers, lambda container: container.stop(timeout=_STOP_TIMEOUT_S))

@@ -14,7 +14,7 @@ import shutil
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,9 @@ _INTERNAL_PORT = 19092
 _CONTROLLER_PORT = 9093
 _FURTHER_PORT = 9094
 """Port of the first additional listener; the others have the ports after it."""
+
+_LIBRARIES = "/opt/kafka/libs"
+"""Folder of jars in the image, as in that of Apache Kafka."""
 
 _MAX_CONTROLLERS = 3
 _LOGGERS = {
@@ -417,8 +420,13 @@ class DockerResources:
             self._network = self._new_network()
             self._undo = undo.pop_all()
 
-    def run(self, broker: Broker, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - docker-py is untyped
+    def run(self, broker: Broker, environment: Mapping[str, str], plugins: Iterable[Path] = ()) -> Any:  # noqa: ANN401
         """Start a new container for a broker and return it.
+
+        Args:
+            broker: The broker.
+            environment: Variables of its container.
+            plugins: Jars that are mounted beside those of Kafka.
 
         Raises:
             DockerException: The engine refuses the request.
@@ -433,6 +441,9 @@ class DockerResources:
             .with_network(self._network)
             .with_network_aliases(alias(broker.id))
         )
+        for jar in plugins:
+            # The class path has all that is there; a jar of this name in the image gives way.
+            container.with_volume_mapping(str(jar), f"{_LIBRARIES}/{jar.name}", "ro")
         # with_bind_ports cannot restrict a port to one interface.
         for inside, outside in published(broker).items():
             container.ports[f"{inside}/tcp"] = (broker.host, outside)  # type: ignore[assignment]

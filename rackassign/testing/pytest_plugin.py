@@ -11,7 +11,8 @@ command-line option `--rack-cluster-provider docker`, the ini option `rack_clust
 
 The command-line option `--kafka-version` and the ini option `kafka_version` select the version of Kafka of local
 brokers. A test with the marker `kafka_version("3.9")` has brokers of that version, and one with several versions runs
-once with each.
+once with each. One with the marker `broker_plugins` has local brokers that load the assignor of rackassign for groups
+of KIP-848.
 
 Tests are skipped with the reason if there is no Java or no Docker engine, or if Kafka cannot be fetched. With `CI=true`
 in the environment they fail instead.
@@ -41,6 +42,7 @@ _DEFAULT = "a,b,c"
 _PROVIDER = "rack_cluster_provider"
 _LOCAL, _DOCKER = "local", "docker"
 _VERSION = "kafka_version"
+_PLUGINS = "broker_plugins"
 
 MakeCluster: TypeAlias = "Callable[..., Cluster]"
 """`make_cluster(racks, *, config=None, listeners=None, kafka_version=None) -> cluster`; the cluster is up."""
@@ -66,12 +68,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker for the versions of Kafka of a test, and let kafka-python be imported.
+    """Register the markers for what the brokers of a test are, and let kafka-python be imported.
 
     kafka-python 3.0.12 reads its schemas, while it is imported, in a way that Python 3.11 and 3.12 deprecate and 3.13
     allows again: where warnings are errors, tests could not import it.
     """
     config.addinivalue_line("markers", f"{_VERSION}(version, ...): versions of Kafka that the test runs with")
+    config.addinivalue_line("markers", f"{_PLUGINS}: local brokers have the broker plug-in of rackassign")
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
@@ -111,8 +114,10 @@ def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
 
 
-class OtherVersionCluster:
-    """A cluster of another version than that of the test session; only the one of the last version is kept.
+class OtherCluster:
+    """A cluster of another kind than that of the test session: of another version, or with the broker plug-in.
+
+    Only the last one is kept.
 
     Args:
         config: Configuration of the test session.
@@ -121,15 +126,16 @@ class OtherVersionCluster:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._opened = ExitStack()
-        self._version = ""
+        self._kind: tuple[str | None, bool] = (None, False)
         self._cluster: Cluster | None = None
 
-    def of(self, version: str) -> Cluster:
-        """Return the cluster of a version, and close that of another one."""
-        if self._cluster is None or self._version != version:
+    def of(self, version: str | None, *, plugins: bool) -> Cluster:
+        """Return the cluster of a version, None for that of the session, and close one of another kind."""
+        if self._cluster is None or self._kind != (version, plugins):
             self.close()
-            made = _maker(self._config, version)(_racks(self._config))
-            self._cluster, self._version = self._opened.enter_context(made), version
+            options = {_PLUGINS: True} if plugins else {}
+            made = _maker(self._config, version)(_racks(self._config), **options)
+            self._cluster, self._kind = self._opened.enter_context(made), (version, plugins)
         return self._cluster
 
     def close(self) -> None:
@@ -139,9 +145,9 @@ class OtherVersionCluster:
 
 
 @pytest.fixture(scope="session")
-def other_version_cluster(request: pytest.FixtureRequest) -> Iterator[OtherVersionCluster]:
-    """The cluster for tests whose version of Kafka is not that of the test session; prefer `rack_cluster`."""
-    with closing(OtherVersionCluster(request.config)) as other:
+def other_cluster(request: pytest.FixtureRequest) -> Iterator[OtherCluster]:
+    """The cluster for tests whose brokers are not those of the test session; prefer `rack_cluster`."""
+    with closing(OtherCluster(request.config)) as other:
         yield other
 
 
@@ -164,14 +170,16 @@ def make_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> I
 def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> Cluster:
     """The cluster of the test session with every broker up and unfenced, whatever earlier tests have done to it.
 
-    A test with another version of Kafka has another cluster.
+    A test with another version of Kafka, or with the marker `broker_plugins`, has another cluster.
     """
-    version = testing.resolve_version(kafka_version)
+    chosen = _chosen_version(request.config)
+    version = chosen if testing.resolve_version(kafka_version) == testing.resolve_version(chosen) else kafka_version
+    plugins = request.node.get_closest_marker(_PLUGINS) is not None
     cluster: Cluster
-    if version == testing.resolve_version(_chosen_version(request.config)):
+    if not plugins and version == chosen:
         cluster = request.getfixturevalue("rack_cluster_session")
     else:
-        cluster = request.getfixturevalue("other_version_cluster").of(version)
+        cluster = request.getfixturevalue("other_cluster").of(version, plugins=plugins)
     cluster.start_all()
     return cluster
 

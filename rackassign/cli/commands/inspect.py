@@ -322,7 +322,7 @@ def _lag(rates: ReadRates) -> str:
 def _could(inspected: GroupAnalysis) -> tuple[str, str]:
     if not inspected.reaches:
         return "-", "-"
-    reach = inspected.reach("cooperative-sticky")
+    reach = inspected.best
     counts = reach.partitions
     return format_known(counts.local, counts.unknown, counts.total), str(reach.moved)
 
@@ -367,10 +367,12 @@ def _modes(inspected: GroupAnalysis) -> Text:
         for mode, counts in inspected.by_mode.items()
     )
     live = inspected.snapshot.live
-    who = "the broker's assignor" if live.kind == "consumer" else "strategy"
-    return Text(
-        strip_control_chars(f"{who} {live.strategy or 'none'}; local: {shares}; {_HOLDS[inspected.read_policy]}")
-    )
+    who = f"strategy {live.strategy or 'none'}"
+    if live.kind == "consumer":
+        who = f"the broker's assignor {live.strategy or 'none'}, epoch {live.epoch}"
+        if late := len(live.behind):
+            who += f", which {counted(late, 'member')} {'has' if late == 1 else 'have'} yet to reach"
+    return Text(strip_control_chars(f"{who}; local: {shares}; {_HOLDS[inspected.read_policy]}"))
 
 
 def _rack_pairs(inspected: GroupAnalysis) -> Table:
@@ -392,7 +394,9 @@ def _rack(rack: str | None) -> str:
 
 def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Table:
     measured = bool(survey.measured.seconds)
-    table = _table(title="with rackassign, if every member reports its rack")
+    by_broker = inspected.snapshot.live.kind == "consumer"
+    what = "with each assignor of the broker" if by_broker else "with rackassign"
+    table = _table(title=f"{what}, if every member reports its rack")
     for column in ("", "local", "cross", "unknown", "moves", *_TRAFFIC[: 2 * measured]):
         table.add_column(column, justify="right" if column else "left")
     rows = [("now", inspected.partitions, "", inspected.flows)]

@@ -25,8 +25,8 @@ from rackassign.cli.shared_options import standard_input
 from rackassign.cli.terminal import check_output, examples, plain_line, warn
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, unknown_cost_racks, validate_locality_mode
-from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation, weight_misfits
-from rackassign.strategies import Options, copartition_exceptions, validate_balance_mode
+from rackassign.model import LOCALITY_MODES, Explanation, Group, Plan, Recommendation, weight_misfits
+from rackassign.strategies import PLANNED_OFFLINE, Options, copartition_exceptions, validate_balance_mode
 from rackassign.strategies import strategy as strategy_named
 from rackassign.text import join_first
 
@@ -77,6 +77,10 @@ class ScenarioWarnings:
 OUTPUTS = ("json", "jsonl", "table")
 
 
+_USE_FOR_NEITHER = {"range": "range, the default,", "consumer-protocol": "consumer-protocol"}
+"""Strategies for which only numbers of partitions and racks count, in words."""
+
+
 class _Found(NamedTuple):
     """A JSON value of the input, or what was there instead."""
 
@@ -102,7 +106,7 @@ class _Wanted(NamedTuple):
 def plan(
     file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
     *,
-    strategy: Annotated[str, typer.Option(help=f"Assignment strategy: {', '.join(STRATEGY_NAMES)}.")] = "range",
+    strategy: Annotated[str, typer.Option(help=f"Assignment strategy: {', '.join(PLANNED_OFFLINE)}.")] = "range",
     locality: Annotated[
         str, typer.Option(help=f"Replicas that count as local: {', '.join(LOCALITY_MODES)}.")
     ] = "any-replica",
@@ -166,6 +170,8 @@ def plan(
                 f"--strategy range, the default, has no use for {option}: it follows Java's algorithm to the letter."
                 " Use --strategy sticky or --strategy cooperative-sticky"
             )
+        if used and strategy == "consumer-protocol" and option not in {"--balance", "--time-limit"}:
+            raise ConfigError(f"--strategy consumer-protocol has no use for {option}, which the broker plug-in lacks")
 
     def decide(group: Group) -> Plan:
         if weight_tolerance is not None and not group.weights:
@@ -204,11 +210,11 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: Sce
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
                 warn(made.unproven())
-            if made.strategy != "range":
+            if made.strategy not in _USE_FOR_NEITHER:
                 exceptions |= {reason: None for _, reason in copartition_exceptions(group)}
             elif unused := [name for name in ("copartition", "weights", "costs") if getattr(group, name)]:
-                names = " and ".join(unused)
-                exceptions[f"--strategy range, the default, has no use for {names} of the scenario"] = None
+                names, which = " and ".join(unused), _USE_FOR_NEITHER[made.strategy]
+                exceptions[f"--strategy {which} has no use for {names} of the scenario"] = None
         except (InputError, ConfigError) as problem:
             if output != "jsonl":
                 raise

@@ -12,11 +12,11 @@ import pytest
 from rackassign import broker_plugin
 from rackassign.errors import ClusterError
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.strategies import Options, plan_sticky
+from rackassign.strategies import Options, plan_consumer_protocol, plan_sticky, plan_uniform
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
 from tests.helpers.java.assignor_peer import NoJdkError, skipped_without_java
-from tests.helpers.java.plan_server import PlanServer, plan_server, run_junit
+from tests.helpers.java.plan_server import UNIFORM, PlanServer, plan_server, run_junit
 from tools.broker_plugin import build, main
 
 Assignment = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -73,7 +73,19 @@ def test_a_plan_is_as_even_local_and_calm_as_pythons_and_proven(server: PlanServ
         group = owned_at_random(random.Random(seed))
         plan = server.plan(group)
         assert plan.proven, seed
-        assert value(group, plan.assignment) == value(group, plan_sticky(group, Options()).target), seed
+        assert value(group, plan.assignment) == value(group, plan_consumer_protocol(group).target), seed
+
+
+def test_kafkas_uniform_is_as_even_and_calm_as_it_is_said_to_be(server: PlanServer) -> None:
+    """Its locality is chance, and no matter here."""
+    for seed in range(examples(300)):
+        group = owned_at_random(random.Random(seed))
+        # It refuses a topic that is not there.
+        read = frozenset(topic for member in group.members for topic in member.topics & group.topology.topics.keys())
+        group = replace(group, members=tuple(replace(member, topics=read) for member in group.members))
+        loads, _, moves = value(group, server.plan(group, assignor=UNIFORM).assignment)
+        planned, _, moved = value(group, plan_uniform(group).target)
+        assert (loads, moves) == (planned, moved), seed
 
 
 def large(members: int, topics: int) -> Group:
@@ -135,6 +147,7 @@ def test_the_jar_is_what_the_sources_give() -> None:
         assert broker_plugin.CLASS.replace(".", "/") + ".class" in jar.namelist()
 
 
+@pytest.mark.long
 def test_the_tests_of_the_java_project_pass() -> None:
     report = run_junit(examples(20_000))
     assert "0 tests failed" in report

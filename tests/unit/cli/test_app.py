@@ -230,7 +230,11 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         ),
         (("plan", "no/such/file"), "", "cannot read no/such/file: No such file or directory"),
         (("plan", "."), "", "cannot read .: Is a directory"),
-        (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, sticky, cooperative-sticky, got 'rang'"),
+        (
+            ("plan", "--strategy", "rang"),
+            LINE,
+            "strategy must be one of range, sticky, cooperative-sticky, consumer-protocol, got 'rang'",
+        ),
         (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
         (
             ("plan", "--strategy", "sticky"),
@@ -243,6 +247,16 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
             "weights.t[0]: expected a finite number, 0 or more",
         ),
         (("plan", "--strategy", "range", "--max-skew", "1"), LINE, f"{RANGE} --max-skew"),
+        (
+            ("plan", "--strategy", "consumer-protocol", "--max-skew", "1"),
+            LINE,
+            "--strategy consumer-protocol has no use for --max-skew",
+        ),
+        (
+            ("plan", "--strategy", "consumer-protocol", "--locality", "leader"),
+            LINE,
+            "locality=leader cannot be used with consumer-protocol",
+        ),
         (("plan", "--balance", "topic"), LINE, f"{RANGE} --balance"),
         (("plan", "--copartition", "a,b"), LINE, f"{RANGE} --copartition"),
         (("plan", "--balance", "topics", "--strategy", "sticky"), LINE, "balance must be one of total, topic, got"),

@@ -47,13 +47,27 @@ def kinds(of: GroupAnalysis) -> list[str]:
     return [action.kind for action in of.actions]
 
 
+def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> None:
+    served = replace(TURNED, kind="consumer", strategy="uniform", epoch=3, assignment_epoch=3)
+    seen = inspected(served, cluster(ONE_EACH), EVEN)
+    assert [reach.strategy for reach in seen.reaches] == ["uniform", "range", "rackassign"]
+    # `uniform` keeps what members have, and `range` deals in the order of members.
+    assert [(r.partitions.local, r.moved) for r in seen.reaches] == [(0, 0), (3, 3), (3, 3)]
+    assert describe_action(seen.actions[0], seen).startswith("load rackassign's assignor on all brokers")
+    ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
+    assert describe_action(ours.actions[0], ours).startswith("restart a member")
+    # There is no `max_skew` in brokers, so nothing advises it.
+    crowded = replace(served, members=(*served.members, member("m4", "a", {})))
+    assert "max-skew" not in kinds(inspected(crowded, cluster({"t": [[1]] * 9}), rates({})))
+
+
 def test_a_group_that_reads_across_racks_is_told_to_switch() -> None:
     seen = inspected(TURNED, cluster(ONE_EACH), EVEN)
     assert seen.partitions == Locality(0, 3, 0)
     assert seen.local_share == 0.0
     assert seen.flows.pairs == {("b", "a"): 1000.0, ("c", "b"): 1000.0, ("a", "c"): 1000.0}
     assert (seen.flows.local, seen.flows.cross, seen.flows.unknown, seen.flows.total) == (0.0, 3000.0, 0.0, 3000.0)
-    reach = seen.reach("cooperative-sticky")
+    reach = seen.best
     assert (reach.partitions, reach.moved, reach.flows.cross) == (Locality(3, 0, 0), 3, 0.0)
     assert seen.actions == (RecommendedChange("strategy", 3, 3000.0),)
     assert describe_action(seen.actions[0], seen) == "switch to cooperative-sticky of rackassign from range"
@@ -109,7 +123,7 @@ def test_a_copy_out_of_sync_serves_nobody_and_makes_no_strategy_better() -> None
     there = cluster({"t": [[2, 1]]}, in_sync={"t": ((2,),)})
     seen = inspected(group(member("m", "a", {"t": [0]})), there)
     assert (seen.partitions, seen.out_of_sync) == (Locality(0, 1, 0), 1)
-    assert seen.reach("cooperative-sticky").partitions == Locality(1, 0, 0)
+    assert seen.best.partitions == Locality(1, 0, 0)
     assert seen.actions == ()
 
 
@@ -141,7 +155,7 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     advice = "state the racks of m1, m2, m3 in a rack map (--rack-map FILE), or set client.rack"
     assert describe_action(action, seen) == f"{advice} with an assignor that sends it"
     assert action.members == ("m1", "m2", "m3")
-    assert seen.reach("cooperative-sticky").partitions == Locality(0, 0, 3)
+    assert seen.best.partitions == Locality(0, 0, 3)
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["reported", "mapped"])
@@ -163,7 +177,7 @@ def test_a_rack_that_no_broker_has_is_unknown_and_the_names_come_first(*, mapped
         "m1 on 10.0.0.1 (no broker is in 'us-east-1a'), m3 on 10.0.0.1 (no broker is in 'us-east-1a')"
     )
     # What is reachable is unknown as well, and no zero.
-    assert seen.reach("cooperative-sticky").partitions == Locality(1, 0, 2)
+    assert seen.best.partitions == Locality(1, 0, 2)
 
 
 def test_of_members_with_foreign_racks_only_the_names_are_a_change() -> None:
@@ -171,7 +185,7 @@ def test_of_members_with_foreign_racks_only_the_names_are_a_change() -> None:
     live = group(*(member(name, rack, {"t": [i]}) for i, (name, rack) in enumerate(racks.items())))
     seen = inspected(live, cluster(ONE_EACH), EVEN)
     assert (kinds(seen), seen.actions[0].uncertain) == (["rack"], True)
-    assert seen.reach("cooperative-sticky").partitions == seen.partitions == Locality(0, 0, 3)
+    assert seen.best.partitions == seen.partitions == Locality(0, 0, 3)
     assert seen.savings_bytes_s == (0.0, 3000.0)
 
 
@@ -192,7 +206,7 @@ def test_a_rack_map_says_what_racks_would_gain() -> None:
     assert (seen.partitions, seen.snapshot.unknown) == (Locality(0, 3, 0), ())
     # With rackassign each member reports the rack that is in the map.
     assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 3)] * 3
-    assert not seen.reach("cooperative-sticky").reasons
+    assert not seen.best.reasons
     # Its leader does not know the map, so the racks are a change of their own.
     action = seen.actions[-1]
     assert (action.kind, action.uncertain, action.members) == ("rack", False, ("m1", "m2", "m3"))
@@ -206,7 +220,7 @@ def test_what_is_reachable_is_what_a_plan_of_the_snapshot_reaches() -> None:
     seen = inspected(live, there, racks=RackMap({"m0": "b", "m1": "c", "m2": "a"}))
     plan = plan_cooperative(seen.snapshot.group, Options())
     assert Locality.of(seen.snapshot.group, plan).local == 12
-    assert seen.reach("cooperative-sticky").partitions == Locality(12, 0, 0)
+    assert seen.best.partitions == Locality(12, 0, 0)
     # They read from leaders now, and from local replicas once they have a rack of their own.
     assert seen.partitions.local < 12
     assert seen.partitions.local + sum(action.gain for action in seen.actions) == 12

@@ -19,6 +19,7 @@ from rackassign.monitoring import (
     GroupDescription,
     GroupObservation,
     MemberDescription,
+    RackMap,
     RecoveryResult,
     describe_group,
     findings,
@@ -29,7 +30,10 @@ from rackassign.monitoring import (
     watch,
     wedged_group,
 )
+from rackassign.monitoring.health import plan_findings
+from rackassign.monitoring.live_groups import snapshot
 from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
+from tests.helpers.builders import cluster
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKERS = tuple(BrokerDescription(i, rack, selector=SELECTOR) for i, rack in enumerate("abc", 1))
@@ -70,9 +74,10 @@ def test_nothing_is_found_in_a_healthy_group(strategy: str) -> None:
 
 def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     asked, served = member("new", classic=False), member("old", classic=True)
-    mixed = group(asked, served, kind="consumer", strategy="uniform", state="Reconciling")
+    mixed = group(asked, served, kind="consumer", strategy="uniform")
     (found,) = findings(watched(mixed), BROKERS)
     assert (found.kind, found.members) == ("server-assigned", (asked,))
+    assert "1 of its 2 members" in migration_step(mixed).now
     assert "uniform" in found.problem
     assert "group.protocol=classic" in found.advice
     unknown = replace(mixed, members=(replace(asked, classic=None), served))
@@ -81,6 +86,49 @@ def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     assert "too old to report" in found.problem
     left = replace(mixed, members=(), state="Empty")
     assert [found.kind for found in findings(watched(left), BROKERS)] == ["empty"]
+
+
+def test_with_the_plug_in_first_on_all_brokers_another_assignor_is_a_wish_of_members() -> None:
+    with_plugin = tuple(replace(broker, assignors=(broker_plugin.CLASS, "uniform")) for broker in BROKERS)
+    wishing = group(member("m", classic=False), kind="consumer", strategy="uniform")
+    (found,) = findings(watched(wishing), with_plugin)
+    assert (found.kind, found.members) == ("other-assignor", wishing.members)
+    assert "group.remote.assignor" in found.advice
+    assert kinds(watched(replace(wishing, strategy=broker_plugin.NAME)), with_plugin) == []
+
+
+@pytest.mark.parametrize(
+    ("planned", "named", "words"),
+    [(4, {"late", "on time"}, "the broker has planned epoch 4"), (5, {"late"}, "which 1 member has yet to reach")],
+)
+def test_epochs_that_stand_still_are_told_by_who_has_not_reached_them(
+    planned: int, named: set[str], words: str
+) -> None:
+    members = (member("late", epoch=4), member("on time", epoch=5, awaits=True))
+    stuck = group(*members, kind="consumer", strategy=broker_plugin.NAME, state="Reconciling")
+    (found,) = findings(watched(replace(stuck, epoch=5, assignment_epoch=planned), "Reconciling"), BROKERS)
+    assert (found.kind, {m.id for m in found.members}) == ("rebalance-stuck", named)
+    assert words in found.problem
+
+
+def test_a_plan_that_a_changed_rack_has_made_worse_is_told() -> None:
+    """KAFKA-20909: the broker does not plan when a member returns with another rack."""
+    there = cluster({"t": [[1], [2], [3]]}).topology
+
+    def of(*racks: str, **more: Any) -> GroupDescription:
+        members = [
+            member(f"m{i}", subscription=Subscription(("t",), rack=rack), assigned={"t": (i,)})
+            for i, rack in enumerate(racks)
+        ]
+        return group(*members, **{"kind": "consumer", "strategy": broker_plugin.NAME, **more})
+
+    (found,) = plan_findings(snapshot(of("b", "a", "c"), there, RackMap()))
+    assert found.kind == "plan-outdated"
+    assert found.problem.startswith("2 partitions fewer")
+    for fine in (of("a", "b", "c"), of("b", "a", "c", strategy="uniform"), of("b", "a", "c", state="Reconciling")):
+        assert plan_findings(snapshot(fine, there, RackMap())) == ()
+    # Nobody is in c: what is read across racks is as little as can be.
+    assert plan_findings(snapshot(of("a", "b", "a"), there, RackMap())) == ()
 
 
 def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:

@@ -53,7 +53,7 @@ def test_the_page_shows_what_was_found(browse: Browse) -> None:
     assert f"{Price().monthly(2000):.2f} to {Price().monthly(5000):.2f} USD" in shown.texts
     for side, counts in (
         ("Now", inspection.partitions),
-        ("With rackassign", inspection.reach("cooperative-sticky").partitions),
+        ("With rackassign", inspection.best.partitions),
     ):
         local = f"{counts.local} partition{'s' if counts.local != 1 else ''}"
         assert f"{side}: {local} local, {counts.cross} across racks, {counts.unknown} unknown" in text
@@ -62,7 +62,7 @@ def test_the_page_shows_what_was_found(browse: Browse) -> None:
     assert "orders 1 from b orders" in shown.texts
     assert "rackassign " + __version__ in shown.texts
     assert len([tag for tag, _ in shown.elements if tag == "li"]) == 1 + len(inspection.actions) + len(
-        inspection.reach("cooperative-sticky").reasons
+        inspection.best.reasons
     )
 
 

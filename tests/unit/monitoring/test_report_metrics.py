@@ -147,7 +147,8 @@ def test_a_rack_that_is_named_like_an_unknown_one_is_one_series_with_it() -> Non
 def test_members_in_racks_of_no_broker_and_groups_of_the_broker_are_exported() -> None:
     there = cluster({"t": [[1], [2]]})
     far = group(member("m", "use1-az9", {"t": [0]}), member("n", "a", {"t": [1]}), name="far")
-    served = replace(group(member("m", "a", {"t": [0, 1]}), name="served"), kind="consumer")
+    late = replace(member("m", "a", {"t": [0, 1]}), epoch=6)
+    served = replace(group(late, name="served"), kind="consumer", strategy="uniform", epoch=7, assignment_epoch=6)
     left = replace(group(name="left"), kind="consumer", state="Empty")
     metrics, groups = ReportMetrics(Price()), (far, served, left)
     metrics.take(ClusterReport(there, tuple(inspected(g, there, rates({})) for g in groups), (), rates({})))
@@ -155,6 +156,10 @@ def test_members_in_racks_of_no_broker_and_groups_of_the_broker_are_exported() -
     assert [of(found, "rackassign_members_in_foreign_racks", group=g.name) for g in groups] == [1, 0, 0]
     assert [of(found, "rackassign_members_without_rack", group=g.name) for g in groups] == [0, 0, 0]
     assert [of(found, "rackassign_group_assigned_by_broker", group=g.name) for g in groups] == [0, 1, 0]
+    assert of(found, "rackassign_broker_assignor", group="served", assignor="uniform") == 1
+    epochs = ("rackassign_group_epoch", "rackassign_group_assignment_epoch", "rackassign_members_behind")
+    assert [of(found, name, group="served") for name in epochs] == [7, 6, 1]
+    assert of(found, "rackassign_reachable_partitions", group="served", strategy="rackassign", locality="local") == 1
 
 
 def test_rebalances_are_counted_between_surveys() -> None:
@@ -350,6 +355,11 @@ def test_it_follows_the_schema(*, measured: bool) -> None:
             known,
             RackMap({"m2": "b"}),
         ),
+        inspected(
+            replace(group(member("m1", "a", {"t": [0]}), name="served"), kind="consumer", epoch=2, assignment_epoch=2),
+            THERE,
+            known,
+        ),
         inspected(group(member("m1", None, {"t": [0]}), name="silent"), THERE, LAGGING if measured else known),
         inspected(group(name="empty"), THERE, known),
     )
@@ -359,7 +369,7 @@ def test_it_follows_the_schema(*, measured: bool) -> None:
     assert (found["version"], found["time"]) == (__version__, "2026-01-02T03:04:05+00:00")
     assert (found["groups"][0]["savings"] is not None) == measured
     if measured:
-        assert found["groups"][1]["lag"] == {
+        assert found["groups"][2]["lag"] == {
             "records": 7,
             "partitions": {"t": {"0": 7}},
             "racks": [{"rack": None, "records": 7}],

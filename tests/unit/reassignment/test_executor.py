@@ -345,6 +345,7 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
     assert (stage.defaults, stage.topics) == ({RATES[0]: "7"}, {"t": {LEADING: "9:9", FOLLOWING: "*"}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", ["apply", "rollback"])
 def test_a_topic_of_more_partitions_than_its_configuration_holds_is_throttled_part_by_part(
     direction: Direction,
@@ -370,6 +371,7 @@ def test_a_topic_of_more_partitions_than_its_configuration_holds_is_throttled_pa
 _ROW = {"apply": "before", "rollback": "after"}
 
 
+@pytest.mark.long
 def test_what_is_being_copied_already_is_throttled_first() -> None:
     moves = {place(n): ReplicaMove((1, 2, 3), (4, 5, 6)) for n in range(3000)}
     stage = FakeReassignmentCluster({tp: move.before for tp, move in moves.items()}, BROKERS)

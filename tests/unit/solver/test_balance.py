@@ -280,6 +280,7 @@ def test_each_topic_the_totals_and_locality_are_the_best_without_a_network(group
     check(group, TOPICS)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_network")
 def test_nearly_nothing_moves_that_need_not() -> None:
     needless = owned = 0

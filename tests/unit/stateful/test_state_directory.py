@@ -241,6 +241,7 @@ def check_damage(caplog: pytest.LogCaptureFixture, file: Path) -> None:
     assert [each.name for each in file.parent.glob("*.damaged")] == [f"{file.name}.damaged"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("files")
 def test_a_damaged_page_of_an_active_partition_costs_a_restore(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture

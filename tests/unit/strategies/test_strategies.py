@@ -37,7 +37,16 @@ from rackassign.locality import Locality, cross_rack_cost
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.solver import NO_MEMBER, lexicographic, network_flow
 from rackassign.solver.network_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
-from rackassign.strategies import STRATEGIES, Options, indexed_group, plan_cooperative, plan_sticky
+from rackassign.strategies import (
+    BROKER_ASSIGNORS,
+    STRATEGIES,
+    Options,
+    indexed_group,
+    plan_consumer_protocol,
+    plan_cooperative,
+    plan_sticky,
+    plan_uniform,
+)
 from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.ownership import SEVERAL, resolve_ownership
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
@@ -614,3 +623,37 @@ def test_without_topics_nothing_is_claimed() -> None:
     member = Member("m", frozenset({"gone"}), owned={"gone": (0,)}, generation=1)
     found = resolve_ownership([member], (), np.zeros(0, np.int64), np.zeros((1, 0), bool))
     assert (found.claimant.tolist(), found.owner.tolist()) == ([], [])
+
+
+def striped(members: int, partitions: int) -> Group:
+    """Return a group in three racks, of which members and leaders follow each other in the same order."""
+    topics = {"t": tuple(Partition((number % 3,)) for number in range(partitions))}
+    brokers = tuple(Broker(number, rack) for number, rack in enumerate("abc"))
+    names = tuple(Member(f"m{number}", frozenset({"t"}), "abc"[number % 3]) for number in range(members))
+    return Group(Topology(brokers, topics), names)
+
+
+def test_kafkas_own_assignors_of_brokers_make_local_what_chance_does() -> None:
+    group = striped(6, 36)
+    local = {name: Locality.of(group, plan(group, Options())).local for name, plan in BROKER_ASSIGNORS.items()}
+    # Runs of six partitions begin in each rack in turn, and have two of each.
+    assert local == {"uniform": 12, "range": 12, "rackassign": 36}
+
+
+def test_uniform_keeps_what_members_have() -> None:
+    group = striped(4, 12)
+    planned = plan_uniform(group).target
+    joined = replace(
+        group, members=(*(replace(m, owned=planned[m.id]) for m in group.members), *striped(5, 0).members[4:])
+    )
+    assert plan_uniform(joined).moved == 2
+
+
+def test_the_brokers_assignor_has_no_options_of_leaders_and_ignores_weights_and_costs() -> None:
+    group = striped(3, 12)
+    weighted = replace(group, weights={"t": (100.0, *[1.0] * 11)}, costs={"a": {"b": 9.0}}, copartition=(("t", "u"),))
+    assert plan_consumer_protocol(weighted).target == plan_consumer_protocol(group).target
+    assert plan_consumer_protocol(group).target == plan_sticky(group).target
+    for wrong in (Options(locality="leader"), Options(max_skew=1), Options(weight_tolerance=0.1)):
+        with pytest.raises(ConfigError, match="cannot be used with consumer-protocol"):
+            plan_consumer_protocol(group, wrong)

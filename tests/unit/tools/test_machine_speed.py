@@ -96,6 +96,7 @@ def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
     assert machine_factor({FACTOR: "1"}, workers=workers) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", ["", "1"])
 def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(share: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != FACTOR and "PYTEST" not in name}
