@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rackassign.model import Group
+from rackassign.model import BalanceMode, Group
 from rackassign.testing import kafka_jars
 from rackassign.testing._jars import Jar, fetched
 from tests.helpers.java.assignor_peer import compiled, find_jdk, skipped_without_java
@@ -43,17 +43,22 @@ class PlanServer:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def plan(self, group: Group, *, assignor: str = "", repeat: int = 1) -> BrokerPlan:
+    def plan(
+        self, group: Group, *, assignor: str = "", balance: BalanceMode = "total", max_ms: int = 60_000, repeat: int = 1
+    ) -> BrokerPlan:
         """Let an assignor decide.
 
         Args:
             group: The group; owners are those that members claim.
             assignor: A class of Kafka's; the plug-in if empty.
+            balance: What the plug-in balances first.
+            max_ms: Its limit in time.
             repeat: The number of calls.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        question = {**_question(group), "assignor": assignor, "repeat": repeat, "prove": not assignor}
+        question = {**_question(group), "assignor": assignor, "balance": balance, "max_ms": max_ms, "repeat": repeat}
+        question["prove"] = not assignor
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

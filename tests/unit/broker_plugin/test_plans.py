@@ -11,7 +11,7 @@ import pytest
 
 from rackassign import broker_plugin
 from rackassign.errors import ClusterError
-from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.model import BALANCE_MODES, BalanceMode, Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_consumer_protocol, plan_sticky, plan_uniform
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
@@ -68,12 +68,19 @@ def value(group: Group, assignment: Assignment) -> tuple[int, int, int]:
     return sum(load**2 for load in loads), crossing, sum(owners[tp] != member for tp, member in before.items())
 
 
-def test_a_plan_is_as_even_local_and_calm_as_pythons_and_proven(server: PlanServer) -> None:
+def topic_squares(assignment: Assignment) -> int:
+    return sum(len(numbers) ** 2 for owned in assignment.values() for numbers in owned.values())
+
+
+@pytest.mark.parametrize("balance", BALANCE_MODES)
+def test_a_plan_is_as_even_local_and_calm_as_pythons_and_proven(server: PlanServer, balance: BalanceMode) -> None:
     for seed in range(examples(300)):
         group = owned_at_random(random.Random(seed))
-        plan = server.plan(group)
+        plan, planned = server.plan(group, balance=balance), plan_consumer_protocol(group, Options(balance=balance))
         assert plan.proven, seed
-        assert value(group, plan.assignment) == value(group, plan_consumer_protocol(group).target), seed
+        if balance == "topic":
+            assert topic_squares(plan.assignment) == topic_squares(planned.target), seed
+        assert value(group, plan.assignment) == value(group, planned.target), seed
 
 
 def test_kafkas_uniform_is_as_even_and_calm_as_it_is_said_to_be(server: PlanServer) -> None:
@@ -100,12 +107,12 @@ def large(members: int, topics: int) -> Group:
 def test_a_thousand_members_with_ten_thousand_partitions_are_within_the_budget(server: PlanServer) -> None:
     group = large(1000, 200)
     # The first calls of a JVM may be beyond the limit in time, whatever is planned.
-    fresh = [server.plan(group) for _ in range(20)][-1]
+    fresh = [server.plan(group, max_ms=50) for _ in range(20)][-1]
     assert value(group, fresh.assignment) == (100_000, value(group, plan_sticky(group, Options()).target)[1], 0)
     owners = tuple(replace(member, owned=fresh.assignment[member.id]) for member in group.members[:-1])
     joining = replace(group, members=(*owners, group.members[-1]))
     # Without the last member the others own too little: what was its own has no owner.
-    assert value(joining, server.plan(joining).assignment)[2] == 0
+    assert value(joining, server.plan(joining, max_ms=50).assignment)[2] == 0
 
 
 def test_the_same_group_has_the_same_plan_in_any_order(server: PlanServer) -> None:

@@ -58,8 +58,10 @@ final class GroupModel {
     private final int[] classSubscription;
     /** The member classes of each subscription. */
     private final int[][] subscriptionClasses;
-    /** The topic set of each partition class: topics with the same subscribers. */
+    /** The topic set of each partition class: topics with the same subscribers, or a topic if each is to be balanced. */
     final int[] classTopicSet;
+    /** Whether each topic is to be balanced before totals are. */
+    final boolean balancesTopics;
     /** The subscriptions that contain the topics of a set, by topic set. */
     private final BitSet[] subscribers;
     /** The racks of members in which a partition class has replicas; null if no rack of it is known. */
@@ -81,6 +83,7 @@ final class GroupModel {
         classSubscription = Reader.toInts(reader.classSubscription);
         subscriptionClasses = reader.subscriptionClasses.stream().map(Reader::toInts).toArray(int[][]::new);
         classTopicSet = Reader.toInts(reader.classTopicSet);
+        balancesTopics = reader.balancesTopics;
         subscribers = reader.subscribers.toArray(new BitSet[0]);
         localRacks = reader.localRacks.toArray(new BitSet[0]);
         classSize = new int[classTopicSet.length];
@@ -89,9 +92,13 @@ final class GroupModel {
         }
     }
 
-    /** Reads the group that the coordinator describes. Unknown topics and missing values count as nothing. */
-    static GroupModel of(GroupSpec spec, SubscribedTopicDescriber describer) {
-        return new GroupModel(new Reader(spec, describer));
+    /**
+     * Reads the group that the coordinator describes. Unknown topics and missing values count as nothing.
+     *
+     * @param balancesTopics whether each topic is to be balanced before totals are
+     */
+    static GroupModel of(GroupSpec spec, SubscribedTopicDescriber describer, boolean balancesTopics) {
+        return new GroupModel(new Reader(spec, describer, balancesTopics));
     }
 
     int partitions() {
@@ -105,6 +112,20 @@ final class GroupModel {
     /** Returns the member classes that are subscribed to the topics of a set. */
     IntStream readers(int topicSet) {
         return subscribers[topicSet].stream().flatMap(subscription -> Arrays.stream(subscriptionClasses[subscription]));
+    }
+
+    /** Returns how many members are subscribed to the topics of a set. */
+    int readerCount(int topicSet) {
+        return readers(topicSet).map(of -> classMembers[of].length).sum();
+    }
+
+    /** Returns how many pairs there are of a topic set and a member that is subscribed to it. */
+    long pairs() {
+        return IntStream.range(0, topicSets()).mapToLong(this::readerCount).sum();
+    }
+
+    int topicSetOf(int topic) {
+        return classTopicSet[partitionClass[firstPartition[topic]]];
     }
 
     /** Returns whether a member class is subscribed to a partition class. */
@@ -164,7 +185,10 @@ final class GroupModel {
         /** The subscriptions that contain a topic. */
         private final TreeMap<Uuid, BitSet> subscribersOf = new TreeMap<>();
 
-        Reader(GroupSpec spec, SubscribedTopicDescriber describer) {
+        final boolean balancesTopics;
+
+        Reader(GroupSpec spec, SubscribedTopicDescriber describer, boolean balancesTopics) {
+            this.balancesTopics = balancesTopics;
             Collection<String> ids = spec.memberIds();
             members = new TreeSet<>(ids).toArray(new String[0]);
             memberClass = new int[members.length];
@@ -249,7 +273,7 @@ final class GroupModel {
                 if (partitions <= 0) {
                     continue;
                 }
-                Integer set = setNumbers.putIfAbsent(entry.getValue(), subscribers.size());
+                Integer set = balancesTopics ? null : setNumbers.putIfAbsent(entry.getValue(), subscribers.size());
                 if (set == null) {
                     set = subscribers.size();
                     subscribers.add(entry.getValue());

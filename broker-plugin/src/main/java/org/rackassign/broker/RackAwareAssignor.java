@@ -2,7 +2,6 @@ package org.rackassign.broker;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -43,15 +42,25 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
     /** The property of brokers that limits the time of one assignment, in milliseconds. */
     public static final String MAX_MS_CONFIG = "rackassign.max.ms";
 
+    /** The property of brokers that selects what is balanced first: {@code total}, or {@code topic}. */
+    public static final String BALANCE_CONFIG = "rackassign.balance";
+
     private static final Logger LOG = LoggerFactory.getLogger(RackAwareAssignor.class);
     private static final long DEFAULT_MAX_MS = 50;
     private static final long MAX_STEPS = 20_000_000;
+    /** With more pairs of a topic and a subscriber even a plain plan that balances topics takes longer than a heartbeat. */
+    private static final long MAX_PAIRS = 1 << 21;
+    private static final WorkBudget.ExhaustedException TOO_MANY_PAIRS =
+            new WorkBudget.ExhaustedException("more than " + MAX_PAIRS + " pairs of a topic and a subscriber");
     private static final long WARN_EVERY_NANOS = 60_000_000_000L;
 
     /** When a warning was logged last: a group that needs one may be planned again each second. */
     private final AtomicLong warned = new AtomicLong(System.nanoTime() - WARN_EVERY_NANOS);
 
     private volatile long maxMillis = DEFAULT_MAX_MS;
+    private volatile boolean balancesTopics;
+    /** What is wrong with the properties of the broker; null for nothing. */
+    private volatile String invalid;
 
     @Override
     public String name() {
@@ -60,12 +69,18 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
 
     @Override
     public void configure(Map<String, ?> properties) {
-        Object value = properties.get(MAX_MS_CONFIG);
+        // An exception would end the broker, and a line here would be logged ten times.
+        Object limit = properties.get(MAX_MS_CONFIG);
         try {
-            maxMillis = value == null ? DEFAULT_MAX_MS : Math.max(1, Long.parseLong(value.toString().trim()));
+            maxMillis = limit == null ? DEFAULT_MAX_MS : Math.max(1, Long.parseLong(limit.toString().trim()));
         } catch (NumberFormatException error) {
-            // An exception would end the broker, and a line here would be logged ten times.
-            maxMillis = DEFAULT_MAX_MS;
+            invalid = MAX_MS_CONFIG + "=" + limit + " is no number of milliseconds";
+        }
+        Object balance = properties.get(BALANCE_CONFIG);
+        String mode = balance == null ? "total" : balance.toString().trim();
+        balancesTopics = mode.equals("topic");
+        if (!balancesTopics && !mode.equals("total")) {
+            invalid = BALANCE_CONFIG + "=" + balance + " is neither total nor topic";
         }
     }
 
@@ -73,7 +88,16 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
     public GroupAssignment assign(GroupSpec spec, SubscribedTopicDescriber describer) {
         GroupModel group = null;
         try {
-            group = GroupModel.of(spec, describer);
+            String problem = invalid;
+            if (problem != null) {
+                invalid = null;
+                LOG.warn("{}; the default is used", problem);
+            }
+            group = GroupModel.of(spec, describer, balancesTopics);
+            if (group.balancesTopics && group.pairs() > MAX_PAIRS) {
+                warn("with {} members and {} partitions not topics are balanced but totals: {}", group, TOO_MANY_PAIRS);
+                group = GroupModel.of(spec, describer, false);
+            }
             return assignment(spec, group, owners(group));
         } catch (WorkBudget.ExhaustedException error) {
             warn("a plan of {} members and {} partitions would need {}; balanced, and local only as far as partitions move", group, error);
@@ -148,21 +172,21 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
     private static GroupAssignment kept(GroupSpec spec) {
         Map<String, MemberAssignment> assignments = new HashMap<>();
         try {
-            Collection<String> members = spec.memberIds();
-            for (String member : members) {
-                MemberAssignment own = null;
-                try {
-                    own = spec.memberAssignment(member);
-                } catch (RuntimeException error) {
-                    LOG.debug("no assignment of {}", member, error);
-                }
-                Map<Uuid, Set<Integer>> partitions = own == null ? null : own.partitions();
-                assignments.put(member, new Partitions(partitions == null ? Map.of() : partitions));
-            }
+            spec.memberIds().forEach(member -> assignments.put(member, new Partitions(assigned(spec, member))));
         } catch (Throwable error) { // NOPMD - members would end for good
             LOG.debug("no members", error);
         }
         return new GroupAssignment(assignments);
+    }
+
+    private static Map<Uuid, Set<Integer>> assigned(GroupSpec spec, String member) {
+        try {
+            Map<Uuid, Set<Integer>> partitions = spec.memberAssignment(member).partitions();
+            return partitions == null ? Map.of() : partitions;
+        } catch (RuntimeException error) {
+            LOG.debug("no assignment of {}", member, error);
+            return Map.of();
+        }
     }
 
     private void warn(String text, GroupModel group, Throwable error) {

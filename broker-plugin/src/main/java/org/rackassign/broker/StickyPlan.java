@@ -18,18 +18,28 @@ final class StickyPlan {
     /** So often topic sets are levelled: what one of them moves may leave another one uneven. */
     private static final int MAX_ROUNDS = 8;
 
+    /** With more pairs of a topic set and a member once has to do, as each round looks at them all. */
+    private static final long MAX_PAIRS = 1 << 18;
+
+    private static final int MEMBER_BITS = 20;
+    private static final long MOST = (1L << 21) - 1;
+
     private final GroupModel group;
+    /** Loads that are levelled: all partitions of a member, or those of the topic at hand. */
     private final int[] load;
+    /** All partitions of a member. */
+    private final int[] total;
     private final int[] owner;
     private final List<List<Integer>> partitions = new ArrayList<>();
-    /** Members of the topic set at hand as load and number; entries of before a load has changed are passed over. */
+    /** Members of the topic set at hand as loads and number; entries of before a load has changed are passed over. */
     private final PriorityQueue<Long> queue = new PriorityQueue<>();
     /** Members that get a partition, once for each, by the number of their rack plus one. */
     private final List<ArrayDeque<Integer>> slots = new ArrayList<>();
 
     private StickyPlan(GroupModel group) {
         this.group = group;
-        load = new int[group.members.length];
+        total = new int[group.members.length];
+        load = group.balancesTopics ? new int[group.members.length] : total;
         owner = group.owner.clone();
         for (int set = 0; set < group.topicSets(); set++) {
             partitions.add(new ArrayList<>());
@@ -37,7 +47,7 @@ final class StickyPlan {
         for (int partition = 0; partition < owner.length; partition++) {
             partitions.get(group.classTopicSet[group.partitionClass[partition]]).add(partition);
             if (owner[partition] != GroupModel.NONE) {
-                load[owner[partition]]++;
+                total[owner[partition]]++;
             }
         }
         for (int rack = 0; rack <= group.racks; rack++) {
@@ -49,7 +59,8 @@ final class StickyPlan {
     static int[] of(GroupModel group) {
         StickyPlan plan = new StickyPlan(group);
         boolean moved = true;
-        for (int round = 0; moved && round < MAX_ROUNDS; round++) {
+        int rounds = group.pairs() > MAX_PAIRS ? 1 : MAX_ROUNDS;
+        for (int round = 0; moved && round < rounds; round++) {
             moved = false;
             for (int set = 0; set < group.topicSets(); set++) {
                 moved |= plan.level(set);
@@ -61,6 +72,14 @@ final class StickyPlan {
     /** Levels the subscribers of a topic set with its partitions; returns whether any has another owner now. */
     private boolean level(int set) {
         queue.clear();
+        if (group.balancesTopics) {
+            Arrays.fill(load, 0);
+            for (int partition : partitions.get(set)) {
+                if (owner[partition] != GroupModel.NONE) {
+                    load[owner[partition]]++;
+                }
+            }
+        }
         group.readers(set).flatMap(of -> Arrays.stream(group.classMembers[of])).forEach(this::enqueue);
         List<Integer> given = new ArrayList<>();
         for (int partition : partitions.get(set)) {
@@ -84,24 +103,36 @@ final class StickyPlan {
             }
             if (load[member] - load[least()] >= 2) {
                 owner[partition] = GroupModel.NONE;
-                load[member]--;
-                enqueue(member);
+                count(member, -1);
                 given.add(partition);
                 receive();
             }
         }
     }
 
+    private void count(int member, int partitions) {
+        load[member] += partitions;
+        if (group.balancesTopics) {
+            total[member] += partitions;
+        }
+        enqueue(member);
+    }
+
     private void enqueue(int member) {
-        queue.add((long) load[member] << Integer.SIZE | member);
+        queue.add(entry(member));
+    }
+
+    /** Returns what sorts members by load, then by all their partitions, then by number. */
+    private long entry(int member) {
+        return (Math.min(load[member], MOST) << 21 | Math.min(total[member], MOST)) << MEMBER_BITS | member;
     }
 
     /** Returns the member with the lowest load, the first one of several. */
     private int least() {
         while (true) {
             long entry = queue.peek();
-            int member = (int) entry;
-            if (load[member] == entry >> Integer.SIZE) {
+            int member = (int) (entry & (1 << MEMBER_BITS) - 1);
+            if (entry == entry(member)) {
                 return member;
             }
             queue.poll();
@@ -111,8 +142,7 @@ final class StickyPlan {
     private void receive() {
         int member = least();
         queue.poll();
-        load[member]++;
-        enqueue(member);
+        count(member, 1);
         slots.get(group.classRack[group.memberClass[member]] + 1).add(member);
     }
 

@@ -46,8 +46,13 @@ public final class PlanServer {
 
     private static ObjectNode answer(JsonNode request) throws Exception {
         String name = request.path("assignor").asText("");
+        String balance = request.path("balance").asText("total");
+        RackAwareAssignor own = new RackAwareAssignor();
+        // A machine that is busy plans as a fast one does, unless the limit is what is asked about.
+        String limit = request.path("max_ms").asText("60000");
+        own.configure(Map.of(RackAwareAssignor.BALANCE_CONFIG, balance, RackAwareAssignor.MAX_MS_CONFIG, limit));
         ConsumerGroupPartitionAssignor assignor = name.isEmpty()
-                ? new RackAwareAssignor()
+                ? own
                 : (ConsumerGroupPartitionAssignor) Class.forName(name).getDeclaredConstructor().newInstance();
         Topics topics = new Topics(request.get("topics"));
         Group group = new Group(request.get("members"), topics);
@@ -62,7 +67,7 @@ public final class PlanServer {
         ObjectNode answer = JSON.createObjectNode();
         answer.set("nanos", JSON.valueToTree(nanos));
         if (request.path("prove").asBoolean(false)) {
-            answer.put("proven", OptimalPlan.isProven(GroupModel.of(group, topics)));
+            answer.put("proven", OptimalPlan.isProven(GroupModel.of(group, topics, balance.equals("topic"))));
         }
         Map<String, Map<String, Set<Integer>>> members = new TreeMap<>();
         for (Map.Entry<String, MemberAssignment> entry : assignment.members().entrySet()) {

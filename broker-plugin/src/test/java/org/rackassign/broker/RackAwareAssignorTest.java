@@ -40,7 +40,7 @@ class RackAwareAssignorTest {
         int compared = 0;
         for (int seed = 0; seed < GROUPS / 10; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 3, 6);
-            GroupModel model = GroupModel.of(group, group);
+            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
             if (model.partitions() > 6) {
                 continue;
             }
@@ -55,7 +55,7 @@ class RackAwareAssignorTest {
     void everyPartitionOfASubscribedTopicHasOneOwnerWhoIsSubscribedAndPlansAreProven() {
         for (int seed = 0; seed < GROUPS; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 12, 40);
-            GroupModel model = GroupModel.of(group, group);
+            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
             owners(group, model);
             assertTrue(model.partitions() == 0 || OptimalPlan.isProven(model), "seed " + seed);
             // The plain plan, which no budget can refuse, is complete too.
@@ -82,7 +82,7 @@ class RackAwareAssignorTest {
         TestGroup group = TestGroup.even(30, 900);
         RackAwareAssignor assignor = new RackAwareAssignor();
         assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, "no number"));
-        GroupModel model = GroupModel.of(group, group);
+        GroupModel model = GroupModel.of(group, group, false);
         boolean exhausted = false;
         try {
             OptimalPlan.of(model, new WorkBudget(1 << 14, 1000));
@@ -105,12 +105,13 @@ class RackAwareAssignorTest {
         long squares = 0;
         for (int seed = 0; seed < GROUPS / 10; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 12, 40);
-            GroupModel model = GroupModel.of(group, group);
+            // What is compared is what is balanced first: totals, or topics.
+            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
             int[] plain = StickyPlan.of(model);
             long[] optimal = value(model, owners(group, model));
             excess += value(model, plain)[0] - optimal[0];
             squares += optimal[0];
-            if (model.isHomogeneous()) {
+            if (model.isHomogeneous() || model.balancesTopics) {
                 assertEquals(optimal[0], value(model, plain)[0], "seed " + seed);
             }
             System.arraycopy(plain, 0, model.owner, 0, plain.length);
@@ -123,7 +124,7 @@ class RackAwareAssignorTest {
     @Test
     void thePlainPlanOfANewGroupIsLocalWhereThatIsAsEven() {
         TestGroup group = TestGroup.even(30, 900);
-        GroupModel model = GroupModel.of(group, group);
+        GroupModel model = GroupModel.of(group, group, false);
         assertEquals(0, value(model, StickyPlan.of(model))[1]);
     }
 
@@ -152,7 +153,7 @@ class RackAwareAssignorTest {
                 throw new UnsupportedOperationException();
             }
         });
-        GroupModel model = GroupModel.of(group, group);
+        GroupModel model = GroupModel.of(group, group, false);
         assertEquals(12, model.partitions());
         assertEquals(1, model.topicSets());
     }
@@ -172,7 +173,7 @@ class RackAwareAssignorTest {
             group.racks.put("m" + number, "a");
             group.owned.put("m" + number, Map.of());
         }
-        GroupModel model = GroupModel.of(group, group);
+        GroupModel model = GroupModel.of(group, group, false);
         assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
         owners(group, model);
     }
@@ -191,7 +192,7 @@ class RackAwareAssignorTest {
         group.racks.put("m3", "a");
         group.owned.put("m3", Map.of());
         WorkBudget budget = new WorkBudget(1L << 40, 1 << 20);
-        OptimalPlan.of(GroupModel.of(group, group), budget);
+        OptimalPlan.of(GroupModel.of(group, group, false), budget);
         assertTrue(budget.steps() < 1000, budget.steps() + " steps");
     }
 
@@ -206,13 +207,14 @@ class RackAwareAssignorTest {
             group.owned.put("m" + number, Map.of());
         }
         group.topics.put(new Uuid(1, 1), partitions);
-        GroupModel model = GroupModel.of(group, group);
+        GroupModel model = GroupModel.of(group, group, false);
         assertEquals("[100, 0, 0]", Arrays.toString(value(model, owners(group, model))));
         assertEquals("[100, 0, 0]", Arrays.toString(value(model, StickyPlan.of(model))));
     }
 
     @Test
     void anyLimitInTimeIsTaken() {
+        new RackAwareAssignor().configure(Map.of(RackAwareAssignor.BALANCE_CONFIG, "no mode"));
         for (String limit : new String[] {"0", "-1", " 20 ", "9223372036854775807", "1e3", ""}) {
             RackAwareAssignor assignor = new RackAwareAssignor();
             assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, limit));
@@ -257,7 +259,11 @@ class RackAwareAssignorTest {
 
     /** Lets the assignor decide, and returns the owners after checking that the answer is complete. */
     private static int[] owners(TestGroup group, GroupModel model) {
-        GroupAssignment answer = new RackAwareAssignor().assign(group, group);
+        RackAwareAssignor assignor = new RackAwareAssignor();
+        // A slow machine plans as a fast one does.
+        String balance = model.balancesTopics ? "topic" : "total";
+        assignor.configure(Map.of(RackAwareAssignor.BALANCE_CONFIG, balance, RackAwareAssignor.MAX_MS_CONFIG, "60000"));
+        GroupAssignment answer = assignor.assign(group, group);
         assertEquals(Set.of(model.members), answer.members().keySet());
         int[] owner = new int[model.partitions()];
         Arrays.fill(owner, GroupModel.NONE);
@@ -277,8 +283,24 @@ class RackAwareAssignorTest {
         return owner;
     }
 
-    /** Returns squares of loads, partitions that cross racks, and moves. */
+    /** Returns squares of loads, partitions that cross racks, and moves; before them squares by topic, if that counts. */
     private static long[] value(GroupModel model, int[] owner) {
+        long[] totals = totals(model, owner);
+        if (!model.balancesTopics) {
+            return totals;
+        }
+        long squares = 0;
+        for (int topic = 0; topic < model.topics.length; topic++) {
+            int[] load = new int[model.members.length];
+            for (int at = model.firstPartition[topic]; at < model.firstPartition[topic + 1]; at++) {
+                load[owner[at]]++;
+            }
+            squares += Arrays.stream(load).mapToLong(each -> (long) each * each).sum();
+        }
+        return new long[] {squares, totals[0], totals[1], totals[2]};
+    }
+
+    private static long[] totals(GroupModel model, int[] owner) {
         long[] value = new long[3];
         int[] load = new int[model.members.length];
         for (int partition = 0; partition < owner.length; partition++) {
