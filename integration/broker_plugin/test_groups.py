@@ -22,7 +22,9 @@ from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareConsumer as AiokafkaConsumer
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeAssignor
+from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
+from rackassign.monitoring.consumer_pool import ConsumerPool
 from rackassign.testing import Cluster
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -42,6 +44,7 @@ OLDER = ("4.1", "4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
 Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
+NOTHING: Mapping[str, Any] = {}
 Owned: TypeAlias = dict[str, set[int]]
 
 
@@ -68,7 +71,8 @@ class Group:
         self._ends: dict[str, ExitStack] = {}
         self.members: dict[str, Member] = {}
 
-    def confluent(self, name: str, *topics: str, **more: str) -> None:
+    def confluent(self, name: str, *topics: str, more: Mapping[str, Any] = NOTHING) -> None:
+        """Add a member; with topics it subscribes to these, and `more` are further properties of librdkafka."""
         self._add(name, ConfluentMember(partial(self._librdkafka, name, topics or (self._topic,), more), poll_ms=50))
 
     def java(self, name: str) -> None:
@@ -95,8 +99,8 @@ class Group:
             "metadata.max.age.ms": "1000",
         }
 
-    def _librdkafka(self, name: str, topics: Sequence[str], more: Mapping[str, str]) -> Consumer:
-        consumer = Consumer({**self._properties(name), **{key.replace("_", "."): value for key, value in more.items()}})
+    def _librdkafka(self, name: str, topics: Sequence[str], more: Mapping[str, Any]) -> Consumer:
+        consumer = Consumer({**self._properties(name), **more})
         consumer.subscribe(list(topics))
         return consumer
 
@@ -259,7 +263,7 @@ def test_different_subscriptions_and_patterns_are_assigned(group: Group, make_to
 
 def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_cluster: Cluster) -> None:
     for rack in RACKS:
-        group.confluent(rack, group_remote_assignor="uniform")
+        group.confluent(rack, more={"group.remote.assignor": "uniform"})
     group.settle()
     found = cli_json("doctor", rack_cluster, group.name)
     assert [finding["kind"] for finding in found["findings"]] == ["other-assignor"]
@@ -281,25 +285,52 @@ def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_clust
     assert seen["actions"] == []
 
 
+def test_statistics_and_metrics_of_confluent_members_show_local_reads(
+    group: Group, rack_cluster: Cluster, topic: str
+) -> None:
+    racks = broker_racks({"bootstrap.servers": rack_cluster.bootstrap})
+    meters, pool = {rack: StatsMeter(rack, racks) for rack in RACKS}, ConsumerPool()
+    for rack, meter in meters.items():
+        # librdkafka calls it in poll().
+        group.confluent(rack, more={"stats_cb": meter, "statistics.interval.ms": 100})
+        pool.add(meter, group.name)
+    group.settle_locally()
+    with closing(KafkaProducer(**rack_cluster.client_config())) as producer:
+        for number in range(PARTITIONS):
+            producer.send(topic, bytes(1000), partition=number)
+
+    def all_read() -> bool:
+        group.owned()
+        return sum(amount.records for m in meters.values() for amount in m.locality().by_rack().values()) == PARTITIONS
+
+    wait_until(all_read, "everything is read")
+    assert {rack: meter.locality().local_share() for rack, meter in meters.items()} == dict.fromkeys(RACKS, 1.0)
+    assert pool.totals().read == {(group.name, (rack, rack)): 4000 for rack in RACKS}
+
+
 @pytest.mark.long
 def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group: Group, rack_cluster: Cluster) -> None:
     """KAFKA-20909: its rack changes, and no plan follows until the next change of the group."""
     for name in ("a", "b", "c"):
-        group.confluent(name, group_instance_id=name)
+        group.confluent(name, more={"group.instance.id": name})
     group.settle_locally()
     # They change places, and each keeps what it has.
     for name, rack in (("a", "b"), ("b", "a")):
         group.end(name)
-        group.confluent(name, group_instance_id=name, client_rack=rack)
+        group.confluent(name, more={"group.instance.id": name, "client.rack": rack})
     group.settle()
-    (finding,) = cli_json("doctor", rack_cluster, group.name)["findings"]
-    assert finding["kind"] == "plan-outdated"
-    assert "8 partitions fewer" in finding["problem"]
-    # What it advises helps: a member that joins or leaves.
+
+    def problems() -> list[str]:
+        return [finding["problem"] for finding in cli_json("doctor", rack_cluster, group.name)["findings"]]
+
+    # The coordinator learns a rack with the first heartbeat of its member.
+    wait_until(lambda: [text[:19] for text in problems()] == ["8 partitions fewer "], "the finding")
+    # What it advises helps: members join and leave.
     group.confluent("c2")
+    group.settle()
     group.end("c2")
     group.settle()
-    assert cli_json("doctor", rack_cluster, group.name)["findings"] == []
+    wait_until(lambda: problems() == [], "a healthy group")
 
 
 @pytest.mark.long

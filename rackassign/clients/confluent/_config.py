@@ -250,7 +250,12 @@ class ConsumerConfig:
         strategies = _strategies(properties, assignors)
         if strategies is not None:
             member["partition_assignment_strategy"] = strategies
-        _one_of("classic")("group.protocol", properties.get("group.protocol") or "classic")
+        if _one_of("classic", "consumer")("group.protocol", properties.get("group.protocol") or "classic") != "classic":
+            raise ConfigError(
+                "group.protocol: this consumer is a member of the classic protocol. With the consumer protocol the"
+                " broker assigns: load rackassign's assignor there (`rackassign broker-plugin install-hint`), and use"
+                " confluent_kafka.Consumer with client.rack"
+            )
         start = _one_of(*_STARTS)("auto.offset.reset", properties.get("auto.offset.reset") or "latest")
         interval_ms = _number("auto.commit.interval.ms", properties.get("auto.commit.interval.ms", 5000))
         commits = interval_ms > 0 and _switch("enable.auto.commit", properties.get("enable.auto.commit", True))

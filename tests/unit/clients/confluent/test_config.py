@@ -110,7 +110,7 @@ def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict
         ({"group.id": ""}, "group.id is missing"),
         ({"bootstrap.servers": ""}, "bootstrap.servers is missing"),
         ({"bootstrap.servers": " , "}, "bootstrap.servers is missing"),
-        ({"group.protocol": "consumer"}, "group.protocol: expected one of classic"),
+        ({"group.protocol": "consumer"}, "group.protocol: this consumer is a member of the classic protocol."),
         ({"group.remote.assignor": "uniform"}, "group.remote.assignor: kafka-python"),
         ({"partition.assignment.strategy": "roundrobin"}, "expected one of cooperative-sticky, range, sticky"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset: expected one of"),
