@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan, Topology
+from rackassign.model import Partitions, Plan
 from rackassign.strategies import Options, strategy
 from tests.helpers import reference_solver
+from tests.helpers.recorded_groups import group_of, recorded
 from tests.helpers.reference_solver import Puzzle, check_plan, reclaimed
 
-DATA: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "java_sticky.json").read_text()
-)
+DATA = recorded("java_sticky.json")
 VECTORS, QUIRKS = DATA["vectors"], DATA["quirks"]
 
 # More load vectors than this are too many to count all optima.
 MOST_LOADS = 5000
-
-
-def group_of(vector: dict[str, Any]) -> Group:
-    brokers = tuple(Broker(broker["id"], broker["rack"]) for broker in vector["brokers"])
-    topics = {
-        topic: tuple(Partition(tuple(replicas), replicas[0]) for replicas in partitions)
-        for topic, partitions in vector["topics"].items()
-    }
-    members = tuple(
-        Member(
-            m["id"],
-            frozenset(m["topics"]),
-            rack=m["rack"],
-            instance_id=m.get("instance_id"),
-            owned={topic: tuple(partitions) for topic, partitions in m.get("owned", {}).items()},
-            generation=m.get("generation"),
-        )
-        for m in vector["members"]
-    )
-    return Group(Topology(brokers, topics), members)
 
 
 def strategy_of(vector: dict[str, Any]) -> str:

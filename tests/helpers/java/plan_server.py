@@ -26,11 +26,13 @@ class BrokerPlan(NamedTuple):
         assignment: Partitions by member and topic.
         proven: Whether its certificate holds.
         nanos: The time of each call.
+        allocated: Bytes that a call allocates.
     """
 
     assignment: Mapping[str, Mapping[str, tuple[int, ...]]]
     proven: bool | None
     nanos: tuple[int, ...]
+    allocated: int
 
 
 class PlanServer:
@@ -53,12 +55,12 @@ class PlanServer:
             assignor: A class of Kafka's; the plug-in if empty.
             balance: What the plug-in balances first.
             max_ms: Its limit in time.
-            repeat: The number of calls.
+            repeat: The number of calls; only a single one is proven.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {**_question(group), "assignor": assignor, "balance": balance, "max_ms": max_ms, "repeat": repeat}
-        question["prove"] = not assignor
+        question["prove"] = not assignor and repeat == 1
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -66,7 +68,7 @@ class PlanServer:
             member: {topic: tuple(sorted(ids)) for topic, ids in owned.items()}
             for member, owned in answer["assignment"].items()
         }
-        return BrokerPlan(assignment, answer.get("proven"), tuple(answer["nanos"]))
+        return BrokerPlan(assignment, answer.get("proven"), tuple(answer["nanos"]), answer["bytes"])
 
 
 def _question(group: Group) -> dict[str, Any]:

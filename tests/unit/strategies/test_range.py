@@ -26,20 +26,10 @@ from rackassign.strategies import Options, plan_cooperative, plan_range, plan_st
 from rackassign.strategies.indexed_group import IndexedGroup
 from tests.helpers.generators.groups import groups
 from tests.helpers.generators.small_groups import Planner
+from tests.helpers.recorded_groups import group_of, recorded
 from tests.helpers.reference_solver import reclaimed
 
-DATA = Path(__file__).parents[2] / "data"
-VECTORS: list[dict[str, Any]] = json.loads((DATA / "java_range.json").read_text())["vectors"]
-
-
-def group_of(vector: dict[str, Any]) -> Group:
-    brokers = tuple(Broker(broker["id"], broker["rack"]) for broker in vector["brokers"])
-    topics = {topic: tuple(Partition(tuple(r)) for r in partitions) for topic, partitions in vector["topics"].items()}
-    members = tuple(
-        Member(m["id"], frozenset(m["topics"]), rack=m["rack"], instance_id=m.get("group_instance_id"))
-        for m in vector["members"]
-    )
-    return Group(Topology(brokers, topics), members)
+VECTORS = recorded("java_range.json")["vectors"]
 
 
 def spelled(plan: Plan) -> dict[str, set[str]]:

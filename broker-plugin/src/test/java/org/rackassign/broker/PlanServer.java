@@ -3,9 +3,11 @@ package org.rackassign.broker;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.sun.management.ThreadMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -58,6 +60,8 @@ public final class PlanServer {
         Group group = new Group(request.get("members"), topics);
         int repeat = request.path("repeat").asInt(1);
         List<Long> nanos = new ArrayList<>();
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        long allocated = threads.getCurrentThreadAllocatedBytes();
         GroupAssignment assignment = null;
         for (int count = 0; count < repeat; count++) {
             long begun = System.nanoTime();
@@ -66,6 +70,7 @@ public final class PlanServer {
         }
         ObjectNode answer = JSON.createObjectNode();
         answer.set("nanos", JSON.valueToTree(nanos));
+        answer.put("bytes", (threads.getCurrentThreadAllocatedBytes() - allocated) / repeat);
         if (request.path("prove").asBoolean(false)) {
             answer.put("proven", OptimalPlan.isProven(GroupModel.of(group, topics, balance.equals("topic"))));
         }

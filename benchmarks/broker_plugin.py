@@ -1,0 +1,93 @@
+"""Planning time of the broker plug-in beside Kafka's `uniform`, in one JVM: `python -m benchmarks.broker_plugin`.
+
+Both get the same groups, and are timed in blocks that take turns. It needs a JDK 17 or later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+from benchmarks.cases import Owners, Shape
+from benchmarks.tables import Sheet, show, write_markdown
+from rackassign.model import BalanceMode, Group
+from rackassign.strategies import plan_consumer_protocol
+from rackassign.testing import KAFKA_VERSION
+from tests.helpers.java.plan_server import UNIFORM, PlanServer, plan_server
+
+SIZES = ((100, 5_000, 10), (1_000, 10_000, 100), (1_000, 50_000, 100))
+OWNERS: Mapping[Owners, str] = {"none": "fresh", "all but one": "one joining", "at random": "random"}
+
+_BLOCKS = 8
+_CALLS = 40
+_WARM = 20
+"""Calls of each block that are not counted: the JVM compiles what it has not yet, and caches have the other side."""
+
+
+def measured(shape: Shape, server: PlanServer) -> tuple[str, ...]:
+    """Compare one group; return the row of it."""
+    group = shape.group(plan_consumer_protocol)
+    ours, uniform = _Side(server, group), _Side(server, group, assignor=UNIFORM)
+    topics = _Side(server, group, balance="topic")
+    for _ in range(_BLOCKS):
+        for side in (ours, uniform):
+            side.run(_CALLS, _WARM)
+    # Its network has a node for each pair of a topic and a member: seconds for large groups, which the limit ends.
+    topics.run(3, 1)
+    own, peer = ours.median_ms(), uniform.median_ms()
+    memory = f"{ours.allocated / 1e6:.1f} / {uniform.allocated / 1e6:.1f}"
+    return (
+        *(str(shape), OWNERS[shape.owners], f"{own:.2f}", f"{peer:.2f}", f"{own / peer:.1f}", memory),
+        f"{topics.median_ms():.0f}",
+    )
+
+
+class _Side:
+    """Calls of one assignor for one group."""
+
+    def __init__(self, server: PlanServer, group: Group, *, assignor: str = "", balance: BalanceMode = "total") -> None:
+        self._server = server
+        self._group = group
+        self._assignor = assignor
+        self._balance = balance
+        self._nanos: list[int] = []
+        self.allocated = 0
+
+    def run(self, calls: int, warm: int) -> None:
+        """Let it plan so many times, of which the first ones are not counted."""
+        plan = self._server.plan(self._group, assignor=self._assignor, balance=self._balance, repeat=calls)
+        self._nanos += plan.nanos[warm:]
+        self.allocated = plan.allocated
+
+    def median_ms(self) -> float:
+        """Return the median of a call."""
+        return median(self._nanos) / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.broker_plugin", description=__doc__)
+    parser.add_argument("--only", metavar="TEXT", default="", help="groups whose name has this in it")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="the document to write the table into")
+    options = parser.parse_args()
+    rows = []
+    with plan_server() as server:
+        for size in SIZES:
+            for owners in OWNERS:
+                shape = Shape(*size, 1, owners=owners)
+                if options.only in f"{shape}, {OWNERS[owners]}":
+                    rows.append(measured(shape, server))
+                    print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    headings = ("members / partitions / topics", "owners", "ours, ms", "uniform, ms", "ours / uniform")
+    title = f"broker plug-in, RF 1, beside uniform of Kafka {KAFKA_VERSION}: {os.cpu_count()} cores, load"
+    sheet = Sheet(f"{title} {os.getloadavg()[0]:.2f}", (*headings, "MB a call", "with balance=topic, ms"), rows)
+    show([sheet])
+    if options.markdown is not None:
+        write_markdown(options.markdown, "broker-plugin", [sheet])
+
+
+if __name__ == "__main__":
+    main()
