@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -23,7 +22,9 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, UNHURRIED_MS, Fleet, fill_changelog
-from tools.chaos.stateful import RACKS, play
+from tools.chaos.history import Struck
+from tools.chaos.schedule import RACKS
+from tools.chaos.stateful import play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -99,9 +100,8 @@ def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
 ) -> None:
     cluster = make_cluster(RACKS)
     create_topic(cluster.bootstrap, "input", SPREAD)
-    done: Counter[str] = Counter()
-    play(cluster, "input", 34, 6, ("kill", "start", "pause", "resume", "restart"), tmp_path, done)
-    assert done.keys() >= {"kill", "pause", "start", "restart"}
+    history = play(cluster, "input", 19, 6, ("kill", "start", "pause", "resume", "restart"), tmp_path)
+    assert {struck.what for struck in history.of(Struck)} >= {"kill", "pause", "start", "restart"}
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from examples import deduplicate, join_orders, windowed_count
 from rackassign.stateful._stores import AnyStore
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.example_members import Ends, Members, records, state_of
+from tests.helpers.kafka.example_members import Ends, Members, example, records, state_of
 from tests.helpers.stateful_results import (
     HOUR_MS,
     MINUTE_MS,
@@ -127,7 +127,7 @@ def begun(
             """Return a run of an example; a topic for each option, or one as an argument."""
             group, topics = unique_name(), sorted(make_topic(replicas=SPREAD, config=KEPT) for _ in options or ("",))
             named = [word for pair in zip(options, topics, strict=True) for word in pair] if options else topics
-            members = Members(module, [rack_cluster.bootstrap, *named, "--group", group], tmp_path)
+            members = Members(example(module, [rack_cluster.bootstrap, *named, "--group", group], tmp_path), tmp_path)
             opened.callback(members.close)
             changelog = f"{group}-{'-'.join(topics)}-changelog"
             ends = opened.enter_context(closing(Ends(rack_cluster.bootstrap, topics, changelog, PARTITIONS)))

@@ -13,7 +13,9 @@ from pathlib import Path
 from rackassign.testing import LocalCluster
 from rackassign.testing._docker_cluster import DockerCluster
 
-from .group import run
+from .checker import RULES
+from .group import run, told
+from .history import History
 from .member import CLIENTS, KAFKA_PYTHON
 from .schedule import RACKS
 from .seeds import play_seeds, seed_parser
@@ -28,15 +30,14 @@ def main() -> int:
     parser.add_argument("--client", choices=CLIENTS, default=KAFKA_PYTHON, help="what the members are made of")
     chosen = parser.parse_args()
 
-    def play(seed: int, folder: Path) -> tuple[str, bool]:
+    def play(seed: int, folder: Path) -> History:
         with (DockerCluster if chosen.provider == "docker" else LocalCluster)(RACKS) as cluster:
-            outcome = run(seed, chosen.seconds, cluster, folder, chosen.client)
+            history = run(seed, chosen.seconds, cluster, folder, chosen.client)
             for broker in cluster.brokers:
                 (folder / f"broker-{broker.id}.log").write_text(cluster.log_tail(broker.id, _LOG_LINES), "utf-8")
-        found = [f"\n  {violation.rule}: {violation.what}" for violation in outcome.violations]
-        return "".join([outcome.line, *found]), not found
+        return history
 
-    return play_seeds(chosen, play)
+    return play_seeds(chosen, play, told, RULES)
 
 
 if __name__ == "__main__":

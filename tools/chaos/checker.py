@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rackassign.model import TopicPartition
 from tests.helpers.machine_speed import scaled_s
 
 from .effects import SESSION_S, rebalances, unexplained, unexplained_losses
-from .history import Acked, Batch, Calm, Died, Dropped, Failed, Given, History, MemberLog, Played, Seen, Stays
+from .history import Acked, Batch, Calm, Died, Dropped, Failed, Given, History, Note, Played, Result, Seen
 from .schedule import TOPICS, Kind
 
 SETTLE_S = scaled_s(30.0)
@@ -28,29 +29,26 @@ put out meanwhile."""
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must not be.
-
-    Args:
-        rule: Which rule is broken.
-        what: By what.
-    """
+    """Something that must not be: which rule is broken, and by what."""
 
     rule: str
     what: str
 
 
-def check(history: History) -> list[Violation]:
+Rules = Mapping[str, Callable[[History], Iterator[str]]]
+"""Their names, and what yields all that breaks them."""
+
+
+def check(history: History, rules: Rules) -> list[Violation]:
     """Return all that is wrong with a history."""
-    return [Violation(rule, what) for rule, broken in RULES.items() for what in broken(history)]
+    return [Violation(rule, what) for rule, broken in rules.items() for what in broken(history)]
 
 
 def lost_records(history: History) -> Iterator[str]:
     """Every record that was acknowledged is processed at least once, and is the one that was sent."""
     processed: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
-    for log in history.members:
-        for batch in log.entries:
-            if isinstance(batch, Batch):
-                processed[batch.place].update(zip(range(batch.first, batch.last + 1), batch.numbers, strict=False))
+    for _, batch in history.of_members(Batch):
+        processed[batch.place].update(zip(range(batch.first, batch.last + 1), batch.numbers, strict=False))
     missing: dict[TopicPartition, list[int]] = defaultdict(list)
     for acked in history.of(Acked):
         number = processed[acked.place].get(acked.offset)
@@ -65,11 +63,9 @@ def lost_records(history: History) -> Iterator[str]:
 def two_owners(history: History) -> Iterator[str]:
     """In one generation no partition is given to two members."""
     owners: dict[tuple[int, TopicPartition], set[str]] = defaultdict(set)
-    for log in history.members:
-        for entry in log.entries:
-            if isinstance(entry, Given):
-                for place in entry.owned:
-                    owners[entry.generation, place].add(log.name)
+    for name, given in history.of_members(Given):
+        for place in given.owned:
+            owners[given.generation, place].add(name)
     for (generation, place), names in sorted(owners.items()):
         if len(names) > 1:
             yield f"generation {generation}: {_name(place)} is owned by {' and '.join(sorted(names))}"
@@ -78,11 +74,10 @@ def two_owners(history: History) -> Iterator[str]:
 def skipped_records(history: History) -> Iterator[str]:
     """As long as a member has a partition it goes from offset to offset, and begins where somebody has been."""
     reached: dict[TopicPartition, int] = {}
-    tenures = [(step.at, log.name, step) for log in history.members for step in _steps(log)]
-    for _, name, step in sorted(tenures, key=lambda each: each[0]):
-        batch, expected = step.batch, step.expected
+    steps = [(*step, name) for name, notes in history.members.items() for step in _steps(notes)]
+    for batch, owned, expected, name in sorted(steps, key=lambda step: step[0].at):
         begin = f"{name}, {_name(batch.place)} from {batch.first}"
-        if not step.owned:
+        if not owned:
             yield f"{begin}: it does not have this partition"
         elif expected is not None and batch.first != expected:
             yield f"{begin}: {expected} was next"
@@ -93,26 +88,17 @@ def skipped_records(history: History) -> Iterator[str]:
         reached[batch.place] = max(batch.last + 1, reached.get(batch.place, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A batch in the tenure it belongs to: whether there is one, and which offset is next in it (None: it begins)."""
-
-    at: float
-    batch: Batch
-    owned: bool
-    expected: int | None
-
-
-def _steps(log: MemberLog) -> Iterator[_Step]:
+def _steps(notes: Iterable[Note]) -> Iterator[tuple[Batch, bool, int | None]]:
+    """Yield batches: whether the member has the partition, and which offset is next in its tenure; None: it begins."""
     tenures: dict[TopicPartition, int | None] = {}
-    for entry in log.entries:
+    for entry in notes:
         if isinstance(entry, Given):
             tenures = {place: tenures.get(place) for place in entry.owned}
         elif isinstance(entry, Dropped):
             for place in entry.places:
                 tenures.pop(place, None)
         elif isinstance(entry, Batch):
-            yield _Step(entry.at, entry, entry.place in tenures, tenures.get(entry.place))
+            yield entry, entry.place in tenures, tenures.get(entry.place)
             if entry.place in tenures:
                 tenures[entry.place] = entry.last + 1
 
@@ -123,7 +109,7 @@ def unsettled(history: History) -> Iterator[str]:
     if not calm:
         yield "the faults were never undone"
         return
-    seen = [look for look in history.of(Seen) if look.at >= calm[-1].at]
+    seen = _seen_in_calm(history)
     last = seen[-1].given if seen else None
     if last is None:
         yield "the group is not stable at the end"
@@ -132,7 +118,7 @@ def unsettled(history: History) -> Iterator[str]:
     for place in sorted(everything(history) | set(counts)):
         if counts[place] != 1:
             yield f"{_name(place)} has {counts[place]} owners at the end"
-    own = dict(map(_own_view, _staying(history)))
+    own = dict(_own_view(name, history.members.get(name, ())) for name in calm[-1].names)
     given = {member_id: tuple(sorted(owned)) for member_id, owned in last.items()}
     for member_id in sorted(own.keys() | given.keys()):
         if own.get(member_id) != given.get(member_id):
@@ -149,9 +135,14 @@ def late(history: History) -> Iterator[str]:
     if starts and faults and min(faults) - min(starts) > STARTED_S:
         yield f"the members took {min(faults) - min(starts):.1f} s to begin their work"
     calm = history.of(Calm)
-    seen = [look for look in history.of(Seen) if calm and look.at >= calm[-1].at]
+    seen = _seen_in_calm(history)
     if seen and (since := _rest(history, seen)) - calm[-1].at > SETTLE_S:
         yield f"the group came to rest {since - calm[-1].at:.1f} s after the last fault"
+
+
+def _seen_in_calm(history: History) -> list[Seen]:
+    begin = min((calm.at for calm in history.of(Calm)), default=float("inf"))
+    return [look for look in history.of(Seen) if look.at >= begin]
 
 
 def _rest(history: History, seen: list[Seen]) -> float:
@@ -164,19 +155,15 @@ def _rest(history: History, seen: list[Seen]) -> float:
     return max([since, *(rebalance.at for rebalance in rebalances(history)[-1:])])
 
 
-def _own_view(log: MemberLog) -> tuple[str, tuple[TopicPartition, ...]]:
-    member_id, owned = log.name, set[TopicPartition]()
-    for entry in log.entries:
+def _own_view(name: str, notes: Iterable[Note]) -> tuple[str, tuple[TopicPartition, ...]]:
+    """Return the member ID of a process, and what it believes to have."""
+    member_id, owned = name, set[TopicPartition]()
+    for entry in notes:
         if isinstance(entry, Given):
             member_id, owned = entry.member_id, set(entry.owned)
         elif isinstance(entry, Dropped):
             owned -= set(entry.places)
     return member_id, tuple(sorted(owned))
-
-
-def _staying(history: History) -> list[MemberLog]:
-    names = {name for stays in history.of(Stays) for name in stays.names}
-    return [log for log in history.members if log.name in names]
 
 
 def everything(history: History) -> set[TopicPartition]:
@@ -203,16 +190,47 @@ def needless_losses(history: History) -> Iterator[str]:
 
 def errors(history: History) -> Iterator[str]:
     """No member ends but as it was told to, and nothing is raised out of a consumer."""
-    for log in history.members:
-        # The whole tracebacks are in the history.
-        said = Counter(e.error.strip().rpartition("\n")[2] for e in log.entries if isinstance(e, Failed))
-        for error, count in said.items():
-            yield f"{log.name}, {count} times: {error}"
+    # The whole tracebacks are in the history.
+    said = Counter((name, failed.error.strip().rpartition("\n")[2]) for name, failed in history.of_members(Failed))
+    for (name, error), count in said.items():
+        yield f"{name}, {count} times: {error}"
     for died in history.of(Died):
         yield f"{died.name} ended with {died.code}"
 
 
-RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
+def lost_results(history: History) -> Iterator[str]:
+    """Readers of committed records see a result of each record."""
+    expected, found = _results(history)
+    yield from _counted(expected - found)
+
+
+def repeated_results(history: History) -> Iterator[str]:
+    """They see no other one."""
+    expected, found = _results(history)
+    yield from _counted(found - expected)
+
+
+def misnumbered_results(history: History) -> Iterator[str]:
+    """A state that counts the records of each partition gives the numbers that counting each of them once gives."""
+    found = Counter(each.number for each in history.of(Result) if each.committed and each.number is not None)
+    sizes = Counter(acked.place for acked in history.of(Acked)).values()
+    expected = Counter(number for size in sizes for number in range(1, size + 1))
+    if found:
+        yield from _counted((found - expected) + (expected - found))
+
+
+def _results(history: History) -> tuple[Counter[str], Counter[str]]:
+    """Return how often there should be each result, and how often readers of committed records see it."""
+    expected = Counter(f"RECORD-{acked.number}" for acked in history.of(Acked))
+    return expected, Counter(each.value for each in history.of(Result) if each.committed)
+
+
+def _counted(wrong: Counter[Any]) -> Iterator[str]:
+    if wrong:
+        yield f"{wrong.total()}, among them {', '.join(map(str, [*wrong][:5]))}"
+
+
+RULES: Rules = {
     "lost records": lost_records,
     "two owners": two_owners,
     "skipped records": skipped_records,
@@ -222,6 +240,14 @@ RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
     "needless loss": needless_losses,
     "error": errors,
 }
+"""Of a group whose members note what they do."""
+
+RESULT_RULES: Rules = {
+    "lost results": lost_results,
+    "repeated results": repeated_results,
+    "misnumbered results": misnumbered_results,
+}
+"""Of members that write results in transactions."""
 
 TIMED = frozenset({"late"})
 """Rules about how long something took: on a busy machine they are broken although nothing is wrong."""

@@ -57,73 +57,82 @@ class Cause:
     """What may bring about rebalances.
 
     Args:
-        what: For whoever reads of it.
         begin: The earliest time of one.
         end: The latest.
         most: How many.
         idle: How many of them may change nothing.
+        silences: Who may be put out of the group for it, or `EVERYBODY`.
     """
 
-    what: str
     begin: float
     end: float
     most: int
     idle: int = 0
+    silences: str = ""
+
+    def puts_out(self, process: str, at: float) -> bool:
+        return self.begin <= at <= self.end and self.silences in {EVERYBODY, process.partition(".")[0]}
 
 
-_MEMBER = {
-    Kind.MEMBER_START: (STARTED_S + _ROUNDS_S, ROUNDS),
-    Kind.MEMBER_JOIN: (STARTED_S + _ROUNDS_S, ROUNDS),
-    Kind.MEMBER_BACK: (STARTED_S + _ROUNDS_S, ROUNDS),
-    Kind.MEMBER_LEAVE: (_ROUNDS_S, ROUNDS),
-    Kind.MEMBER_KILL: (SESSION_S + _ROUNDS_S, ROUNDS),
-    Kind.MEMBER_STOP: (SESSION_S + _ROUNDS_S, ROUNDS),
-    Kind.MEMBER_WAKE: (_ROUNDS_S, ROUNDS),
+EVERYBODY = "*"
+
+_EFFECT_S = {
+    Kind.MEMBER_START: STARTED_S,
+    Kind.MEMBER_JOIN: STARTED_S,
+    Kind.MEMBER_BACK: STARTED_S,
+    Kind.MEMBER_LEAVE: 0.0,
+    Kind.MEMBER_KILL: SESSION_S,
+    Kind.MEMBER_STOP: SESSION_S,
+    Kind.MEMBER_WAKE: 0.0,
     # The leader sees the change with its next look at the metadata.
-    Kind.PARTITION_ADD: (METADATA_S + _ROUNDS_S, ROUNDS),
-    Kind.REPLICA_MOVE: (METADATA_S + WATCH_S + _ROUNDS_S, ROUNDS),
-}
-"""Seconds and rebalances."""
-
-_STARTS = frozenset({Kind.MEMBER_START, Kind.MEMBER_JOIN, Kind.MEMBER_BACK})
-
-_BROKER_S = {
+    Kind.PARTITION_ADD: METADATA_S,
+    Kind.REPLICA_MOVE: METADATA_S + WATCH_S,
     # A rebalance that is under way fails with its coordinator and is made anew, though some may have had all of it:
     # to them the new one changes nothing. Members that are put out since their
     # coordinator hangs or moves are causes of their own.
-    Kind.BROKER_KILL: RELOADED_S + _ROUNDS_S,
-    Kind.BROKER_PAUSE: RELOADED_S + _ROUNDS_S,
-    Kind.BROKER_CUT: RELOADED_S + _ROUNDS_S,
-    Kind.RACK_DOWN: RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_KILL: RELOADED_S,
+    Kind.BROKER_PAUSE: RELOADED_S,
+    Kind.BROKER_CUT: RELOADED_S,
+    Kind.RACK_DOWN: RELOADED_S,
     # It starts for some seconds before it can take anything back; its rack may be news to a leader that is new.
-    Kind.BROKER_START: STARTED_S + RELOADED_S + _ROUNDS_S,
-    Kind.BROKER_MEND: RELOADED_S + _ROUNDS_S,
-    Kind.BROKER_RESUME: RELOADED_S + _ROUNDS_S,
-    Kind.RACK_UP: STARTED_S + RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_START: STARTED_S + RELOADED_S,
+    Kind.BROKER_MEND: RELOADED_S,
+    Kind.BROKER_RESUME: RELOADED_S,
+    Kind.RACK_UP: STARTED_S + RELOADED_S,
 }
+"""How long after an event the last of its rebalances begins."""
+
+_STARTS = frozenset({Kind.MEMBER_START, Kind.MEMBER_JOIN, Kind.MEMBER_BACK})
 
 
 def causes(history: History) -> Iterator[Cause]:
     """Return what may have brought about rebalances."""
+    events = list(event_causes(history))
+    yield from events
+    for name, at in put_out(history):
+        # It hears of it when it reaches the coordinator again, some time after the rebalance without it.
+        if not any(each.puts_out(name, at) for each in events if each.silences != EVERYBODY):
+            yield Cause(at - RELOADED_S, at + _ROUNDS_S, ROUNDS)
+    for moved in history.of(Moved):
+        # Until then a leader sees old and new replicas together, which may be worth a rebalance of its own.
+        yield Cause(moved.at - LOOK_S, moved.at + METADATA_S + WATCH_S + _ROUNDS_S, ROUNDS)
+
+
+def event_causes(history: History) -> Iterator[Cause]:
+    """Return what of the schedule may have brought about rebalances, and silenced members."""
     played = history.of(Played)
     for each in played:
-        event, name = each.event, f"{each.event.kind.value} {each.event.target}"
+        event = each.event
         if event.kind is Kind.MEMBER_BLINK or (event.kind is Kind.MEMBER_WAKE and not _overslept(each, played)):
             # Nobody needs to have noticed.
             continue
-        if event.kind in _MEMBER:
-            seconds, most = _MEMBER[event.kind]
-            yield Cause(name, each.began, max(each.done + seconds, _joined(history, each) + _ROUNDS_S), most)
+        last = max(each.done + _EFFECT_S[event.kind], _joined(history, each)) + _ROUNDS_S
+        rounds = ROUNDS * (1 + len(event.members))
+        if event.kind.value.startswith(("broker", "rack")):
+            yield Cause(each.began, last, rounds, idle=1, silences=EVERYBODY)
         else:
-            most = ROUNDS * (1 + len(event.members))
-            yield Cause(name, each.began, each.done + _BROKER_S[event.kind], most, idle=1)
-    for name, at in put_out(history):
-        # It hears of it when it reaches the coordinator again, some time after the rebalance without it.
-        if not any(_woke(each, name, at, played) for each in played):
-            yield Cause(f"{name} put out", at - RELOADED_S, at + _ROUNDS_S, ROUNDS)
-    for moved in history.of(Moved):
-        # Until then a leader sees old and new replicas together, which may be worth a rebalance of its own.
-        yield Cause("replicas in place", moved.at - LOOK_S, moved.at + METADATA_S + WATCH_S + _ROUNDS_S, ROUNDS)
+            # One that was stopped finds out when it goes on.
+            yield Cause(each.began, last, rounds, silences=event.target if event.kind is Kind.MEMBER_WAKE else "")
 
 
 def _joined(history: History, start: Played) -> float:
@@ -131,15 +140,11 @@ def _joined(history: History, start: Played) -> float:
 
     It is measured because a start takes as long as the machine is busy: 13 s beside eight busy processes on two cores.
     """
-    if start.event.kind not in _STARTS:
-        return start.done
-    target = start.event.target
+    event = start.event
     given = [
-        entry.at
-        for log in history.members
-        if log.name.partition(".")[0] == target
-        for entry in log.entries
-        if isinstance(entry, Given) and entry.at >= start.began
+        each.at
+        for name, each in history.of_members(Given)
+        if event.kind in _STARTS and name.partition(".")[0] == event.target and each.at >= start.began
     ]
     return min(given, default=start.done)
 
@@ -158,44 +163,25 @@ def _overslept(wake: Played, played: list[Played]) -> bool:
     return not stopped or wake.done - stopped[-1].began > SESSION_S - 2 * interval
 
 
-def _woke(wake: Played, name: str, at: float, played: list[Played]) -> bool:
-    """Return whether this event let a process find out that it had been stopped for too long."""
-    return (
-        wake.event.kind is Kind.MEMBER_WAKE
-        and wake.event.target == name.partition(".")[0]
-        and wake.began <= at <= wake.done + _ROUNDS_S
-        and _overslept(wake, played)
-    )
-
-
 def put_out(history: History) -> Iterator[tuple[str, float]]:
     """Return which members were put out of the group, and when they knew."""
-    for log in history.members:
+    for name, notes in history.members.items():
         member_id = ""
-        for entry in log.entries:
+        for entry in notes:
             if isinstance(entry, Dropped) and entry.why == LOST:
-                yield log.name, entry.at
+                yield name, entry.at
                 member_id = ""
             elif isinstance(entry, Given):
                 # One that had nothing is told of no loss, and comes back under another id.
                 if member_id not in {"", entry.member_id}:
-                    yield log.name, entry.at
+                    yield name, entry.at
                 member_id = entry.member_id
 
 
 def unexplained_losses(history: History) -> list[tuple[str, float]]:
     """Return the members that were put out for no reason: neither their own silence nor that of a broker."""
-    played = history.of(Played)
-
-    def silent(name: str, at: float) -> bool:
-        return any(
-            each.began <= at <= each.done + _BROKER_S[each.event.kind]
-            if each.event.kind in _BROKER_S
-            else _woke(each, name, at, played)
-            for each in played
-        )
-
-    return [(name, at) for name, at in put_out(history) if not silent(name, at)]
+    events = list(event_causes(history))
+    return [(name, at) for name, at in put_out(history) if not any(each.puts_out(name, at) for each in events)]
 
 
 Assignments = dict[str, frozenset[TopicPartition]]
@@ -221,11 +207,9 @@ def rebalances(history: History) -> list[Rebalance]:
     """Return all generations of the group, by number."""
     first: dict[int, float] = {}
     handed: dict[int, Assignments] = defaultdict(dict)
-    for log in history.members:
-        for entry in log.entries:
-            if isinstance(entry, Given):
-                first[entry.generation] = min(entry.at, first.get(entry.generation, entry.at))
-                handed[entry.generation][entry.member_id] = frozenset(entry.owned)
+    for _, given in history.of_members(Given):
+        first[given.generation] = min(given.at, first.get(given.generation, given.at))
+        handed[given.generation][given.member_id] = frozenset(given.owned)
     found: list[Rebalance] = []
     before: Assignments = {}
     revoked = False

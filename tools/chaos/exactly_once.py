@@ -23,22 +23,23 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaTimeoutError
 
+from rackassign.model import TopicPartition
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
-from tests.helpers.kafka.example_members import Members, records
+from tests.helpers.kafka.example_members import Members, example, records
 from tests.helpers.machine_speed import scaled_s
+from tests.helpers.threads import meanwhile
+from tools.chaos.checker import RESULT_RULES
+from tools.chaos.history import NOTES_FILE, Acked, History, Journal, Result, Struck, now, read_history
+from tools.chaos.schedule import RACKS
 from tools.chaos.seeds import play_seeds, seed_parser
 
 CLIENTS = ("confluent", "kafka-python", "aiokafka", "stateful")
@@ -50,34 +51,6 @@ TIMEOUT_S = 600.0
 STALL_S = 120.0
 HOLD_S = 15.0
 _PER_S = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How the results differ from the input.
-
-    Args:
-        records: Number of records of the input.
-        lost: Values without a result.
-        repeated: Results beyond the first one of a value.
-        aborted: Results of transactions that were aborted, which readers of committed records skip.
-        misnumbered: Records with a number that no state, or more than one, should have given; of the stateful example.
-    """
-
-    records: int
-    lost: int
-    repeated: int
-    aborted: int
-    misnumbered: int = 0
-
-    @property
-    def failed(self) -> bool:
-        """Whether a reader of committed records sees something else than the result of each record, once."""
-        return bool(self.lost or self.repeated or self.misnumbered)
-
-
-class StalledWarning(UserWarning):
-    """A group has stood still for minutes. It fails nothing, but should be explained."""
 
 
 class Progress:
@@ -121,86 +94,41 @@ class Progress:
         return [ends[tp] for tp in self._tps]
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for a condition, and warn if that takes minutes: a test that passes shows no output."""
+        """Wait for a condition, and warn if that takes minutes, which should be explained: a test shows no output."""
         stalled_s = min(scaled_s(STALL_S), TIMEOUT_S / 2)
         try:
             wait_until(condition, what, timeout_s=stalled_s)
         except TimeoutError as error:
-            try:
-                ends = str(self._ends())
-            except KafkaTimeoutError as unknown:
-                ends = repr(unknown)
-            text = f"stood still: {error}; committed are {self.committed()} of {ends}\n{self._context()}"
-            warnings.warn(StalledWarning(text), stacklevel=3)
+            text = f"stood still: {error}; committed are {self.committed()}\n{self._context()}"
+            warnings.warn(text, stacklevel=3)
             wait_until(condition, what, timeout_s=TIMEOUT_S - stalled_s)
 
     def close(self) -> None:
         self._reader.close()
 
 
-@contextmanager
-def written(bootstrap: str, topic: str) -> Iterator[None]:
-    """Write records to all partitions while the block runs."""
-    over = threading.Event()
-
-    def write() -> None:
-        began, number = time.monotonic(), 0
-        with closing(KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)) as producer:
-            while not over.is_set():
-                producer.send(topic, b"record-%d" % number, partition=number % PARTITIONS)
-                number += 1
-                time.sleep(max(0.0, began + number / _PER_S - time.monotonic()))
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        try:
-            yield
-        finally:
-            over.set()
-        writing.result(TIMEOUT_S)
+def write(bootstrap: str, topic: str, over: threading.Event) -> None:
+    """Write records to all partitions in turn, until it is over."""
+    began, number = time.monotonic(), 0
+    with closing(KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)) as producer:
+        while not over.is_set():
+            producer.send(topic, b"record-%d" % number, partition=number % PARTITIONS)
+            number += 1
+            time.sleep(max(0.0, began + number / _PER_S - time.monotonic()))
 
 
 def wait_for_closed_transactions(bootstrap: str, topic: str) -> None:
     """Wait until a reader of committed records can read a topic to its end."""
     tps = [KafkaPythonPartition(topic, partition) for partition in range(PARTITIONS)]
-    with ExitStack() as opened:
-        all_readers = [
-            opened.enter_context(closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=level)))
-            for level in ("read_committed", "read_uncommitted")
-        ]
-
-        def closed() -> bool:
-            stable, ends = (reader.end_offsets(tps) for reader in all_readers)
-            return bool(stable == ends)
-
-        wait_until(closed, f"no open transaction in {topic}", timeout_s=TIMEOUT_S)
-
-
-def count_misnumbered(given: Sequence[Any], visible: Sequence[Any]) -> int:
-    """Return how many numbers differ from those that counting each partition of the input gives."""
-    expected: Counter[bytes] = Counter()
-    for size in Counter(each.partition for each in given).values():
-        expected.update(b"%d" % number for number in range(1, size + 1))
-    found = Counter(dict(each.headers)["number"] for each in visible)
-    return ((found - expected) + (expected - found)).total()
-
-
-def compare(given: Mapping[bytes, int], visible: Mapping[bytes, int], all_results: Mapping[bytes, int]) -> Outcome:
-    """Compare the results with the input.
-
-    Args:
-        given: How often each value was written.
-        visible: How often a reader of committed records finds each result.
-        all_results: The same, with those of aborted transactions.
-    """
-    expected = Counter({value.upper(): number for value, number in given.items()})
-    found = Counter(visible)
-    return Outcome(
-        records=expected.total(),
-        lost=(expected - found).total(),
-        repeated=(found - expected).total(),
-        aborted=(Counter(all_results) - found).total(),
-    )
+    with (
+        closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")) as committed,
+        closing(KafkaConsumer(bootstrap_servers=bootstrap)) as all_records,
+    ):
+        wait_until(
+            lambda: committed.end_offsets(tps) == all_records.end_offsets(tps),
+            f"no open transaction in {topic}",
+            timeout_s=TIMEOUT_S,
+        )
 
 
 def play(
@@ -212,15 +140,15 @@ def play(
     *,
     client: str = "confluent",
     transactions: bool = True,
-) -> Outcome:
-    """Process records while members and brokers fail, and compare.
+) -> History:
+    """Process records while members and brokers fail; return what was struck, the input and all results.
 
     Args:
         cluster: Three brokers in three racks.
         name: Begins the names of topics, and is that of the group.
         seed: Of the times of faults, and whom they hit.
         faults: What happens, of `KINDS`.
-        folder: Gets the output of the members.
+        folder: Gets the output of the members, and what is noted.
         client: Whose example the members run, of `CLIENTS`.
         transactions: Whether the members use transactions.
     """
@@ -235,49 +163,63 @@ def play(
     # coordinator has moved. The programs for the other clients begin again by themselves.
     ends = ("_FENCED", "FATAL,code=INVALID_TXN_STATE", "_TIMED_OUT", "NOT_COORDINATOR", "Timeout (")
     fatal = ends if client == "confluent" else ()
-    members = Members("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member", fatal=fatal)
-    with closing(members), closing(Progress(cluster.bootstrap, source, name, members.stacks)) as progress:
-        with written(cluster.bootstrap, source):
+    command = example("tests.helpers.kafka.slow_transactions", arguments, folder, own="--member")
+    members = Members(command, folder, fatal)
+    with (
+        closing(Journal(folder / NOTES_FILE)) as journal,
+        closing(members),
+        closing(Progress(cluster.bootstrap, source, name, members.stacks)) as progress,
+    ):
+        with meanwhile(partial(write, cluster.bootstrap, source)):
             members.start(*MEMBERS)
             progress.wait_for_all("at first")
             for kind in faults:
                 # Somewhere within a transaction.
                 time.sleep(2 * dice.random())
-                strike(kind, cluster, members, progress, dice, folder)
+                began = now()
+                journal.note(Struck(began, kind, strike(kind, cluster, members, progress, dice, folder)))
                 progress.wait_for_all(f"after {kind}")
                 members.restart_ended()
         progress.wait_for_the_end()
         members.end()
-    # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
-    wait_for_closed_transactions(cluster.bootstrap, target)
-    given, visible, all_results = (
-        [each for partition in range(PARTITIONS) for each in records(cluster.bootstrap, topic, partition, isolation)]
-        for topic, isolation in ((source, "read_committed"), (target, "read_committed"), (target, "read_uncommitted"))
-    )
-    outcome = compare(*(Counter(each.value for each in found) for found in (given, visible, all_results)))
-    return replace(outcome, misnumbered=count_misnumbered(given, visible)) if client == "stateful" else outcome
+        # What a member has left open, as one that could not go on, is in the way of readers until its timeout.
+        wait_for_closed_transactions(cluster.bootstrap, target)
+        note_records(cluster.bootstrap, source, target, journal, numbered=client == "stateful")
+    return read_history(folder)
 
 
-def strike(
-    kind: str, cluster: Cluster, members: Members, progress: Progress, dice: random.Random, folder: Path
-) -> None:
-    """Let one fault happen, and end."""
+def note_records(bootstrap: str, source: str, target: str, journal: Journal, *, numbered: bool) -> None:
+    """Note the input and all results, with the numbers that a state gave them."""
+    for partition in range(PARTITIONS):
+        for record in records(bootstrap, source, partition):
+            place, number = TopicPartition(source, partition), int(record.value.removeprefix(b"record-"))
+            journal.note(Acked(now(), place, record.offset, number))
+        committed = {record.offset for record in records(bootstrap, target, partition, "read_committed")}
+        for record in records(bootstrap, target, partition):
+            state = int(dict(record.headers)["number"]) if numbered else None
+            journal.note(Result(record.value.decode(), state, record.offset in committed))
+
+
+def strike(kind: str, cluster: Cluster, members: Members, progress: Progress, dice: random.Random, folder: Path) -> str:
+    """Let one fault happen, and end; return whom it has struck."""
     if kind == "kill":
         names = dice.sample(MEMBERS, dice.randint(1, len(MEMBERS)))
         kill_within_transactions(members, names, folder)
         members.start(*names)
-    elif kind == "suspend":
+        return " ".join(names)
+    if kind == "suspend":
         name = dice.choice(MEMBERS)
         members.signal(signal.SIGSTOP, name)
         try:
             progress.wait_for_all(f"without {name}")
         finally:
             members.signal(signal.SIGCONT, name)
-    else:
-        broker = dice.choice([each.id for each in cluster.brokers])
-        (cluster.stop if kind == "stop" else cluster.kill)(broker)
-        cluster.start(broker)
-        cluster.wait_ready()
+        return name
+    broker = dice.choice([each.id for each in cluster.brokers])
+    (cluster.stop if kind == "stop" else cluster.kill)(broker)
+    cluster.start(broker)
+    cluster.wait_ready()
+    return str(broker)
 
 
 def kill_within_transactions(members: Members, names: Sequence[str], folder: Path) -> None:
@@ -310,14 +252,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     on = not chosen.without_transactions
     if not on and chosen.client != CLIENTS[0]:
         parser.error(f"--without-transactions is for --client {CLIENTS[0]}")
-    with LocalCluster(["a", "b", "c"]) as cluster:
+    with LocalCluster(RACKS) as cluster:
 
-        def play_one(seed: int, folder: Path) -> tuple[str, bool]:
+        def play_one(seed: int, folder: Path) -> History:
             faults = random.Random(seed).choices(KINDS, k=chosen.faults)
-            outcome = play(cluster, f"seed-{seed}", seed, faults, folder, client=chosen.client, transactions=on)
-            return f"{', '.join(faults)}: {outcome}", not outcome.failed
+            return play(cluster, f"seed-{seed}", seed, faults, folder, client=chosen.client, transactions=on)
 
-        return play_seeds(chosen, play_one)
+        return play_seeds(chosen, play_one, told, RESULT_RULES)
+
+
+def told(history: History) -> str:
+    """Return a line: what has struck, and how much was written."""
+    aborted = sum(not each.committed for each in history.of(Result))
+    struck = ", ".join(f"{each.what} {each.target}" for each in history.of(Struck))
+    return f"{struck}; {len(history.of(Acked))} records, {aborted} results of aborted transactions"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What disturbs a group and its cluster: processes of members, an admin client that changes topics, and the faults."""
+"""What disturbs a group and its cluster: an admin client that changes topics, and the faults."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from queue import Empty, Queue
+from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as HostPartition
@@ -20,123 +19,19 @@ from kafka.errors import InvalidPartitionsError, KafkaError
 from rackassign.testing import Cluster
 from rackassign.testing._docker_cluster import DockerCluster
 from rackassign.testing.harness import assigned
+from tests.helpers.kafka.example_members import Members
 
-from .history import MEMBER_FILE, Died, Journal, Moved, Played, Seen, now
-from .member import KAFKA_PYTHON, Settings
-from .schedule import ADMIN_KINDS, TOPICS, WORK_S, Event, Kind
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+from .history import Died, Journal, Moved, Played, Seen, now
+from .schedule import ADMIN_KINDS, Event, Kind
 
 _LEAVE_S = 30.0
-_ROOT = Path(__file__).parents[2]
 _LOOK_EVERY_S = 0.25
-_ANSWER_MS = 5000
-_PATIENCE_S = 60.0
+_PATIENCE = {"request_timeout_ms": 5000, "bootstrap_timeout_ms": 5000}
 _BROKER_FAULTS = frozenset({Kind.BROKER_KILL, Kind.BROKER_PAUSE, Kind.BROKER_CUT, Kind.RACK_DOWN})
 
 
-class Processes:
-    """All processes of a run, ended with the `with` block.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        directory: Where they write.
-        life_s: None lives longer.
-        client: What the members are made of.
-    """
-
-    def __init__(self, bootstrap: str, group: str, directory: Path, life_s: float, client: str = KAFKA_PYTHON) -> None:
-        self._bootstrap = bootstrap
-        self._group = group
-        self._directory = directory
-        self._life_s = life_s
-        self._client = client
-        self._starts = Counter[str]()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._leaving: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in list(self._running):
-            self.kill(name)
-        for process in self._leaving.values():
-            process.kill()
-            process.wait(_LEAVE_S)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The processes that are members now, as their journals are called."""
-        return tuple(sorted(map(self._process_name, self._running)))
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """The processes that run, by the names of the members."""
-        return {name: process.pid for name, process in self._running.items()}
-
-    def start(self, name: str) -> None:
-        """Start a process; only from the main thread, since it is killed when the thread that started it ends."""
-        self._starts[name] += 1
-        process_name = self._process_name(name)
-        settings = Settings(
-            bootstrap=self._bootstrap,
-            group=self._group,
-            topics=tuple(TOPICS),
-            rack=name[0],
-            work_s=WORK_S[name[0]],
-            journal=str(self._directory / MEMBER_FILE.format(process_name)),
-            life_s=self._life_s,
-            client=self._client,
-        )
-        with (self._directory / f"member-{process_name}.log").open("wb") as said:
-            self._running[name] = subprocess.Popen(
-                settings.command(), stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=_ROOT
-            )
-
-    def kill(self, name: str) -> None:
-        process = self._running.pop(name)
-        process.kill()
-        process.wait(_LEAVE_S)
-        _close(process)
-
-    def stop(self, name: str) -> None:
-        self._running[name].send_signal(signal.SIGSTOP)
-
-    def wake(self, name: str) -> None:
-        self._running[name].send_signal(signal.SIGCONT)
-
-    def leave(self, name: str) -> None:
-        process = self._leaving[self._process_name(name)] = self._running.pop(name)
-        _close(process)
-
-    def note_deaths(self, journal: Journal) -> None:
-        """Note those that have ended uninvited, and those that have not left when they were told to."""
-        for name, process in self._running.items():
-            if process.poll() is not None:
-                journal.note(Died(now(), self._process_name(name), process.returncode))
-        for name, process in self._leaving.items():
-            try:
-                code: int | None = process.wait(_LEAVE_S)
-            except subprocess.TimeoutExpired:
-                code = None
-            if code != 0:
-                journal.note(Died(now(), name, code))
-
-    def _process_name(self, name: str) -> str:
-        return f"{name}.{self._starts[name]}"
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-
-
 class TopicOperator:
-    """An admin client in a thread of its own, as long as the `with` block lasts.
+    """Changes topics, and looks at a group, with an admin client on a thread of its own.
 
     Args:
         bootstrap: Of the cluster.
@@ -148,49 +43,30 @@ class TopicOperator:
         self._bootstrap = bootstrap
         self._group = group
         self._journal = journal
-        self._asked: SimpleQueue[tuple[Event, float]] = SimpleQueue()
+        self._asked: Queue[tuple[Event, float]] = Queue()
         self._open: tuple[Event, float] | None = None
         self._moving = False
-        # Each of the two is counted by one thread only.
-        self._wanted = 0
-        self._changed = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="topic operator", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(_PATIENCE_S)
-        assert not self._thread.is_alive(), "an admin client that does not close"
 
     def submit(self, event: Event) -> None:
         """Have a topic changed as soon as that can be done."""
-        self._wanted += 1
         self._asked.put((event, now()))
 
     @property
     def idle(self) -> bool:
         """Whether all that was asked for is done, to the last replica."""
-        return self._changed == self._wanted and not self._moving
+        return not self._asked.unfinished_tasks and not self._moving
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def run(self, over: threading.Event) -> None:
+        """Work until it is over."""
+        while not over.is_set():
             try:
                 # One that has met a fault may go on asking whoever is gone; and kafka-python's takes its first
                 # coordinator for the coordinator for ever, which says of a group that has moved that it is dead.
-                with closing(self._client()) as client:
-                    while not self._ended.wait(_LOOK_EVERY_S) and self._serve(client):
+                with closing(KafkaAdminClient(bootstrap_servers=self._bootstrap, **_PATIENCE)) as client:
+                    while not over.wait(_LOOK_EVERY_S) and self._serve(client):
                         pass
             except KafkaError:
                 continue
-
-    def _client(self) -> Any:
-        return KafkaAdminClient(
-            bootstrap_servers=self._bootstrap, request_timeout_ms=_ANSWER_MS, bootstrap_timeout_ms=_ANSWER_MS
-        )
 
     def _serve(self, client: Any) -> bool:
         """Do what there is to do; return whether the client is still good for more."""
@@ -224,7 +100,7 @@ class TopicOperator:
             self._moving = True
         self._journal.note(Played(event, began, now()))
         self._open = None
-        self._changed += 1
+        self._asked.task_done()
 
 
 class FaultInjector:
@@ -232,16 +108,17 @@ class FaultInjector:
 
     Args:
         cluster: To be disturbed.
-        processes: The members.
+        members: The group.
         operator: Where changes of topics are asked for.
         journal: Told of what is done.
     """
 
-    def __init__(self, cluster: Cluster, processes: Processes, operator: TopicOperator, journal: Journal) -> None:
+    def __init__(self, cluster: Cluster, members: Members, operator: TopicOperator, journal: Journal) -> None:
         self._cluster = cluster
-        self._processes = processes
-        self._operator = operator
-        self._journal = journal
+        self.members = members
+        self._left = set[str]()
+        self.operator = operator
+        self.journal = journal
         self._broker: Mapping[Kind, Callable[[int], None]] = {
             Kind.BROKER_KILL: cluster.kill,
             Kind.BROKER_START: cluster.start,
@@ -251,15 +128,34 @@ class FaultInjector:
         if isinstance(cluster, DockerCluster):
             self._broker = {**self._broker, Kind.BROKER_CUT: cluster.disconnect, Kind.BROKER_MEND: cluster.reconnect}
         self._member: Mapping[Kind, Callable[[str], None]] = {
-            Kind.MEMBER_START: processes.start,
-            Kind.MEMBER_JOIN: processes.start,
-            Kind.MEMBER_BACK: processes.start,
-            Kind.MEMBER_LEAVE: processes.leave,
-            Kind.MEMBER_KILL: processes.kill,
-            Kind.MEMBER_BLINK: processes.stop,
-            Kind.MEMBER_STOP: processes.stop,
-            Kind.MEMBER_WAKE: processes.wake,
+            Kind.MEMBER_START: members.start,
+            Kind.MEMBER_JOIN: members.start,
+            Kind.MEMBER_BACK: members.start,
+            Kind.MEMBER_LEAVE: self._leave,
+            Kind.MEMBER_KILL: members.kill,
+            Kind.MEMBER_BLINK: partial(members.signal, signal.SIGSTOP),
+            Kind.MEMBER_STOP: partial(members.signal, signal.SIGSTOP),
+            Kind.MEMBER_WAKE: partial(members.signal, signal.SIGCONT),
         }
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """The processes that are members now, as their journals are called."""
+        return tuple(f"{name}.{each.pid}" for name, each in self.members.running.items() if name not in self._left)
+
+    def note_deaths(self) -> None:
+        """Note processes that have ended uninvited, and those that have not left when they were told to."""
+        for name, process in self.members.running.items():
+            code = process.poll()
+            if name in self._left:
+                with suppress(subprocess.TimeoutExpired):
+                    code = process.wait(_LEAVE_S)
+            if code != (0 if name in self._left else None):
+                self.journal.note(Died(now(), f"{name}.{process.pid}", code))
+
+    def _leave(self, name: str) -> None:
+        self.members.terminate(name)
+        self._left.add(name)
 
     def play(self, events: Sequence[Event]) -> None:
         """Play all events in their order, each at its time or later: those behind a late one are late as well."""
@@ -272,11 +168,11 @@ class FaultInjector:
                 self._cluster.wait_ready()
                 begin += now() - waited
             if event.kind in ADMIN_KINDS:
-                self._operator.submit(event)
+                self.operator.submit(event)
             else:
                 began = now()
                 self._do(event)
-                self._journal.note(Played(event, began, now()))
+                self.journal.note(Played(event, began, now()))
 
     def _do(self, event: Event) -> None:
         if event.kind in self._broker:
@@ -285,9 +181,7 @@ class FaultInjector:
             self._member[event.kind](event.target)
         elif event.kind is Kind.RACK_DOWN:
             self._cluster.kill_rack(event.target)
-            for name in event.members:
-                self._processes.kill(name)
+            self.members.kill(*event.members)
         else:
             self._cluster.start_rack(event.target)
-            for name in event.members:
-                self._processes.start(name)
+            self.members.start(*event.members)

@@ -2,79 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing._docker_cluster import DockerCluster
+from tests.helpers.kafka.example_members import Members
 from tests.helpers.machine_speed import scaled_s
+from tests.helpers.threads import meanwhile
 
-from .checker import QUIET_S, STARTED_S, TIMED, Violation, check, lost_records, unsettled
+from .checker import QUIET_S, STARTED_S, lost_records, unsettled
 from .effects import rebalances
-from .faults import FaultInjector, Processes, TopicOperator
-from .history import (
-    NOTES_FILE,
-    Acked,
-    Batch,
-    Calm,
-    History,
-    Journal,
-    Played,
-    Stays,
-    journaled_traffic,
-    now,
-    read_history,
-)
+from .faults import FaultInjector, TopicOperator
+from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, journaled_traffic, now, read_history
 from .member import KAFKA_PYTHON
 from .schedule import MEMBERS, TOPICS, UNDONE_BY, Event, Kind, plan
 
-GROUP = "chaos"
-
+_GROUP = "chaos"
 _UNDONE_S = 600.0
 _SETTLED_S = QUIET_S + scaled_s(300.0)
 """A guard against hanging; how long the group took is for the checker to judge."""
-_LIFE_S = 1800.0
-"""More than all of it takes beside the schedule; a member does not live longer."""
-
 _LOOK_EVERY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run.
-
-    Args:
-        faults: How many of each kind there really were, without their undoing.
-        acked: Records that the brokers acknowledged.
-        processed: Records that members have processed, those that were processed twice counted twice.
-        generations: Rebalances.
-        seconds: From the start of the members to the verdict.
-        violations: What was wrong.
-    """
-
-    faults: Mapping[Kind, int]
-    acked: int
-    processed: int
-    generations: int
-    seconds: float
-    violations: tuple[Violation, ...]
-
-    @property
-    def wrong(self) -> tuple[Violation, ...]:
-        """The violations without those that only tell that something took long."""
-        return tuple(each for each in self.violations if each.rule not in TIMED)
-
-    @property
-    def line(self) -> str:
-        faults = ", ".join(f"{kind.value} {count}" for kind, count in sorted(self.faults.items()))
-        return (
-            f"{faults}; {self.acked} records acknowledged, {self.processed} processed;"
-            f" {self.generations} generations; {self.seconds:.0f} s; {len(self.violations)} violations"
-        )
 
 
 def can_cut(cluster: Cluster) -> bool:
@@ -82,30 +34,22 @@ def can_cut(cluster: Cluster) -> bool:
     return isinstance(cluster, DockerCluster)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What a schedule is played with."""
-
-    journal: Journal
-    processes: Processes
-    operator: TopicOperator
-    injector: FaultInjector
-
-
 @contextmanager
-def stage(cluster: Cluster, group: str, directory: Path, life_s: float, client: str = KAFKA_PYTHON) -> Iterator[Stage]:
-    """Create the topics; yield what a schedule is played with, no member of which lives longer than this."""
+def stage(cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Iterator[FaultInjector]:
+    """Create the topics; yield what a schedule is played with, until the members are killed."""
     for topic, replicas in TOPICS.items():
         create_topic(cluster.bootstrap, topic, replicas)
+    words = [sys.executable, "-m", "tools.chaos.member", client, cluster.bootstrap, _GROUP]
     with (
         closing(Journal(directory / NOTES_FILE)) as journal,
-        Processes(cluster.bootstrap, group, directory, life_s, client) as processes,
-        TopicOperator(cluster.bootstrap, group, journal) as operator,
+        closing(Members(lambda name: [*words, name, str(directory)], directory)) as members,
     ):
-        yield Stage(journal, processes, operator, FaultInjector(cluster, processes, operator, journal))
+        operator = TopicOperator(cluster.bootstrap, _GROUP, journal)
+        with meanwhile(operator.run):
+            yield FaultInjector(cluster, members, operator, journal)
 
 
-def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Outcome:
+def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> History:
     """Play one schedule on a cluster that is up and has no topics yet.
 
     Args:
@@ -115,26 +59,20 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
         directory: Where everything is recorded.
         client: What the members are made of.
     """
-    begin = now()
     events = plan(seed, seconds, cuts=can_cut(cluster))
-    with stage(cluster, GROUP, directory, seconds + _LIFE_S, client) as on:
+    with stage(cluster, directory, client) as on:
         with journaled_traffic(cluster.bootstrap, list(TOPICS), on.journal):
-            on.injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
-            _wait(lambda: _all_have_something(directory), STARTED_S)
-            on.injector.play(events)
+            on.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+            # Until each has processed something.
+            _wait(lambda: len(dict(read_history(directory).of_members(Batch))) == len(MEMBERS), STARTED_S)
+            on.play(events)
             cluster.wait_ready()
             _wait(lambda: on.operator.idle, _UNDONE_S)
-            on.journal.note(Calm(now()))
-            on.journal.note(Stays(now(), on.processes.names))
+            on.journal.note(Calm(now(), on.staying))
             _wait(lambda: not any(unsettled(read_history(directory))), _SETTLED_S)
         _wait(lambda: not any(lost_records(read_history(directory))), _SETTLED_S)
-        on.processes.note_deaths(on.journal)
-    return _outcome(read_history(directory), now() - begin)
-
-
-def _all_have_something(directory: Path) -> bool:
-    logs = read_history(directory).members
-    return len(logs) == len(MEMBERS) and all(any(isinstance(e, Batch) for e in log.entries) for log in logs)
+        on.note_deaths()
+    return read_history(directory)
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
@@ -144,16 +82,18 @@ def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _outcome(history: History, seconds: float) -> Outcome:
-    batches = [entry for log in history.members for entry in log.entries if isinstance(entry, Batch)]
-    faults = Counter[Kind](each.event.kind for each in history.of(Played))
-    for kind in (Kind.MEMBER_START, *UNDONE_BY.values()):
-        faults.pop(kind, None)
-    return Outcome(
-        faults=faults,
-        acked=len(history.of(Acked)),
-        processed=sum(batch.last - batch.first + 1 for batch in batches),
-        generations=len(rebalances(history)),
-        seconds=seconds,
-        violations=tuple(check(history)),
+def faults(history: History) -> Counter[Kind]:
+    """Return how many of each kind there really were, without their undoing."""
+    found = Counter(each.event.kind for each in history.of(Played))
+    return Counter({kind: found[kind] for kind in found.keys() - {Kind.MEMBER_START, *UNDONE_BY.values()}})
+
+
+def told(history: History) -> str:
+    """Return a line: what happened, and what members did."""
+    played = ", ".join(f"{kind.value} {count}" for kind, count in sorted(faults(history).items()))
+    # Those that were processed twice are counted twice.
+    processed = sum(len(batch.numbers) for _, batch in history.of_members(Batch))
+    return (
+        f"{played}; {len(history.of(Acked))} records acknowledged, {processed} processed;"
+        f" {len(rebalances(history))} generations"
     )

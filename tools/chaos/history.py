@@ -1,6 +1,7 @@
-"""What was recorded of a run, as it is written and as it is read again: lines of JSON, one for each thing.
+"""What was recorded of a run, as it is written and as it is read again: lines of JSON, one for each note.
 
-All times are of the machine's monotonic clock, which its processes share.
+Each member has a file of its own, and those who run it have one. All times are of the machine's monotonic clock, which
+its processes share.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -22,7 +23,12 @@ REVOKED, LOST = "revoked", "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Note:
+    """A line of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Note):
     """A member was given this, in this generation."""
 
     at: float
@@ -32,7 +38,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Note):
     """Partitions were taken from a member, in good order (`revoked`) or since it had been put out (`lost`)."""
 
     at: float
@@ -41,7 +47,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Note):
     """A member has processed records of a partition, from one offset to another, with these numbers in them."""
 
     at: float
@@ -52,15 +58,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class NotCommitted:
-    """A commit failed as one may: somebody will process these records again."""
-
-    at: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Note):
     """Something was raised that no user of a consumer should see."""
 
     at: float
@@ -68,17 +66,17 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """The consumer was closed in good order."""
+class Held(Note):
+    """What a process holds: memory in MB, threads, open files."""
 
     at: float
-
-
-Entry = Given | Dropped | Batch | NotCommitted | Failed | Closed
+    memory: float
+    threads: int
+    files: int
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Note):
     """The brokers acknowledged a record."""
 
     at: float
@@ -88,7 +86,7 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Played(Note):
     """An event of the schedule, with the time it really took place."""
 
     event: Event
@@ -97,21 +95,27 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Note):
     """A move of replicas was seen to be complete."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Calm:
-    """All faults are undone: brokers ready, no replica on the move, members told to start started."""
+class Calm(Note):
+    """All faults are undone: brokers ready, no replica on the move, members told to start started.
+
+    Args:
+        at: Since when.
+        names: The processes that are the group from now on.
+    """
 
     at: float
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Note):
     """What the coordinator said of the group: who was given what by the leader; None while it is not stable."""
 
     at: float
@@ -119,15 +123,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
-    """These processes are the group at the end."""
-
-    at: float
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(Note):
     """A member's process ended otherwise than it was told to; None if it did not end when it was."""
 
     at: float
@@ -136,37 +132,53 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberLog:
-    """What one process wrote.
+class Struck(Note):
+    """A fault that was drawn, or what shows that one has struck, and how often; empty if it is about all members."""
+
+    at: float
+    what: str
+    target: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Note):
+    """A result that a transactional example has written.
 
     Args:
-        name: The member's name and which of its processes this is.
-        entries: In the order of time.
+        value: What it is.
+        number: That its state gave the record; None without state.
+        committed: Whether readers of committed records see it.
     """
 
-    name: str
-    entries: tuple[Entry, ...]
+    value: str
+    number: int | None
+    committed: bool
 
 
-Note = Acked | Played | Moved | Calm | Seen | Stays | Died
-NoteT = TypeVar("NoteT", Acked, Played, Moved, Calm, Seen, Stays, Died)
+NoteT = TypeVar("NoteT", bound=Note)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All of a run.
+    """All of a run, in the order of time.
 
     Args:
-        members: One log for each process.
-        notes: What those who ran it noted, in the order of time.
+        members: What each process noted, by its name: that of the member, a point, and which of its processes it is.
+        notes: What those who ran it noted.
     """
 
-    members: tuple[MemberLog, ...]
+    members: Mapping[str, tuple[Note, ...]]
     notes: tuple[Note, ...]
 
     def of(self, kind: type[NoteT]) -> list[NoteT]:
-        """Return the notes of a kind."""
+        """Return the notes of a kind of those who ran it."""
         return [note for note in self.notes if isinstance(note, kind)]
+
+    def of_members(self, kind: type[NoteT]) -> Iterator[tuple[str, NoteT]]:
+        """Yield the notes of a kind of all processes, with the names of these."""
+        for name, notes in self.members.items():
+            yield from ((name, note) for note in notes if isinstance(note, kind))
 
 
 class Journal:
@@ -176,7 +188,7 @@ class Journal:
         self._lock = threading.Lock()
         self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
 
-    def note(self, thing: Entry | Note) -> None:
+    def note(self, thing: Note) -> None:
         line = json.dumps({"is": type(thing).__name__, **asdict(thing)}, default=str) + "\n"
         with self._lock:
             if not self._file.closed:
@@ -194,64 +206,51 @@ NOTES_FILE = "notes.jsonl"
 def read_history(directory: Path) -> History:
     """Return all that was written in a directory."""
     before, _, after = MEMBER_FILE.partition("{}")
-    logs = [
-        MemberLog(path.name.removeprefix(before).removesuffix(after), tuple(read(path)))
+    members = {
+        path.name.removeprefix(before).removesuffix(after): tuple(read(path))
         for path in sorted(directory.glob(MEMBER_FILE.format("*")))
-    ]
-    return History(tuple(logs), tuple(read(directory / NOTES_FILE)))
+    }
+    return History(members, tuple(read(directory / NOTES_FILE)))
 
 
 def now() -> float:
     return round(time.monotonic(), 4)
 
 
-_KINDS: dict[str, Callable[..., Any]] = {
+def read(path: Path) -> list[Note]:
+    """Return what is noted in a journal; a last line cut short by the end of its writer is left out."""
+    return [_note(json.loads(line)) for line in path.read_text("utf-8").splitlines(keepends=True) if line[-1] == "\n"]
+
+
+_KINDS: Mapping[str, type[Note]] = {
     kind.__name__: kind
-    for kind in (Given, Dropped, Batch, NotCommitted, Failed, Closed, Acked, Played, Moved, Calm, Seen, Stays, Died)
+    for kind in (Given, Dropped, Batch, Failed, Held, Acked, Played, Moved, Calm, Seen, Died, Struck, Result)
 }
 
 
-def read(path: Path) -> list[Any]:
-    """Return what is noted in a journal; a last line cut short by the end of its writer is left out."""
-    return [_thing(json.loads(line)) for line in path.read_text("utf-8").splitlines(keepends=True) if line[-1] == "\n"]
-
-
-def _thing(said: dict[str, Any]) -> Any:
+def _note(said: dict[str, Any]) -> Note:
     kind = _KINDS[said.pop("is")]
     return kind(**{name: _SHAPES[name](value) if name in _SHAPES else value for name, value in said.items()})
 
 
-def _tp(said: Iterable[Any]) -> TopicPartition:
-    return TopicPartition(*said)
-
-
 def _tps(said: Iterable[Any]) -> tuple[TopicPartition, ...]:
-    return tuple(map(_tp, said))
+    return tuple(TopicPartition(*place) for place in said)
 
 
-def _given(said: dict[str, Any] | None) -> dict[str, tuple[TopicPartition, ...]] | None:
-    return None if said is None else {member: _tps(places) for member, places in said.items()}
-
-
-def event_of(said: dict[str, Any]) -> Event:
-    """Return an event from what `asdict` made of it."""
-    assert set(said) == {field.name for field in fields(Event)}
+def _event(said: dict[str, Any]) -> Event:
     lists = {name: tuple(said[name]) for name in ("members", "replicas")}
     return Event(**{**said, **lists, "kind": Kind(said["kind"])})
 
 
-_SHAPES: dict[str, Callable[[Any], Any]] = {
-    "place": _tp,
+_SHAPES: Mapping[str, Callable[[Any], Any]] = {
+    "place": lambda said: TopicPartition(*said),
     "places": _tps,
     "owned": _tps,
     "numbers": tuple,
     "names": tuple,
-    "given": _given,
-    "event": event_of,
+    "given": lambda said: None if said is None else {member: _tps(places) for member, places in said.items()},
+    "event": _event,
 }
-
-
-_RATE = 150.0
 
 
 def journaled_traffic(bootstrap: str, topics: Sequence[str], journal: Journal) -> Traffic:
@@ -260,4 +259,4 @@ def journaled_traffic(bootstrap: str, topics: Sequence[str], journal: Journal) -
     def note(tp: TopicPartition, number: int, offset: int) -> None:
         journal.note(Acked(now(), tp, offset, number))
 
-    return Traffic({"bootstrap_servers": bootstrap}, topics, rate=_RATE, tolerant=True, on_acknowledged=note)
+    return Traffic({"bootstrap_servers": bootstrap}, topics, rate=150.0, tolerant=True, on_acknowledged=note)

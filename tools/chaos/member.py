@@ -1,21 +1,22 @@
-"""One member of the group, in a process of its own: `python -m tools.chaos.member '{"name": ...}'`.
+"""One member of the group, in a process of its own.
 
-It polls, writes down what it has processed, and only then commits. The end of its stdin is the word to leave, whether
-it is closed by who started it or by the end of that.
+python -m tools.chaos.member CLIENT BOOTSTRAP GROUP NAME FOLDER
+
+The first letter of its name is its rack. It polls, writes down in the folder what it has processed, and only then
+commits. SIGTERM is the word to leave, and it ends with the process that has started it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import logging
 import os
 import signal
 import sys
-import threading
+import time
 import traceback
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,20 @@ from rackassign import RackAwareConsumer
 from rackassign.clients import confluent
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import assignment_recorder
-from tests.helpers.kafka.consumers import EXPIRING
-from tools.chaos.history import LOST, REVOKED, Batch, Closed, Dropped, Failed, Given, Journal, NotCommitted, now
+from tests.helpers.kafka.consumers import EXPIRING, PROPERTIES
+from tools.chaos.history import LOST, MEMBER_FILE, REVOKED, Batch, Dropped, Failed, Given, Held, Journal, now
+from tools.chaos.schedule import TOPICS, WORK_S
 
 _POLL_MS = 100
 _COMMIT_MS = 5000
 """A commit that never ends would keep the member from its next poll."""
 
 _CLOSE_MS = 5000
+_LOOK_EVERY_S = 5.0
 _MOST_ERRORS = 100
 _MOST_RECORDS = 500
 _PROPERTIES = {
-    "auto.offset.reset": EXPIRING["auto_offset_reset"],
-    "enable.auto.commit": EXPIRING["enable_auto_commit"],
-    "heartbeat.interval.ms": EXPIRING["heartbeat_interval_ms"],
+    **PROPERTIES,
     "session.timeout.ms": EXPIRING["session_timeout_ms"],
     "max.poll.interval.ms": EXPIRING["max_poll_interval_ms"],
     "topic.metadata.refresh.interval.ms": EXPIRING["metadata_max_age_ms"],
@@ -57,77 +58,39 @@ _MAY_FAIL = {
 
 _PR_SET_PDEATHSIG = 1
 
-
-KAFKA_PYTHON, CONFLUENT = "kafka-python", "confluent"
-CLIENTS = (KAFKA_PYTHON, CONFLUENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a member is told.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        topics: To subscribe to.
-        rack: Where it stands.
-        work_s: How long it works between two polls, whether there are records or not.
-        journal: The file it writes.
-        life_s: It does not live longer.
-        client: What it is made of, of `CLIENTS`.
-    """
-
-    bootstrap: str
-    group: str
-    topics: tuple[str, ...]
-    rack: str
-    work_s: float
-    journal: str
-    life_s: float
-    client: str = KAFKA_PYTHON
-
-    def command(self) -> list[str]:
-        """Return the command line of such a member."""
-        return [sys.executable, "-m", "tools.chaos.member", json.dumps(asdict(self))]
+log = logging.getLogger(__name__)
 
 
 class _Recording:
     """What both kinds of members write down."""
 
-    error: type[Exception]
-    """What is raised by `work` of which a service would try again."""
-
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def work(self) -> None:
-        """Process what comes in a while, and commit it."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Leave in good order."""
-        raise NotImplementedError
-
-    def _given(self, given: assignment_recorder.Given, member_id: str) -> None:
-        self._journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
+    def _given(self, member_id: Callable[[], str], given: assignment_recorder.Given) -> None:
+        self._journal.note(Given(now(), given.generation, member_id(), tuple(sorted(given.owned))))
 
     def _dropped(self, why: str, places: Iterable[TopicPartition]) -> None:
         self._journal.note(Dropped(now(), why, tuple(sorted(places))))
 
+    def _processed(self, batches: Mapping[TopicPartition, Sequence[tuple[int, bytes]]]) -> None:
+        """Note records with their offsets."""
+        for place, records in batches.items():
+            numbers = tuple(int(value) for _, value in records)
+            self._journal.note(Batch(now(), place, records[0][0], records[-1][0], numbers))
+
 
 class _KafkaPython(_Recording, ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    error = KafkaError
+    error: type[Exception] = KafkaError
 
-    def __init__(self, settings: Settings, journal: Journal) -> None:
+    def __init__(self, bootstrap: str, group: str, rack: str, journal: Journal) -> None:
         super().__init__(journal)
-        consumer = RackAwareConsumer(
-            bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **EXPIRING
-        )
+        consumer = RackAwareConsumer(bootstrap_servers=bootstrap, group_id=group, client_rack=rack, **EXPIRING)
         self._consumer = consumer
         assignment_recorder.note_assignments(
-            consumer, lambda given: self._given(given, str(consumer.group_metadata().member_id))
+            consumer, partial(self._given, lambda: str(consumer.group_metadata().member_id))
         )
-        consumer.subscribe(settings.topics, listener=self)
+        consumer.subscribe([*TOPICS], listener=self)
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._dropped(REVOKED, (TopicPartition(*place) for place in revoked))
@@ -140,15 +103,12 @@ class _KafkaPython(_Recording, ConsumerRebalanceListener):  # type: ignore[misc]
 
     def work(self) -> None:
         polled = self._consumer.poll(timeout_ms=_POLL_MS)
-        for tp, records in polled.items():
-            numbers = tuple(int(record.value) for record in records)
-            place = TopicPartition(tp.topic, tp.partition)
-            self._journal.note(Batch(now(), place, records[0].offset, records[-1].offset, numbers))
+        self._processed({TopicPartition(*tp): [(r.offset, r.value) for r in polled[tp]] for tp in polled})
         if polled:
             try:
                 self._consumer.commit(timeout_ms=_COMMIT_MS)
             except (CommitFailedError, RebalanceInProgressError, KafkaTimeoutError) as error:
-                self._journal.note(NotCommitted(now(), type(error).__name__))
+                log.info("not committed: %r", error)
 
     def close(self) -> None:
         self._consumer.close(timeout_ms=_CLOSE_MS)
@@ -157,57 +117,60 @@ class _KafkaPython(_Recording, ConsumerRebalanceListener):  # type: ignore[misc]
 class _Confluent(_Recording):
     """It joins with kafka-python and reads with librdkafka."""
 
-    error = KafkaException
+    error: type[Exception] = KafkaException
 
-    def __init__(self, settings: Settings, journal: Journal) -> None:
+    def __init__(self, bootstrap: str, group: str, rack: str, journal: Journal) -> None:
         super().__init__(journal)
-        where = {
-            "bootstrap.servers": settings.bootstrap,
-            "group.id": settings.group,
-            "client.rack": settings.rack,
-        }
+        where = {"bootstrap.servers": bootstrap, "group.id": group, "client.rack": rack}
         consumer = confluent.RackAwareConsumer({**where, **_PROPERTIES})
         self._consumer = consumer
-        assignment_recorder.note_assignments(
-            consumer._member._consumer, lambda given: self._given(given, consumer.memberid())
-        )
-        consumer.subscribe(settings.topics, None, partial(self._taken, REVOKED), partial(self._taken, LOST))
+        assignment_recorder.note_assignments(consumer._member._consumer, partial(self._given, consumer.memberid))
+        consumer.subscribe([*TOPICS], None, partial(self._taken, REVOKED), partial(self._taken, LOST))
 
     def _taken(self, why: str, _consumer: Any, partitions: list[Any]) -> None:
         self._dropped(why, (TopicPartition(each.topic, each.partition) for each in partitions))
 
     def work(self) -> None:
-        batches: dict[TopicPartition, list[Any]] = {}
+        batches: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         for message in self._consumer.consume(_MOST_RECORDS, _POLL_MS / 1000):
-            error = message.error()
-            if error is None:
-                batches.setdefault(TopicPartition(message.topic() or "", message.partition() or 0), []).append(message)
+            if message.error() is None:
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                batches.setdefault(place, []).append((message.offset() or 0, message.value() or b""))
             else:
-                self._journal.note(Failed(now(), str(error)))
-        for place, records in batches.items():
-            numbers = tuple(int(record.value()) for record in records)
-            self._journal.note(Batch(now(), place, records[0].offset(), records[-1].offset(), numbers))
+                self._journal.note(Failed(now(), str(message.error())))
+        self._processed(batches)
         if batches:
             try:
                 self._consumer.commit(asynchronous=False, timeout=_COMMIT_MS / 1000)
             except KafkaException as problem:
-                error = problem.args[0]
-                if error.code() not in _MAY_FAIL:
+                if problem.args[0].code() not in _MAY_FAIL:
                     raise
-                self._journal.note(NotCommitted(now(), error.name()))
+                log.info("not committed: %r", problem)
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def live(settings: Settings, over: threading.Event) -> None:
-    """Be a member until it is over; note every error that comes out of the consumer, and go on."""
-    journal = Journal(Path(settings.journal))
-    deadline = now() + settings.life_s
+KAFKA_PYTHON, CONFLUENT = "kafka-python", "confluent"
+CLIENTS: Mapping[str, type[_KafkaPython | _Confluent]] = {KAFKA_PYTHON: _KafkaPython, CONFLUENT: _Confluent}
+
+
+def held() -> Held:
+    """Return what the kernel says of this process."""
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    files = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return Held(now(), int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"]), files)
+
+
+def live(client: str, bootstrap: str, group: str, name: str, journal: Journal, asked: Sequence[int]) -> None:
+    """Be a member until a signal is there; note every error that comes out of the consumer, and go on."""
     try:
-        member = (_Confluent if settings.client == CONFLUENT else _KafkaPython)(settings, journal)
-        errors = 0
-        while not over.wait(settings.work_s) and now() < deadline and errors < _MOST_ERRORS:
+        member, errors, looked = CLIENTS[client](bootstrap, group, name[0], journal), 0, 0.0
+        while not asked and errors < _MOST_ERRORS:
+            time.sleep(WORK_S[name[0]])
+            if now() - looked > _LOOK_EVERY_S:
+                journal.note(held())
+                looked = now()
             try:
                 member.work()
             except member.error:
@@ -215,32 +178,21 @@ def live(settings: Settings, over: threading.Event) -> None:
                 journal.note(Failed(now(), traceback.format_exc()))
                 errors += 1
         member.close()
-        journal.note(Closed(now()))
     except BaseException:  # noqa: BLE001 - whatever it is, it belongs into the history
         journal.note(Failed(now(), traceback.format_exc()))
 
 
-def _die_with_the_parent() -> None:
-    # One that is stopped does not see the end of its stdin.
+def main() -> None:
+    client, bootstrap, group, name, folder = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _heed_stdin(over: threading.Event) -> None:
-    while os.read(0, 1024):
-        pass
-    over.set()
-
-
-def main() -> None:
-    _die_with_the_parent()
     # What the history says happened, this says why.
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger(__name__).info("it is now %s in the history", now())
-    said = json.loads(sys.argv[1])
-    over = threading.Event()
-    threading.Thread(target=_heed_stdin, args=(over,), name="stdin", daemon=True).start()
-    live(Settings(**{**said, "topics": tuple(said["topics"])}), over)
+    log.info("it is now %s in the history", now())
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    with closing(Journal(Path(folder) / MEMBER_FILE.format(f"{name}.{os.getpid()}"))) as journal:
+        live(client, bootstrap, group, name, journal, asked)
 
 
 if __name__ == "__main__":

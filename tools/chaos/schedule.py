@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -123,7 +124,7 @@ _AWAY_S = {
     Kind.MEMBER_BLINK: (1.0, 2.5),
 }
 _LONGEST_AWAY_S = 10.0
-_STEP_S = 0.5
+_DRAWS = 1000
 
 
 def plan(seed: int, seconds: float, *, cuts: bool = False) -> tuple[Event, ...]:
@@ -139,15 +140,15 @@ def plan(seed: int, seconds: float, *, cuts: bool = False) -> tuple[Event, ...]:
     """
     chance = random.Random(seed)
     brokers = [*BROKER_KINDS, *([Kind.BROKER_CUT] if cuts else [])]
-    events = [*_broker_faults(chance, seconds, brokers), *_topic_changes(chance, seconds)]
+    events = _in_order([*_broker_faults(chance, seconds, brokers), *_topic_changes(chance, seconds)])
     span = seconds - _LONGEST_AWAY_S
     count = len(MEMBERS)
     for drawn, begin in _slots(chance, span, MEMBER_KINDS, _MEMBER_SLOT_S):
         # A long schedule must not wear the group down.
         kind = Kind.MEMBER_JOIN if drawn is Kind.MEMBER_LEAVE and count < len(MEMBERS) else drawn
         count += (kind is Kind.MEMBER_JOIN) - (kind is Kind.MEMBER_LEAVE)
-        events += _member_fault(chance, kind, begin, span, events)
-    return _with_racks_members(events)
+        events = _with_member_fault(chance, kind, begin, span, events)
+    return events
 
 
 def _slots(chance: random.Random, seconds: float, kinds: Sequence[Kind], slot_s: float) -> Iterator[tuple[Kind, float]]:
@@ -189,49 +190,34 @@ def _topic_changes(chance: random.Random, seconds: float) -> Iterator[Event]:
             yield Event(at, kind, "two", partition=partition, replicas=placed["two"][partition])
 
 
-def _member_fault(chance: random.Random, kind: Kind, begin: float, span: float, others: list[Event]) -> list[Event]:
-    """Return the events of one fault, at the first possible time from `begin` on, or else before."""
-    begin += chance.uniform(0, _MEMBER_SLOT_S / 2)
-    away = chance.uniform(*_AWAY_S.get(kind, (0.0, 0.0)))
-    for step in range(int(span // _STEP_S)):
-        at = round((begin + step * _STEP_S) % span, 2)
-        for name in _candidates(chance, kind, at, others):
-            events = [Event(at, kind, name)]
-            if kind in UNDONE_BY:
-                events.append(Event(round(at + away, 2), UNDONE_BY[kind], name))
-            if _possible([*others, *events]):
-                return events
+def _with_member_fault(
+    chance: random.Random, kind: Kind, begin: float, span: float, others: Sequence[Event]
+) -> tuple[Event, ...]:
+    """Return events and a fault more, which begins in its slot if there is room for it, or else at another time."""
+    joined = [event.target for event in others if event.kind is Kind.MEMBER_JOIN]
+    names = [f"{rack}{3 + len(joined)}" for rack in RACKS] if kind is Kind.MEMBER_JOIN else [*MEMBERS, *joined]
+    for draw in range(_DRAWS):
+        name, latest = chance.choice(names), _MEMBER_SLOT_S / 2 + draw * span / _DRAWS
+        at = round((begin + chance.uniform(0, latest)) % span, 2)
+        fault = [Event(at, kind, name)]
+        if kind in UNDONE_BY:
+            fault.append(Event(round(at + chance.uniform(*_AWAY_S[kind]), 2), UNDONE_BY[kind], name))
+        with suppress(_ImpossibleError):
+            return _in_order([*others, *fault])
     raise ValueError(f"no room for {kind.value}")
-
-
-def _candidates(chance: random.Random, kind: Kind, at: float, others: list[Event]) -> list[str]:
-    if kind is Kind.MEMBER_JOIN:
-        return [f"{chance.choice(RACKS)}{3 + sum(event.kind is kind for event in others)}"]
-    joined = [event.target for event in others if event.kind is Kind.MEMBER_JOIN and event.at < at]
-    names = [*MEMBERS, *joined]
-    chance.shuffle(names)
-    return names
-
-
-def _possible(events: Iterable[Event]) -> bool:
-    try:
-        _with_racks_members(events)
-    except _ImpossibleError:
-        return False
-    return True
 
 
 class _ImpossibleError(Exception):
     """A schedule with something in it that cannot be done."""
 
 
-def _with_racks_members(events: Iterable[Event]) -> tuple[Event, ...]:
+def _in_order(events: Iterable[Event]) -> tuple[Event, ...]:
     """Return events in the order of time, each rack with the members it takes along.
 
     Raises:
         _ImpossibleError: One is done to a member that is not there, or too few members are left.
     """
-    alive, away, taken = set(MEMBERS), set[str](), dict[str, tuple[str, ...]]()
+    alive, taken = set(MEMBERS), dict[str, tuple[str, ...]]()
     ordered: list[Event] = []
     for event in sorted(events, key=lambda event: event.at):
         names: tuple[str, ...] = ()
@@ -241,17 +227,12 @@ def _with_racks_members(events: Iterable[Event]) -> tuple[Event, ...]:
         elif event.kind is Kind.RACK_UP:
             names = taken.pop(event.target)
             alive |= set(names)
-        elif event.kind is Kind.MEMBER_JOIN:
-            alive.add(event.target)
-        elif event.kind in {Kind.MEMBER_BACK, Kind.MEMBER_WAKE}:
-            away.remove(event.target)
+        elif event.kind in {Kind.MEMBER_JOIN, Kind.MEMBER_BACK, Kind.MEMBER_WAKE}:
             alive.add(event.target)
         elif event.kind in MEMBER_KINDS:
             if event.target not in alive:
                 raise _ImpossibleError
             alive.remove(event.target)
-            if event.kind is not Kind.MEMBER_LEAVE:
-                away.add(event.target)
         if len(alive) < FEWEST_MEMBERS:
             raise _ImpossibleError
         ordered.append(replace(event, members=names))

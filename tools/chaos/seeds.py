@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-Play = Callable[[int, Path], tuple[str, bool]]
-"""Play a seed, with a folder for what is recorded; return what happened in a line, and whether nothing is wrong."""
+from .checker import Rules, check
+from .history import History
 
 
 def seed_parser(program: str, description: str | None, seeds: int) -> argparse.ArgumentParser:
@@ -24,15 +24,27 @@ def seed_parser(program: str, description: str | None, seeds: int) -> argparse.A
     return parser
 
 
-def play_seeds(chosen: argparse.Namespace, play: Play) -> int:
-    """Play each seed and show its result; return the exit code, 1 if something is wrong with one of them."""
+def play_seeds(
+    chosen: argparse.Namespace, play: Callable[[int, Path], History], told: Callable[[History], str], rules: Rules
+) -> int:
+    """Play each seed and check what was recorded; return the exit code, 1 if something is wrong with one of them.
+
+    Args:
+        chosen: What `seed_parser` has read.
+        play: Plays one, with a folder for what is recorded, and returns that.
+        told: Returns what happened, in a line.
+        rules: What must hold.
+    """
     root = chosen.keep or Path(tempfile.mkdtemp(prefix="rackassign-chaos-"))
     wrong = []
     for seed in range(chosen.first, chosen.first + chosen.seeds):
         folder = root / f"seed-{seed}"
         folder.mkdir(parents=True)
         try:
-            line, right = play(seed, folder)
+            history = play(seed, folder)
+            violations = check(history, rules)
+            line, right = f"{told(history)}; {len(violations)} violations", not violations
+            line += "".join(f"\n  {violation.rule}: {violation.what}" for violation in violations)
         except Exception:  # noqa: BLE001 - the other seeds are played, and then it counts
             line, right = traceback.format_exc(), False
         print(f"seed {seed}: {line}", flush=True)

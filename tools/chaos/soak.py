@@ -10,10 +10,8 @@ import argparse
 import logging
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
@@ -21,14 +19,12 @@ from statistics import median
 from benchmarks.tables import Sheet, show
 from rackassign.testing import LocalCluster
 from tools.chaos.group import stage
-from tools.chaos.history import journaled_traffic
+from tools.chaos.history import Held, History, journaled_traffic, read_history
 from tools.chaos.schedule import MEMBERS, RACKS, TOPICS, Event, Kind
 
-GROUP = "soak"
 WARM_S = 60.0
 """What is loaded and cached in the first minute is no leak."""
 
-LOOK_EVERY_S = 5.0
 FAULT_S = 12.0
 """How long a fault lasts: longer than a session, and than a broker may be silent."""
 
@@ -37,46 +33,6 @@ GROWTH_MB = 8.0
 
 FEW = 3
 """Files and threads that come and go with connections."""
-
-_LIFE_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What a process holds: memory in MB, threads, open files."""
-
-    at: float
-    memory: float
-    threads: int
-    files: int
-
-
-def sample(pid: int) -> Sample:
-    """Read what the kernel says of a process."""
-    status = dict(
-        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
-    )
-    files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-    return Sample(time.monotonic(), int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"]), files)
-
-
-class Sampler(threading.Thread):
-    """Samples processes, until it is stopped."""
-
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        super().__init__(name="sampler", daemon=True)
-        self.samples: dict[str, list[Sample]] = {name: [] for name in pids}
-        self._pids = pids
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(LOOK_EVERY_S):
-            for name, pid in self._pids.items():
-                self.samples[name].append(sample(pid))
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
 
 
 def faults(minutes: int) -> list[Event]:
@@ -100,22 +56,41 @@ def faults(minutes: int) -> list[Event]:
     return events
 
 
-def soak(minutes: int, directory: Path) -> dict[str, list[Sample]]:
-    """Run a group for some minutes; return what was sampled of each member."""
+def soak(minutes: int, directory: Path) -> History:
+    """Run a group for some minutes."""
     with (
         LocalCluster(RACKS) as cluster,
-        stage(cluster, GROUP, directory, 60.0 * minutes + _LIFE_S) as on,
+        stage(cluster, directory) as on,
         journaled_traffic(cluster.bootstrap, list(TOPICS), on.journal),
     ):
-        on.injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+        on.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
         time.sleep(WARM_S)
-        sampler = Sampler(on.processes.pids)
-        sampler.start()
         begun = time.monotonic()
-        on.injector.play(faults(minutes))
+        on.play(faults(minutes))
         time.sleep(max(0.0, begun + 60.0 * minutes - time.monotonic()))
-        sampler.stop()
-    return sampler.samples
+    return read_history(directory)
+
+
+def medians(history: History) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Yield members with the medians of their memory, threads and files: of the first and of the last fifth."""
+    for name, notes in history.members.items():
+        every = [note for note in notes if isinstance(note, Held)]
+        warm = [held for held in every if held.at >= every[0].at + WARM_S]
+        part = max(1, len(warm) // 5)
+        yield (
+            name,
+            [
+                (median(map(of, warm[:part])), median(map(of, warm[-part:])))
+                for of in map(attrgetter, ("memory", "threads", "files"))
+            ],
+        )
+
+
+def grown(history: History) -> Iterator[str]:
+    """Members hold as much in the end as in the beginning."""
+    for name, pairs in medians(history):
+        if any(last > first + more for (first, last), more in zip(pairs, (GROWTH_MB, FEW, FEW), strict=True)):
+            yield name
 
 
 def main() -> int:
@@ -124,21 +99,13 @@ def main() -> int:
     minutes = parser.parse_args().minutes
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     with tempfile.TemporaryDirectory(prefix="rackassign-soak-") as directory:
-        samples = soak(minutes, Path(directory))
-    grown, rows = [], []
-    for name, taken in samples.items():
-        part = max(1, len(taken) // 5)
-        memory, threads, files = (
-            (median(map(of, taken[:part])), median(map(of, taken[-part:])))
-            for of in map(attrgetter, ("memory", "threads", "files"))
-        )
-        rows.append((name, *(f"{first:.0f} to {last:.0f}" for first, last in (memory, threads, files))))
-        if memory[1] > memory[0] + GROWTH_MB or threads[1] > threads[0] + FEW or files[1] > files[0] + FEW:
-            grown.append(name)
+        history = soak(minutes, Path(directory))
+    rows = [(name, *(f"{first:.0f} to {last:.0f}" for first, last in pairs)) for name, pairs in medians(history)]
     title = f"{minutes} minutes, {minutes} faults: medians of the first and of the last fifth"
     show([Sheet(title, ("member", "MB", "threads", "open files"), rows)])
-    print(f"grown: {', '.join(grown)}" if grown else "nothing has grown")
-    return 1 if grown else 0
+    names = list(grown(history))
+    print(f"grown: {', '.join(names)}" if names else "nothing has grown")
+    return 1 if names else 0
 
 
 if __name__ == "__main__":

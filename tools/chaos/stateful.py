@@ -32,7 +32,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kafka import KafkaAdminClient
@@ -40,16 +42,16 @@ from kafka.admin import NewPartitions
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
-from tests.helpers.kafka.consumers import EXPIRING
 from tests.helpers.kafka.state_disks import Disk, can_mount, damage_page, in_namespace
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet
 from tests.helpers.machine_speed import scaled_s
+from tools.chaos.effects import SESSION_S
+from tools.chaos.history import NOTES_FILE, History, Journal, Struck, now, read_history
+from tools.chaos.schedule import RACKS
 from tools.chaos.seeds import play_seeds, seed_parser
 
 DISKS = ("fill", "free")
-RACKS = ("a", "b", "c")
 TIMEOUT_S = 600.0
-SESSION_S = EXPIRING["session_timeout_ms"] / 1000
 _MOST_WAIT_S = 4.0
 _FREEZE_S = tuple(SESSION_S + scaled_s(seconds) for seconds in (1.0, 6.0))
 """Longer than the session timeout of members."""
@@ -59,14 +61,15 @@ _FIRST_RECORDS = 1500
 _WORDS = tuple(f"word-{number}" for number in range(400))
 _VALUE_BYTES = 6000
 """With 400 words 2.4 MB for each partition, of which SQLite keeps 2 MB in memory."""
+_DAMAGED = {"damage": "*.sqlite", "damage-log": "*.sqlite-wal"}
 _DAMAGED_FILES = 4
 _DAMAGED_PAGES = 3
 _RECORDS_WHILE_FULL = 400
-_DRAWS = 50
 _ASIDE = "it is renamed to"
 _WAITS = "waits until its local file can be used again"
 
 
+@dataclass(slots=True)
 class Schedule:
     """What befalls a fleet; the same for the same seed, but for when exactly.
 
@@ -74,186 +77,135 @@ class Schedule:
         fleet: Its members, some of which run.
         cluster: Its brokers.
         topic: Its input.
-        seed: Of the dice.
+        dice: What happens, and to whom.
         kinds: What may happen.
         disks: The disks of the members that have one.
-        done: What has happened how often is added to it.
+        journal: Told of what happens.
+        paused: The members that do not run until they are resumed.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        cluster: Cluster,
-        topic: str,
-        seed: int,
-        kinds: Sequence[str],
-        disks: Mapping[str, Disk],
-        done: Counter[str],
-    ) -> None:
-        self._fleet = fleet
-        self._cluster = cluster
-        self._topic = topic
-        self._dice = random.Random(seed)
-        self._kinds = kinds
-        self._disks = disks
-        self._paused: dict[str, subprocess.Popen[bytes]] = {}
-        self.done = done
+    fleet: Fleet
+    cluster: Cluster
+    topic: str
+    dice: random.Random
+    kinds: Sequence[str]
+    disks: Mapping[str, Disk]
+    journal: Journal
+    paused: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def step(self) -> None:
         """Apply a random event that is possible now, and write some records."""
-        for _ in range(_DRAWS):
-            kind, name = self._dice.choice(self._kinds), self._dice.choice(SIX)
-            if KINDS[kind](self, name):
-                self.done[kind] += 1
-                print(f"  {time.strftime('%H:%M:%S')} {kind} {name}", file=sys.stderr, flush=True)
-                break
-        self._fleet.write(self._dice.randrange(200))
-        time.sleep(self._dice.random() * _MOST_WAIT_S)
+        possible = [(kind, name) for kind in self.kinds for name in SIX if self._may(kind, name)]
+        if possible:
+            kind, name = self.dice.choice(possible)
+            self.journal.note(Struck(now(), kind, name))
+            KINDS[kind](self, name)
+            print(f"  {time.strftime('%H:%M:%S')} {kind} {name}", file=sys.stderr, flush=True)
+        self.fleet.write(self.dice.randrange(200))
+        time.sleep(self.dice.random() * _MOST_WAIT_S)
 
-    def _may_go(self, name: str) -> bool:
-        """Return whether a member runs and is not the last one."""
-        return name in self._fleet.running and len(self._fleet.running) > 1
+    def _may(self, kind: str, name: str) -> bool:
+        """Return whether an event is possible now."""
+        running = self.fleet.running
+        if kind in DISKS:
+            return name in self.disks and self.disks[name].full is (kind == "free")
+        if kind in {"kill", "stop", "pause", "freeze"}:
+            # Never the last one. One that has not written anything may not have its handler of SIGTERM yet.
+            return name in running and len(running) > 1 and (kind != "stop" or name in self.fleet.now())
+        if kind in _DAMAGED:
+            # A paused one would have to be resumed, to be ended.
+            return name not in self.paused and any(self.fleet.state_folder(name).glob(_DAMAGED[kind]))
+        if kind in {"restart", "grow"}:
+            return kind == "restart" or self.fleet.partitions < _MOST_PARTITIONS
+        return name in self.paused if kind == "resume" else name not in {*self.paused, *running}
 
-    def _kill(self, name: str) -> bool:
-        if not self._may_go(name):
-            return False
-        self._fleet.kill(name)
-        return True
+    def _pause(self, name: str) -> None:
+        self.paused[name] = self.fleet.running.pop(name)
+        self.paused[name].send_signal(signal.SIGSTOP)
 
-    def _stop(self, name: str) -> bool:
-        # One that has not written anything may not have its handler of SIGTERM yet.
-        if not self._may_go(name) or name not in self._fleet.now():
-            return False
-        self._fleet.stop(name)
-        return True
+    def _resume(self, name: str) -> None:
+        self.fleet.running[name] = self.paused.pop(name)
+        self.fleet.running[name].send_signal(signal.SIGCONT)
 
-    def _start(self, name: str) -> bool:
-        if name in self._fleet.running or name in self._paused:
-            return False
-        self._fleet.start(name)
-        return True
-
-    def _pause(self, name: str) -> bool:
-        if not self._may_go(name):
-            return False
-        self._paused[name] = self._fleet.running.pop(name)
-        self._paused[name].send_signal(signal.SIGSTOP)
-        return True
-
-    def _resume(self, name: str) -> bool:
-        if name not in self._paused:
-            return False
-        process = self._paused.pop(name)
-        process.send_signal(signal.SIGCONT)
-        self._fleet.running[name] = process
-        return True
-
-    def _freeze(self, name: str) -> bool:
-        if not self._may_go(name):
-            return False
+    def _freeze(self, name: str) -> None:
         # In the middle of its work.
-        self._fleet.write(self._dice.randrange(200))
-        owned = set(self._fleet.now().get(name, ([], []))[0])
+        self.fleet.write(self.dice.randrange(200))
+        owned = set(self.fleet.now().get(name, ([], []))[0])
         self._pause(name)
-        until = time.monotonic() + self._dice.uniform(*_FREEZE_S)
+        until = time.monotonic() + self.dice.uniform(*_FREEZE_S)
         while time.monotonic() < until:
-            self._fleet.write(20)
+            self.fleet.write(20)
             time.sleep(0.5)
-        taken = owned.intersection(p for runs, _ in self._fleet.now().values() for p in runs)
-        self.done["taken over from a frozen member"] += len(taken)
-        return self._resume(name)
+        taken = owned.intersection(p for runs, _ in self.fleet.now().values() for p in runs)
+        self.journal.note(Struck(now(), "taken over from a frozen member", name, len(taken)))
+        self._resume(name)
 
-    def _restart(self, _: str) -> bool:
-        broker = self._dice.choice(self._cluster.brokers).id
-        self._cluster.stop(broker)
-        time.sleep(self._dice.random() * _MOST_WAIT_S / 2)
-        self._cluster.start(broker)
-        self._cluster.wait_ready()
-        return True
+    def _restart(self, _: str) -> None:
+        broker = self.dice.choice(self.cluster.brokers).id
+        self.cluster.stop(broker)
+        time.sleep(self.dice.random() * _MOST_WAIT_S / 2)
+        self.cluster.start(broker)
+        self.cluster.wait_ready()
 
-    def _damage(self, name: str, pattern: str = "*.sqlite") -> bool:
-        if name in self._paused:
-            # It would have to be resumed, to be ended.
-            return False
+    def _damage(self, name: str, pattern: str) -> None:
         # A member that runs reads little again of what it has in memory, and one that starts reads all.
-        again = self._dice.choice((self._kill, self._stop, None))
-        again = None if again is None or not again(name) else again
-        files = sorted(self._fleet.state_folder(name).glob(pattern))
-        damaged = [
-            damage_page(file, self._dice)
-            for file in self._dice.sample(files, min(len(files), _DAMAGED_FILES))
-            for _ in range(_DAMAGED_PAGES)
-        ]
-        self.done["pages damaged"] += sum(damaged)
-        if again is not None:
-            self._start(name)
-        return any(damaged)
+        # One that is stopped leaves no log.
+        ends = ("kill",) if pattern == _DAMAGED["damage-log"] else ("kill", "stop")
+        end = self.dice.choice([None, *(kind for kind in ends if self._may(kind, name))])
+        if end is not None:
+            KINDS[end](self, name)
+        files = sorted(self.fleet.state_folder(name).glob(pattern))
+        for file in self.dice.sample(files, min(len(files), _DAMAGED_FILES)):
+            damaged = sum(damage_page(file, self.dice) for _ in range(_DAMAGED_PAGES))
+            self.journal.note(Struck(now(), "pages damaged", name, damaged))
+        if end is not None:
+            self.fleet.start(name)
 
-    def _damage_log(self, name: str) -> bool:
-        return self._damage(name, "*.sqlite-wal")
+    def _fill(self, name: str) -> None:
+        self.disks[name].fill()
+        self.fleet.write(_RECORDS_WHILE_FULL)
 
-    def _fill(self, name: str) -> bool:
-        if name not in self._disks or self._disks[name].full:
-            return False
-        self._disks[name].fill()
-        self._fleet.write(_RECORDS_WHILE_FULL)
-        return True
-
-    def _free(self, name: str) -> bool:
-        if name not in self._disks or not self._disks[name].full:
-            return False
-        self._disks[name].free()
-        return True
-
-    def _grow(self, _: str) -> bool:
-        size = self._fleet.partitions + self._dice.randrange(1, 4)
-        if size > _MOST_PARTITIONS:
-            return False
-        admin = KafkaAdminClient(bootstrap_servers=self._cluster.bootstrap)
-        try:
-            new = [SPREAD[partition % len(SPREAD)] for partition in range(self._fleet.partitions, size)]
-            admin.create_partitions({self._topic: NewPartitions(size, new)})
-        finally:
-            admin.close()
-        self._fleet.grown(size)
-        return True
+    def _grow(self, _: str) -> None:
+        size = min(self.fleet.partitions + self.dice.randrange(1, 4), _MOST_PARTITIONS)
+        new = [SPREAD[partition % len(SPREAD)] for partition in range(self.fleet.partitions, size)]
+        with closing(KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap)) as admin:
+            admin.create_partitions({self.topic: NewPartitions(size, new)})
+        self.fleet.grown(size)
 
     def all_up(self) -> None:
         """Have space on all disks, and start all members that are not running."""
-        for disk in self._disks.values():
+        for disk in self.disks.values():
             if disk.full:
                 disk.free()
         self.resume_all()
         for name in SIX:
-            if name not in self._fleet.running:
-                self._fleet.start(name)
+            if name not in self.fleet.running:
+                self.fleet.start(name)
 
     def resume_all(self) -> None:
         """Resume all paused members."""
-        for name in list(self._paused):
+        for name in list(self.paused):
             self._resume(name)
 
 
-KINDS: dict[str, Callable[[Schedule, str], bool]] = {
-    "kill": Schedule._kill,
-    "stop": Schedule._stop,
-    "start": Schedule._start,
+KINDS: dict[str, Callable[[Schedule, str], None]] = {
+    "kill": lambda self, name: self.fleet.kill(name),
+    "stop": lambda self, name: self.fleet.stop(name),
+    "start": lambda self, name: self.fleet.start(name),
     "pause": Schedule._pause,
     "resume": Schedule._resume,
     "freeze": Schedule._freeze,
     "restart": Schedule._restart,
-    "damage": Schedule._damage,
-    "damage-log": Schedule._damage_log,
+    "damage": lambda self, name: self._damage(name, _DAMAGED["damage"]),
+    "damage-log": lambda self, name: self._damage(name, _DAMAGED["damage-log"]),
     "fill": Schedule._fill,
-    "free": Schedule._free,
+    "free": lambda self, name: self.disks[name].free(),
     "grow": Schedule._grow,
 }
 
 
-def play(
-    cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[str], folder: Path, done: Counter[str]
-) -> None:
-    """Play a schedule, and check what comes of it.
+def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[str], folder: Path) -> History:
+    """Play a schedule, and wait until all is as it should be; return what happened.
 
     Args:
         cluster: The brokers.
@@ -261,10 +213,10 @@ def play(
         seed: Of the schedule.
         steps: How many events it has.
         kinds: What may happen.
-        folder: For the state and the output of members.
-        done: What has happened how often is added to it.
+        folder: For the state and the output of members, and what is noted.
     """
     with ExitStack() as begun:
+        journal = begun.enter_context(closing(Journal(folder / NOTES_FILE)))
         disks: dict[str, Disk] = {}
         fleet = Fleet(
             cluster.bootstrap, f"group-{topic}", topic, folder, 1, words=_WORDS, value_bytes=_VALUE_BYTES
@@ -274,8 +226,8 @@ def play(
                 disks[name] = Disk(fleet.state_folder(name), _DISK_BYTES)
                 begun.callback(disks[name].close)
         begun.callback(fleet.close)
-        begun.callback(_proofs, fleet, done)
-        schedule = Schedule(fleet, cluster, topic, seed, kinds, disks, done)
+        begun.callback(_proofs, fleet, journal)
+        schedule = Schedule(fleet, cluster, topic, random.Random(seed), kinds, disks, journal)
         # A paused one would not end.
         begun.callback(schedule.resume_all)
         for name in SIX[:4]:
@@ -287,14 +239,15 @@ def play(
         fleet.write(100)
         check(fleet)
         fleet.end()
+    return read_history(folder)
 
 
-def _proofs(fleet: Fleet, done: Counter[str]) -> None:
-    """Count what shows that faults of disks have struck, and what was written in spite of them."""
+def _proofs(fleet: Fleet, journal: Journal) -> None:
+    """Note what shows that faults of disks have struck, and what was written in spite of them."""
     warnings = fleet.warnings()
-    done["damaged files set aside"] = sum(_ASIDE in line for line in warnings)
-    done["waits for a full disk"] = sum(_WAITS in line for line in warnings)
-    done["records"] = sum(map(len, fleet.written.values()))
+    journal.note(Struck(now(), "damaged files set aside", "", sum(_ASIDE in line for line in warnings)))
+    journal.note(Struck(now(), "waits for a full disk", "", sum(_WAITS in line for line in warnings)))
+    journal.note(Struck(now(), "records", "", sum(map(len, fleet.written.values()))))
 
 
 def check(fleet: Fleet) -> None:
@@ -325,22 +278,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = possible(chosen.kinds)
     if set(DISKS).intersection(kinds):
         in_namespace("tools.chaos.stateful", sys.argv[1:] if arguments is None else arguments)
-    with LocalCluster(list(RACKS)) as cluster:
+    with LocalCluster(RACKS) as cluster:
 
-        def play_one(seed: int, folder: Path) -> tuple[str, bool]:
-            topic, done = f"input-{seed}", Counter[str]()
+        def play_one(seed: int, folder: Path) -> History:
+            topic = f"input-{seed}"
             create_topic(cluster.bootstrap, topic, SPREAD)
-            play(cluster, topic, seed, chosen.steps, kinds, folder, done)
-            return report(kinds, done), True
+            return play(cluster, topic, seed, chosen.steps, kinds, folder)
 
-        return play_seeds(chosen, play_one)
+        # That each record counts once is waited for: without it a play ends with an error.
+        return play_seeds(chosen, play_one, partial(told, kinds), {})
 
 
-def report(kinds: Sequence[str], done: Counter[str]) -> str:
+def told(kinds: Sequence[str], history: History) -> str:
     """Return a line: what happened how often, and what shows that it has struck."""
-    events = ", ".join(f"{kind} {done[kind]}" for kind in kinds)
-    found = ", ".join(f"{what} {number}" for what, number in sorted(done.items()) if what not in KINDS)
-    return f"{events}; {found}: each record once"
+    counts = Counter(dict.fromkeys(kinds, 0))
+    for struck in history.of(Struck):
+        counts[struck.what] += struck.count
+    return ", ".join(f"{what} {count}" for what, count in counts.items())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The example programs as processes that are killed, and what their changelogs and inputs have."""
+"""Members as processes that are killed, as those of the examples, and what their changelogs and inputs have."""
 
 from __future__ import annotations
 
@@ -25,46 +25,49 @@ _END_S = 600.0
 _READ_MS = 200
 
 
-class Members:
-    """Members of one group, which run an example.
+def example(
+    module: str, arguments: Sequence[str], folder: Path, own: Literal["--state-dir", "--member"] = "--state-dir"
+) -> Callable[[str], list[str]]:
+    """Return the command line of a member of an example by its name, whose first letter is its zone.
 
     Args:
         module: The example.
         arguments: Its arguments, without those of a member.
-        folder: Where the members have their directories and their output.
+        folder: Where the members have their directories.
         own: Option with which each member gets something of its own.
+    """
+    session = ["--session-timeout-ms", str(EXPIRING["session_timeout_ms"])]
+
+    def command(name: str) -> list[str]:
+        words = ["--zone", name[0], own, name if own == "--member" else str(folder / name)]
+        return [sys.executable, "-m", module, *arguments, *session, *words]
+
+    return command
+
+
+class Members:
+    """Members of one group, each a process.
+
+    Args:
+        command: Returns the command line of a member by its name.
+        folder: Where the members have their output.
         fatal: Texts, one of which is in the output of a member that may end by itself, as one whose transaction has
             timed out does. A supervisor would start it again.
     """
 
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        folder: Path,
-        own: Literal["--state-dir", "--member"] = "--state-dir",
-        fatal: Sequence[str] = (),
-    ) -> None:
-        self._command = [
-            sys.executable,
-            "-m",
-            module,
-            *arguments,
-            "--session-timeout-ms",
-            str(EXPIRING["session_timeout_ms"]),
-        ]
+    def __init__(self, command: Callable[[str], Sequence[str]], folder: Path, fatal: Sequence[str] = ()) -> None:
+        self._command = command
         self._folder = folder
-        self._own = own
         self._fatal = fatal
         self._before: dict[str, int] = {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:
+        """Start members; from the main thread, if they are to end with the thread that has started them."""
         for name in names:
-            own = ["--zone", name[0], self._own, name if self._own == "--member" else str(self._folder / name)]
             with (self._folder / f"{name}.out").open("ab") as out:
                 self._before[name] = out.tell()
-                self.running[name] = subprocess.Popen([*self._command, *own], stdout=out, stderr=subprocess.STDOUT)
+                self.running[name] = subprocess.Popen(self._command(name), stdout=out, stderr=subprocess.STDOUT)
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -99,9 +102,10 @@ class Members:
         time.sleep(wait_s)
         return "\n".join(f"---- {name}\n{self.output(name)}" for name in self.running)
 
-    def end(self) -> None:
-        """End all as a service is ended, and check that they do."""
-        for name, process in self.running.items():
+    def terminate(self, *names: str) -> None:
+        """Have members end as services are ended; they run until they have."""
+        for name in names:
+            process = self.running[name]
             # One that was started just now would be killed by it.
             wait_until(
                 lambda process=process: process.poll() is not None or _heeds(signal.SIGTERM, process.pid),  # type: ignore[misc]
@@ -109,6 +113,10 @@ class Members:
                 timeout_s=_TIMEOUT_S,
             )
             process.terminate()
+
+    def end(self) -> None:
+        """End all as a service is ended, and check that they do."""
+        self.terminate(*self.running)
         for name, process in self.running.items():
             code = process.wait(_END_S)
             assert code == 0 or self._ended_by_itself(name), f"{name} ended with {code}: {self.output(name)}"

@@ -19,29 +19,27 @@ from tools.chaos.checker import SETTLE_S as CHECKED_SETTLE_S
 from tools.chaos.checker import check as check_times
 from tools.chaos.history import (
     LOST,
+    MEMBER_FILE,
     NOTES_FILE,
     REVOKED,
     Acked,
     Batch,
     Calm,
-    Closed,
     Died,
     Dropped,
-    Entry,
     Failed,
     Given,
+    Held,
     History,
     Journal,
-    MemberLog,
     Moved,
-    NotCommitted,
     Note,
     Played,
     Seen,
-    Stays,
     read_history,
 )
 from tools.chaos.schedule import BROKERS, FEWEST_MEMBERS, MEMBERS, TOPICS, UNDONE_BY, Event, Kind, plan, promised
+from tools.chaos.soak import grown
 
 ALL = tuple(TopicPartition(topic, number) for topic in TOPICS for number in range(len(TOPICS[topic])))
 ONE, TWO = ALL[0], ALL[1]
@@ -53,7 +51,7 @@ END = CALM + QUIET_S + 5
 
 
 def slowed(row: Any) -> Any:
-    """Return an entry or a note with the times of this machine."""
+    """Return a note with the times of this machine."""
     times = {
         each.name: scaled_s(getattr(row, each.name)) for each in fields(row) if each.name in {"at", "began", "done"}
     }
@@ -61,8 +59,8 @@ def slowed(row: Any) -> Any:
 
 
 def check(history: History) -> list[Violation]:
-    members = tuple(replace(log, entries=tuple(map(slowed, log.entries))) for log in history.members)
-    return check_times(replace(history, members=members, notes=tuple(map(slowed, history.notes))))
+    members = {name: tuple(map(slowed, notes)) for name, notes in history.members.items()}
+    return check_times(History(members, tuple(map(slowed, history.notes))), RULES)
 
 
 def played(at: float, kind: Kind, target: str) -> Played:
@@ -73,35 +71,24 @@ def batch(at: float, first: int, last: int, place: TopicPartition = ONE) -> Batc
     return Batch(at, place, first, last, tuple(range(first, last + 1)))
 
 
-def log(name: str, *entries: Entry) -> MemberLog:
-    return MemberLog(name, entries)
-
-
-A1 = log("a1.1", Given(2, 1, "a1", ()), Given(3, 2, "a1", LEFT), batch(4, 0, 9), batch(5, 10, 19))
-B1 = log(
-    "b1.1",
-    Given(2, 1, "b1", ALL),
-    Dropped(3, REVOKED, LEFT),
-    Given(3, 2, "b1", RIGHT),
-    NotCommitted(9, "CommitFailedError"),
-)
+A1 = (Given(2, 1, "a1", ()), Given(3, 2, "a1", LEFT), batch(4, 0, 9), batch(5, 10, 19))
+B1 = (Given(2, 1, "b1", ALL), Dropped(3, REVOKED, LEFT), Given(3, 2, "b1", RIGHT))
 NOTES: tuple[Note, ...] = (
     played(1, Kind.MEMBER_START, "a1"),
     played(1, Kind.MEMBER_START, "b1"),
     *(Acked(3.5, ONE, offset, offset) for offset in range(20)),
-    Calm(CALM),
-    Stays(CALM, ("a1.1", "b1.1")),
+    Calm(CALM, ("a1.1", "b1.1")),
     *(Seen(at, {"a1": LEFT, "b1": RIGHT}) for at in (CALM, END)),
 )
-SOUND = History((A1, B1), NOTES)
+SOUND = History({"a1.1": A1, "b1.1": B1}, NOTES)
 
 
 def rules(history: History) -> list[str]:
     return [violation.rule for violation in check(history)]
 
 
-def with_a1(*entries: Entry) -> History:
-    return History((replace(A1, entries=(*A1.entries, *entries)), B1), NOTES)
+def with_a1(*notes: Note) -> History:
+    return History({"a1.1": (*A1, *notes), "b1.1": B1}, NOTES)
 
 
 def with_notes(*notes: Note) -> History:
@@ -120,22 +107,19 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     history = with_notes(
         Moved(5.0), Seen(6.0, None), Died(7.0, "x", -9), Died(8.0, "x", None), played(1, Kind.RACK_UP, "a")
     )
-    odd = log("c1.1", Failed(8.0, "a\nb"), Closed(9.0))
-    for member in (*history.members, odd):
-        journal = Journal(tmp_path / f"member-{member.name}.jsonl")
-        for entry in member.entries:
-            journal.note(entry)
+    history = replace(history, members={**history.members, "c1.1": (Failed(8.0, "a\nb"),)})
+    files = {NOTES_FILE: history.notes, **{MEMBER_FILE.format(name): notes for name, notes in history.members.items()}}
+    for file, notes in files.items():
+        journal = Journal(tmp_path / file)
+        for note in notes:
+            journal.note(note)
         journal.close()
-    journal = Journal(tmp_path / NOTES_FILE)
-    for note in history.notes:
-        journal.note(note)
-    journal.close()
-    assert read_history(tmp_path) == replace(history, members=(*history.members, odd))
+    assert read_history(tmp_path) == history
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     (tmp_path / NOTES_FILE).write_text('{"is": "Moved", "at": 1.0}\n{"is": "Mov', "utf-8")
-    assert read_history(tmp_path) == History((), (Moved(1.0),))
+    assert read_history(tmp_path) == History({}, (Moved(1.0),))
 
 
 def test_a_record_that_nobody_has_processed_is_lost() -> None:
@@ -168,7 +152,7 @@ def test_two_owners_in_different_generations_are_none() -> None:
         pytest.param([Batch(6, ONE, 20, 22, (20, 22))], id="in a batch"),
     ],
 )
-def test_a_position_that_skips_is_found(entries: Sequence[Entry]) -> None:
+def test_a_position_that_skips_is_found(entries: Sequence[Note]) -> None:
     assert "skipped records" in rules(with_a1(*entries))
 
 
@@ -244,14 +228,14 @@ def test_a_rebalance_is_explained_by_what_came_shortly_before(events: list[Note]
 def test_a_member_that_is_slow_to_start_explains_the_rebalances_in_which_it_joins() -> None:
     start = played(14, Kind.MEMBER_JOIN, "c1")
     # Six seconds for a start and six for two rounds have passed by then.
-    joined = log("c1.1", Given(30, 3, "c1", ()))
+    joined = {"c1.1": (Given(30, 3, "c1", ()),)}
     late = with_a1(Given(30, 3, "a1", LEFT), Given(31, 4, "a1", LEFT[1:]))
     noted = replace(late, notes=(*NOTES, start))
-    assert "needless rebalance" not in rules(replace(noted, members=(*noted.members, joined)))
+    assert "needless rebalance" not in rules(replace(noted, members={**noted.members, **joined}))
     assert rules(noted).count("needless rebalance") == 2
     after = with_a1(Given(30, 3, "a1", LEFT), Given(37, 4, "a1", LEFT[1:]))
     noted = replace(after, notes=(*NOTES, start))
-    assert rules(replace(noted, members=(*noted.members, joined))).count("needless rebalance") == 1
+    assert rules(replace(noted, members={**noted.members, **joined})).count("needless rebalance") == 1
 
 
 def test_an_event_explains_two_rebalances_and_no_third() -> None:
@@ -261,12 +245,11 @@ def test_an_event_explains_two_rebalances_and_no_third() -> None:
 
 
 def test_a_rebalance_that_changes_nothing_is_explained_by_a_broker_and_by_nothing_else() -> None:
-    def again(log: MemberLog, owned: tuple[TopicPartition, ...]) -> MemberLog:
+    def again(name: str, owned: tuple[TopicPartition, ...]) -> tuple[Note, ...]:
         # The first may yet have had something to hand over.
-        rounds = (Given(30 + n, 3 + n, log.name[:2], owned) for n in range(2))
-        return replace(log, entries=(*log.entries, *rounds))
+        return (*SOUND.members[name], *(Given(30 + n, 3 + n, name[:2], owned) for n in range(2)))
 
-    history = replace(SOUND, members=(again(A1, LEFT), again(B1, RIGHT)))
+    history = replace(SOUND, members={"a1.1": again("a1.1", LEFT), "b1.1": again("b1.1", RIGHT)})
     member, broker = played(29, Kind.MEMBER_LEAVE, "c1"), played(25, Kind.BROKER_KILL, "1")
     assert rules(replace(history, notes=(*NOTES, member))) == ["needless rebalance"]
     assert rules(replace(history, notes=(*NOTES, broker))) == []
@@ -294,6 +277,18 @@ def test_errors_out_of_a_consumer_are_found() -> None:
 @pytest.mark.parametrize("code", [1, -11, None])
 def test_a_process_that_ends_by_itself_is_found(code: int | None) -> None:
     assert rules(with_notes(Died(6, "b1.1", code))) == ["error"]
+
+
+def test_a_member_that_grows_is_found() -> None:
+    flat = tuple(Held(at, 50.0, 9, 30) for at in range(0, 600, 5))
+    for leak in (Held(0, 9.0, 0, 0), Held(0, 0.0, 4, 0), Held(0, 0.0, 0, 4)):
+        leaking = tuple(
+            Held(held.at, held.memory + leak.memory, held.threads + leak.threads, held.files + leak.files)
+            if held.at > 300
+            else held
+            for held in flat
+        )
+        assert list(grown(History({"a1.1": flat, "b1.1": leaking}, ()))) == ["b1.1"]
 
 
 def test_a_seed_gives_the_same_schedule_in_another_process() -> None:

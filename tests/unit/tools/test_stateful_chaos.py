@@ -7,8 +7,8 @@ import random
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rackassign.stateful._sqlite_file import DamagedError, SqliteFile, StoreErro
 from tests.helpers.kafka.state_disks import ENTER, can_mount, damage_page
 from tests.helpers.kafka.stateful_group import SIX
 from tools.chaos import stateful
+from tools.chaos.history import NOTES_FILE, Journal, Struck, read_history
 from tools.chaos.stateful import DISKS, KINDS, Schedule, possible
 
 ROOT = Path(__file__).parents[3]
@@ -74,24 +75,28 @@ class FakeFleet:
         pass
 
 
-def played(seed: int, kinds: Sequence[str], steps: int, patch: pytest.MonkeyPatch) -> FakeFleet:
+def played(seed: int, kinds: Sequence[str], steps: int, patch: pytest.MonkeyPatch, folder: Path) -> FakeFleet:
     patch.setattr("time.sleep", lambda _: None)
     fleet: Any = FakeFleet()
     no_brokers: Any = None
-    schedule = Schedule(fleet, no_brokers, "input", seed, kinds, {}, Counter())
-    for _ in range(steps):
-        schedule.step()
-        assert fleet.running, "the last member is neither killed nor paused"
-    schedule.all_up()
+    with closing(Journal(folder / NOTES_FILE)) as journal:
+        schedule = Schedule(fleet, no_brokers, "input", random.Random(seed), kinds, {}, journal)
+        for _ in range(steps):
+            schedule.step()
+            assert fleet.running, "the last member is neither killed nor paused"
+        schedule.all_up()
     assert sorted(fleet.running) == sorted(SIX)
     found: FakeFleet = fleet
     return found
 
 
-def test_a_schedule_keeps_a_member_and_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_keeps_a_member_and_is_the_same_for_the_same_seed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     kinds = ("kill", "start", "pause", "resume")
-    events = [played(seed, kinds, 30, monkeypatch).events for seed in (1, 1, 2)]
+    events = [played(seed, kinds, 30, monkeypatch, tmp_path).events for seed in (1, 1, 2)]
     assert events[0] == events[1] != events[2]
+    assert {struck.what for struck in read_history(tmp_path).of(Struck)} == set(kinds)
 
 
 def after_damage(folder: Path, pattern: str) -> list[dict[bytes, bytes] | Exception]:
