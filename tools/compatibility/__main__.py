@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -20,8 +18,7 @@ from rackassign.testing import VERSIONS, LocalCluster
 from rackassign.testing._broker_config import resolve_version
 from rackassign.testing.spark import session
 
-from . import checks
-from .checks import NotOnThisVersionError, Place
+from .checks import CHECKS, Cell, Check, Place
 
 COVERS = """\
 This page covers versions of Kafka's brokers. [Clients and Python versions](clients.md) covers versions of Python and of
@@ -30,70 +27,7 @@ the client libraries.
 """What the page has above its tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Result of one check on one version.
-
-    Args:
-        works: Whether the feature works.
-        reason: What was observed, or why it does not work, in one line.
-        is_defect: Whether it does not work although Kafka has what it needs.
-    """
-
-    works: bool
-    reason: str
-    is_defect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A check of one feature.
-
-    Args:
-        name: Short name for the command line.
-        feature: What the document calls it.
-        run: Returns what was observed. It raises `NotOnThisVersionError` if the version has no such feature; any other
-            error means that the feature does not work.
-    """
-
-    name: str
-    feature: str
-    run: Callable[[Place], str]
-
-    def result(self, place: Callable[[str, Path], Place]) -> Cell:
-        """Run it at a place with its name and a folder; errors of any kind are results too."""
-        try:
-            with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
-                return Cell(works=True, reason=self.run(place(self.name, Path(home))))
-        except NotOnThisVersionError as missing:
-            return Cell(works=False, reason=str(missing))
-        except Exception as error:  # noqa: BLE001 - a defect in one check must not hide the others
-            text = " ".join(str(error).split())[:300] or "no message"
-            return Cell(works=False, reason=f"{type(error).__name__}: {text}", is_defect=True)
-
-
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
-
-CHECKS = (
-    Check("range", "`RackAwareRangeAssignor`", checks.range_assignor),
-    Check("optimal", "`RackAwareCooperativeStickyAssignor`", checks.optimal_assignor),
-    Check("monitor", "rack monitor", checks.rack_monitor),
-    Check("follower", "fetching from followers (KIP-392)", checks.follower_fetching),
-    Check("inspect", "`inspect`", checks.inspect),
-    Check("doctor", "`doctor`", checks.doctor),
-    Check("doctor-848", "`doctor` of groups with server-side assignment (KIP-848)", checks.doctor_of_server_group),
-    Check("audit", "`audit`", checks.audit),
-    Check("create-topic", "`create-topic`", checks.create_topic),
-    Check("reassign", "`reassign`", checks.reassign),
-    Check("throttle", "`reassign apply --throttle`", checks.throttle),
-    Check("leaders", "`balance-leaders`", checks.balance_leaders),
-    Check("stateful", "`StatefulConsumer`", checks.stateful),
-    Check("spark", "Spark source", checks.spark),
-    Check("elr", "eligible leader replicas (KIP-966)", checks.eligible_leader_replicas),
-    # Last: they stop a broker.
-    Check("audit-outage", "`audit` while a broker is down", checks.audit_in_outage),
-    Check("create-outage", "`create-topic` with replicas on a broker that is down", checks.create_in_outage),
-)
 
 
 def last_patches() -> list[str]:
@@ -122,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for version in chosen.kafka_version:
             results[resolve_version(version)] = checked(version, checks, spark)
     if chosen.write:
-        write(markdown(checks, results))
+        write_between(DOCUMENT, "compatibility", markdown(checks, results))
     return int(any(cell.is_defect for cells in results.values() for cell in cells.values()))
 
 
@@ -157,11 +91,6 @@ def markdown(checks: Sequence[Check], results: Mapping[str, Mapping[str, Cell]])
     )
     headings = "| feature | Kafka | works | observed |\n| --- | --- | --- | --- |"
     return f"{COVERS}\n{table}\n\n## Reasons\n\n{headings}\n{reasons}\n"
-
-
-def write(text: str, document: Path = DOCUMENT) -> None:
-    """Put the text between the marks of the document."""
-    write_between(document, "compatibility", text)
 
 
 def _spans(versions: Sequence[str], cells: Sequence[Cell]) -> list[tuple[str, Cell]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ class NotOnThisVersionError(Exception):
     """What a check is about does not exist in a version of Kafka; the message is the reason in one line."""
 
 
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a check runs: a cluster with the racks a, b and c, and names and files of its own.
 
@@ -40,22 +44,81 @@ class Place:
         cluster: The cluster, with one broker in each rack.
         check: Name of the check.
         home: Directory for files of the check.
-        open_spark: Return a Spark session, which is created at the first call.
+        spark: Returns a Spark session, which is created at the first call.
+        topics: Numbers of topics.
     """
 
-    def __init__(self, cluster: LocalCluster, check: str, home: Path, open_spark: Callable[[], Any]) -> None:
-        self.cluster = cluster
-        self.home = home
-        self.spark = open_spark
-        self.group = f"{check}-group"
-        self._check = check
-        self._topics = count(1)
+    cluster: LocalCluster
+    check: str
+    home: Path
+    spark: Callable[[], Any]
+    topics: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def group(self) -> str:
+        return f"{self.check}-group"
 
     def topic(self, replicas: Sequence[Sequence[int]]) -> str:
         """Create a topic and return its name."""
-        name = f"{self._check}-{next(self._topics)}"
+        name = f"{self.check}-{next(self.topics)}"
         create_replicated_topic(self.cluster.bootstrap, name, replicas)
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Result of one check on one version.
+
+    Args:
+        works: Whether the feature works.
+        reason: What was observed, or why it does not work, in one line.
+        is_defect: Whether it does not work although Kafka has what it needs.
+    """
+
+    works: bool
+    reason: str
+    is_defect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one feature.
+
+    Args:
+        name: Short name for the command line.
+        feature: What the document calls it.
+        run: Returns what was observed. It raises `NotOnThisVersionError` if the version has no such feature; any other
+            error means that the feature does not work.
+    """
+
+    name: str
+    feature: str
+    run: Callable[[Place], str]
+
+    def result(self, place: Callable[[str, Path], Place]) -> Cell:
+        """Run it at a place with its name and a folder; errors of any kind are results too."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="rackassign-") as home:
+                return Cell(works=True, reason=self.run(place(self.name, Path(home))))
+        except NotOnThisVersionError as missing:
+            return Cell(works=False, reason=str(missing))
+        except Exception as error:  # noqa: BLE001 - a defect in one check must not hide the others
+            text = " ".join(str(error).split())[:300] or "no message"
+            return Cell(works=False, reason=f"{type(error).__name__}: {text}", is_defect=True)
+
+
+CHECKS: list[Check] = []
+"""In the order of the page. The last ones stop a broker."""
+
+
+def check(name: str, feature: str) -> Callable[[Callable[[Place], str]], Callable[[Place], str]]:
+    """Add a function to the checks; the arguments are those of `Check`."""
+
+    def added(run: Callable[[Place], str]) -> Callable[[Place], str]:
+        CHECKS.append(Check(name, feature, run))
+        return run
+
+    return added
 
 
 STRIPED = [[1], [2], [3]] * 2
@@ -64,20 +127,21 @@ RACKS = "abc"
 Assignor = Callable[[str], Any]
 
 
+@check("range", "`RackAwareRangeAssignor`")
 def range_assignor(place: Place) -> str:
-    """The range assignment of KIP-881."""
     return _assigned(place, lambda rack: RackAwareRangeAssignor(rack=rack))
 
 
+@check("optimal", "`RackAwareCooperativeStickyAssignor`")
 def optimal_assignor(place: Place) -> str:
-    """The optimal cooperative assignment."""
     return _assigned(place, lambda rack: RackAwareCooperativeStickyAssignor(rack=rack))
 
 
+@check("monitor", "rack monitor")
 def rack_monitor(place: Place) -> str:
-    """Replicas that move, and the rebalance that follows."""
     topic = place.topic(STRIPED)
-    with _members(place, topic, _monitored) as group:
+    assignor = partial(RackAwareCooperativeStickyAssignor, rack_monitor=SOON)
+    with _members(place, topic, lambda rack: assignor(rack=rack)) as group:
         group.settle()
         moved = {HostPartition(topic, 0): [2], HostPartition(topic, 1): [1]}
         refused = [error for error in group.admin.alter_partition_reassignments(moved).values() if error]
@@ -93,8 +157,8 @@ def rack_monitor(place: Place) -> str:
     return "two replicas moved, and the group was rebalanced to be local again"
 
 
+@check("follower", "fetching from followers (KIP-392)")
 def follower_fetching(place: Place) -> str:
-    """Fetching from the closest replica (KIP-392), with the patches."""
     topic = place.topic([[LEADER, FOLLOWER]])
     fill(place.cluster, topic, BATCHES)
     meter = FetchMeter()
@@ -109,39 +173,6 @@ def follower_fetching(place: Place) -> str:
     if asked > BATCHES // 6:
         raise AssertionError(f"the leader was asked {asked} times for {BATCHES} batches")
     return "all records came from the follower in the consumer's rack, and it was not left after each response"
-
-
-def stateful(place: Place) -> str:
-    """A member with state, and its successor with an empty directory."""
-    topic = place.topic([[1, 2], [2, 3], [3, 1]])
-    counted: dict[bytes, int] = {}
-
-    def count(record: Any, store: StateStore) -> None:
-        counted[record.value] = int(store.get(record.value) or 0) + 1
-        store.put(record.value, b"%d" % counted[record.value])
-
-    config = {**CONSUMER, **place.cluster.client_config(), "group_id": place.group}
-    # kafka-python's own clients refuse these.
-    del config["enable_auto_commit"]
-    for name in ("first", "second"):
-        with closing(KafkaProducer(**place.cluster.client_config(), acks="all")) as producer:
-            for partition in range(3):
-                producer.send(topic, b"%d" % partition, partition=partition).get(60)
-        before = dict(counted)
-        with StatefulConsumer(topic, process=count, state_dir=place.home / name, client_rack="a", **config) as member:
-
-            def done(member: StatefulConsumer = member, before: dict[bytes, int] = before) -> bool:
-                member.poll(200)
-                return len(counted) == len(STRIPED) // 2 and all(n > before.get(k, 0) for k, n in counted.items())
-
-            wait_until(done, f"the records of the {name} member")
-    if set(counted.values()) != {2}:
-        raise AssertionError(f"counts are {counted}, expected 2 each")
-    return "a successor restored the state from the changelog and continued"
-
-
-def _monitored(rack: str) -> RackAwareCooperativeStickyAssignor:
-    return RackAwareCooperativeStickyAssignor(rack=rack, rack_monitor=SOON)
 
 
 def _assigned(place: Place, assignor: Assignor) -> str:
@@ -201,8 +232,8 @@ def _run(place: Place, command: str, *words: str, code: int = 0) -> Any:
     return json.loads(rackassign(command, place.cluster.bootstrap, *words, code=code, home=place.home).stdout)
 
 
+@check("inspect", "`inspect`")
 def inspect(place: Place) -> str:
-    """`inspect` of a group of rackassign."""
     with settled_group(place):
         (found,) = _run(place, "inspect", "--group", place.group, "--interval", "1")["groups"]
     if found["partitions"] != {"local": 6, "cross": 0, "unknown": 0}:
@@ -210,8 +241,8 @@ def inspect(place: Place) -> str:
     return "inspect shows members, racks and local partitions of a group"
 
 
+@check("doctor", "`doctor`")
 def doctor(place: Place) -> str:
-    """`doctor` of a group of rackassign."""
     with settled_group(place):
         found = _run(place, "doctor", "--group", place.group, "--observe-seconds", "2")
     kinds = [finding["kind"] for finding in found["findings"]]
@@ -220,8 +251,8 @@ def doctor(place: Place) -> str:
     return "doctor examines a healthy group and finds nothing"
 
 
+@check("doctor-848", "`doctor` of groups with server-side assignment (KIP-848)")
 def doctor_of_server_group(place: Place) -> str:
-    """`doctor` of a group to which the broker assigns (KIP-848)."""
     if not finalized_features(place).get("group.version"):
         _refused_in_one_line(place)
         raise NotOnThisVersionError("a new cluster has no such groups, so every group has a leader among its members")
@@ -252,8 +283,8 @@ def _refused_in_one_line(place: Place) -> None:
         raise AssertionError(f"doctor of an unknown group printed {done.stderr!r}")
 
 
+@check("audit", "`audit`")
 def audit(place: Place) -> str:
-    """`audit` of a topic whose replicas share a rack by number only, and of one that is well placed."""
     good, bad = place.topic([[1, 2, 3]]), place.topic([[1]])
     _run(place, "audit", "--topic", good)
     found = _run(place, "audit", "--topic", bad, "--expected-replication-factor", "3", code=1)
@@ -263,16 +294,16 @@ def audit(place: Place) -> str:
     return "audit reports a topic with too few replicas, and nothing of a good one"
 
 
+@check("create-topic", "`create-topic`")
 def create_topic(place: Place) -> str:
-    """`create-topic`, also while a broker is down."""
     _run(place, "create-topic", f"{place.group}-new", "--partitions", "6", "--replication-factor", "3")
     _run(place, "audit", "--topic", f"{place.group}-new")
     _run(place, "create-topic", f"{place.group}-new", "--add-partitions", "3")
     return "create-topic creates a topic and adds partitions, and audit finds nothing"
 
 
+@check("reassign", "`reassign`")
 def reassign(place: Place) -> str:
-    """`reassign` of unthrottled copies, and back."""
     topic = _filled(place)
     _run(place, "reassign plan", "--topic", topic, "--replication-factor", "3")
     _run(place, "reassign apply")
@@ -281,8 +312,8 @@ def reassign(place: Place) -> str:
     return "reassign adds replicas and restores the original lists"
 
 
+@check("throttle", "`reassign apply --throttle`")
 def throttle(place: Place) -> str:
-    """`reassign` with a throttle."""
     topic = _filled(place)
     _run(place, "reassign plan", "--topic", topic, "--replication-factor", "3")
     _run(place, "reassign apply", "--throttle", "20M")
@@ -291,15 +322,70 @@ def throttle(place: Place) -> str:
     return "a throttle is set for the copies and removed after them"
 
 
+@check("leaders", "`balance-leaders`")
 def balance_leaders(place: Place) -> str:
-    """`balance-leaders` of a topic that one broker leads."""
     topic = place.topic([[1, 2, 3]] * 3)
     _run(place, "balance-leaders", "--topic", topic)
     return "balance-leaders reorders replicas and elects leaders"
 
 
+@check("stateful", "`StatefulConsumer`")
+def stateful(place: Place) -> str:
+    topic = place.topic([[1, 2], [2, 3], [3, 1]])
+    counted: dict[bytes, int] = {}
+
+    def count(record: Any, store: StateStore) -> None:
+        counted[record.value] = int(store.get(record.value) or 0) + 1
+        store.put(record.value, b"%d" % counted[record.value])
+
+    config = {**CONSUMER, **place.cluster.client_config(), "group_id": place.group}
+    # kafka-python's own clients refuse these.
+    del config["enable_auto_commit"]
+    for name in ("first", "second"):
+        with closing(KafkaProducer(**place.cluster.client_config(), acks="all")) as producer:
+            for partition in range(3):
+                producer.send(topic, b"%d" % partition, partition=partition).get(60)
+        before = dict(counted)
+        with StatefulConsumer(topic, process=count, state_dir=place.home / name, client_rack="a", **config) as member:
+
+            def done(member: StatefulConsumer = member, before: dict[bytes, int] = before) -> bool:
+                member.poll(200)
+                return len(counted) == len(STRIPED) // 2 and all(n > before.get(k, 0) for k, n in counted.items())
+
+            wait_until(done, f"the records of the {name} member")
+    if set(counted.values()) != {2}:
+        raise AssertionError(f"counts are {counted}, expected 2 each")
+    return "a successor restored the state from the changelog and continued"
+
+
+@check("spark", "Spark source")
+def spark(place: Place) -> str:
+    topic = _filled(place)
+    reader = place.spark().read.format("rackassign").option("kafka.bootstrap.servers", place.cluster.bootstrap)
+    rows = reader.option("subscribe", topic).load().collect()
+    if len(rows) != _RECORDS:
+        raise AssertionError(f"a batch has {len(rows)} rows, expected {_RECORDS}")
+    return "a batch of the Spark source has every record once"
+
+
+def _filled(place: Place) -> str:
+    topic = place.topic([[1], [2], [3]])
+    with closing(KafkaProducer(**place.cluster.client_config(), acks="all")) as producer:
+        for sent in [producer.send(topic, bytes(1000), partition=n % 3) for n in range(_RECORDS)]:
+            sent.get(60)
+    return topic
+
+
+@check("elr", "eligible leader replicas (KIP-966)")
+def eligible_leader_replicas(place: Place) -> str:
+    level = finalized_features(place).get("eligible.leader.replicas.version", 0)
+    if not level:
+        raise NotOnThisVersionError("a new cluster has no eligible leader replicas; no command needs them")
+    return f"on by default (level {level}); all checks of this page run with them, and no command needs them"
+
+
+@check("audit-outage", "`audit` while a broker is down")
 def audit_in_outage(place: Place) -> str:
-    """`audit` while a broker is down."""
     topic = place.topic([[1, 2, 3]])
     with _broker_down(place):
         found = _run(place, "audit", "--topic", topic, code=1)
@@ -313,8 +399,8 @@ def audit_in_outage(place: Place) -> str:
     raise AssertionError(f"audit does not report the broker that is down, but {sorted(kinds)}")
 
 
+@check("create-outage", "`create-topic` with replicas on a broker that is down")
 def create_in_outage(place: Place) -> str:
-    """`create-topic` with replicas on a broker that is down (KIP-409)."""
     words = (f"{place.group}-new", "--replication-factor", "3", "--policy", "enabled_prefer_observed")
     with _broker_down(place):
         if finalized_features(place)["metadata.version"] >= _METADATA_VERSION_4_0:
@@ -330,14 +416,6 @@ def create_in_outage(place: Place) -> str:
     )
 
 
-def eligible_leader_replicas(place: Place) -> str:
-    """Eligible leader replicas (KIP-966), with which `audit` has to work as without them."""
-    level = finalized_features(place).get("eligible.leader.replicas.version", 0)
-    if not level:
-        raise NotOnThisVersionError("a new cluster has no eligible leader replicas; no command needs them")
-    return f"on by default (level {level}); all checks of this page run with them, and no command needs them"
-
-
 @contextmanager
 def _broker_down(place: Place) -> Iterator[None]:
     place.cluster.stop(3)
@@ -346,21 +424,3 @@ def _broker_down(place: Place) -> Iterator[None]:
     finally:
         place.cluster.start(3)
         place.cluster.wait_ready()
-
-
-def spark(place: Place) -> str:
-    """A batch of the Spark source."""
-    topic = _filled(place)
-    reader = place.spark().read.format("rackassign").option("kafka.bootstrap.servers", place.cluster.bootstrap)
-    rows = reader.option("subscribe", topic).load().collect()
-    if len(rows) != _RECORDS:
-        raise AssertionError(f"a batch has {len(rows)} rows, expected {_RECORDS}")
-    return "a batch of the Spark source has every record once"
-
-
-def _filled(place: Place) -> str:
-    topic = place.topic([[1], [2], [3]])
-    with closing(KafkaProducer(**place.cluster.client_config(), acks="all")) as producer:
-        for sent in [producer.send(topic, bytes(1000), partition=n % 3) for n in range(_RECORDS)]:
-            sent.get(60)
-    return topic

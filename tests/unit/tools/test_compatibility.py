@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rackassign.testing import VERSIONS
-from tools.compatibility.__main__ import CHECKS, COVERS, DOCUMENT, Cell, Check, last_patches, markdown, write
-from tools.compatibility.checks import NotOnThisVersionError, Place
+from tools.compatibility.__main__ import COVERS, DOCUMENT, last_patches, markdown
+from tools.compatibility.checks import CHECKS, Cell, Check, NotOnThisVersionError, Place
 
 NOWHERE: Any = None
 BEGIN, END = "<!-- begin compatibility -->\n", "<!-- end compatibility -->\n"
@@ -47,17 +47,6 @@ def test_adjacent_versions_with_equal_results_share_a_reason() -> None:
     assert text.startswith(f"{COVERS}\n| feature | 3.5.2 | 3.7.2 | 4.0.2 |\n")
     assert "| a feature | no | no | yes |\n" in text
     assert "| a feature | 3.5.2 to 3.7.2 | no | a \\| b |\n| a feature | 4.0.2 | yes | fine |\n" in text
-
-
-def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}old\n{END}after\n", "utf-8")
-    write("new\n", page)
-    assert page.read_text("utf-8") == f"before\n{BEGIN}\nnew\n\n{END}after\n"
-    page.write_text("no marks\n", "utf-8")
-    with pytest.raises(ValueError, match="marks"):
-        write("new\n", page)
-    assert page.read_text("utf-8") == "no marks\n"
 
 
 def test_the_page_links_to_that_of_clients_whenever_it_is_written() -> None:

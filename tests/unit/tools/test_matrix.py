@@ -188,6 +188,20 @@ def test_results_are_added_to_those_of_earlier_runs(tmp_path: Path) -> None:
     assert "`make matrix ONLY=oldest`" in row
 
 
+def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- begin matrix -->\nold\n<!-- end matrix -->\nafter\n", encoding="utf-8")
+    matrix.write_page({}, page)
+    found = page.read_text(encoding="utf-8")
+    assert found.startswith(f"before\n<!-- begin matrix -->\n\n{matrix.COVERS}")
+    assert found.endswith("\n<!-- end matrix -->\nafter\n")
+    assert "old\n" not in found
+    page.write_text("no marks\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="marks"):
+        matrix.write_page({}, page)
+    assert page.read_text(encoding="utf-8") == "no marks\n"
+
+
 def test_a_result_of_other_versions_does_not_count() -> None:
     older = Result("yes", "", 5, 10, "2026-01-01", "Python 3.10, kafka-python 3.0.4", "4.4.0")
     assert result_of(OLDEST, "core", {("oldest", "core"): older}).text == "not run: no run yet"
