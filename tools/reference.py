@@ -12,12 +12,13 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
+from textwrap import indent
 from typing import Any, TypeAlias
 
 import typer
 from prometheus_client import Metric
+from typer.cli import get_docs_for_click
 
 import rackassign
 from rackassign import errors
@@ -43,21 +44,19 @@ from tools.dependencies import dependencies_page
 Command: TypeAlias = Any
 """A command or a group of commands of typer, whose classes depend on its version."""
 
-_COMMANDS_HEAD = """# All commands and options
+_COMMANDS_TITLE = """All commands and options
 
-This page is made from the commands themselves. What commands have in common, exit codes and output
-are described in [Commands](commands.md).
-"""
+What commands have in common, exit codes and output are described in [Commands](commands.md)."""
 
-_NOTES = re.compile(r"\s*\[([^\[\]]*)\]$")
-"""What typer appends to the text of an option: its default, its range, whether it is required."""
+_LISTED = re.compile(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n")
+"""Where typer lists commands before their sections, with texts that are cut off."""
 
-_TYPE = re.compile(r"\s*<[^>]*>")
-"""What typer writes behind the name of an option, in words that depend on its version."""
+_INDENTED = re.compile(r":\n((?: +\S.*\n)+)")
+"""Examples and exit codes, as help has them: without an empty line before them they would be one paragraph."""
 
 
 def walk_commands() -> Iterator[tuple[tuple[str, ...], Command, Any]]:
-    """Yield all commands and groups of commands, each with its words and its context, in the order of the help."""
+    """Yield all commands and groups of commands, each with its words and its context."""
     root = typer.main.get_command(app)
     found: list[tuple[tuple[str, ...], Command, Any]] = [
         (("rackassign",), root, root.make_context("rackassign", [], resilient_parsing=True))
@@ -65,38 +64,16 @@ def walk_commands() -> Iterator[tuple[tuple[str, ...], Command, Any]]:
     while found:
         path, command, context = found.pop()
         yield path, command, context
-        below = [
-            ((*path, name), each, each.make_context(name, [], parent=context, resilient_parsing=True))
-            for name in (command.list_commands(context) if hasattr(command, "list_commands") else ())
-            for each in [command.get_command(context, name)]
-        ]
-        found += reversed(below)
+        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+            below = command.get_command(context, name)
+            found.append(((*path, name), below, below.make_context(name, [], parent=context, resilient_parsing=True)))
 
 
 def commands_page() -> str:
-    """Return the page of all commands and options, in Markdown."""
-    return "\n".join([_COMMANDS_HEAD, *chain.from_iterable(_command_section(*each) for each in walk_commands())])
-
-
-def _command_section(path: tuple[str, ...], command: Command, context: Any) -> Iterator[str]:
-    """Yield the parts of the section of a command."""
-    yield f"## `{' '.join(path)}`\n"
-    # Typer marks paragraphs that are not to be wrapped again with this character.
-    yield " ".join(command.help.replace("\b", "").split()) + "\n"
-    records = [parameter.get_help_record(context) for parameter in command.params]
-    rows = [_option_row(*record) for record in records if record is not None]
-    if rows:
-        yield "\n".join(["| argument or option | description | default |", "| --- | --- | --- |", *rows]) + "\n"
-
-
-def _option_row(names: str, text: str) -> str:
-    notes = _NOTES.search(text)
-    described = text[: notes.start()] if notes else text
-    return f"| `{_cell(_TYPE.sub('', names))}` | {_cell(described)} | {_cell(notes[1]) if notes else ''} |"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return the page of all commands and options, in Markdown, as typer writes it."""
+    _, root, context = next(walk_commands())
+    text = get_docs_for_click(obj=root, ctx=context, name="rackassign", title=_COMMANDS_TITLE)
+    return _INDENTED.sub(lambda found: ":\n\n" + indent(found[1], "    "), _LISTED.sub("", text))
 
 
 _ERRORS_HEAD = """# Errors and exit codes
@@ -105,8 +82,7 @@ All errors are subclasses of `rackassign.errors.RackassignError`, and the messag
 `poll()` raises none of them because of an assignor: if an assignment fails, the group gets a plain one, and [a
 warning](log-messages.md) is logged. Arguments that are wrong are reported when an object is created.
 
-"""
-_ERRORS = """## Errors
+## Errors
 
 The last column is the exit code of a command that ends with the error.
 
@@ -144,7 +120,7 @@ def _below(kind: type[RackassignError]) -> Iterator[type[RackassignError]]:
 def errors_page() -> str:
     """Return the page of all errors and of the exit codes, in Markdown."""
     codes = "".join(f"| {int(code)} | {code.meaning[0].upper()}{code.meaning[1:]}. |\n" for code in ExitCode)
-    return _ERRORS_HEAD + _ERRORS + "".join(map(_error_row, error_classes())) + _CODES + codes
+    return _ERRORS_HEAD + "".join(map(_error_row, error_classes())) + _CODES + codes
 
 
 def _error_row(kind: type[RackassignError]) -> str:
@@ -197,16 +173,13 @@ def metrics_page() -> str:
 
 
 def _metric_section(name: str, metrics: Iterable[Metric]) -> str:
-    head = f"## {name}\n\n| metric | type | labels | description |\n| --- | --- | --- | --- |\n"
-    return head + "".join(_rows(metrics))
-
-
-def _rows(metrics: Iterable[Metric]) -> Iterator[str]:
+    lines = [f"## {name}\n\n| metric | type | labels | description |\n| --- | --- | --- | --- |\n"]
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in labels_of(metric))
         # A client library appends it where metrics are scraped.
         suffix = "_total" if metric.type == "counter" else ""
-        yield f"| `{metric.name}{suffix}` | {metric.type} | {labels} | {metric.documentation} |\n"
+        lines.append(f"| `{metric.name}{suffix}` | {metric.type} | {labels} | {metric.documentation} |\n")
+    return "".join(lines)
 
 
 def labels_of(metric: Metric) -> tuple[str, ...]:

@@ -33,9 +33,11 @@ def test_every_command_has_its_options() -> None:
     assert "## `rackassign state reset`" in text
     inspect = text.partition("## `rackassign inspect`")[2].partition("## ")[0]
     assert (
-        "| `--bootstrap-server` | Brokers to connect to: HOST:PORT, or several separated by commas. | required |"
+        "* `--bootstrap-server <str>`: Brokers to connect to: HOST:PORT, or several separated by commas.  [required]\n"
         in inspect
     )
+    # They are code, with an empty line before them.
+    assert "\nExamples:\n\n      rackassign inspect --" in inspect
 
 
 def test_errors_that_commands_answer_with_no_have_that_exit_code() -> None:
