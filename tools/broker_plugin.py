@@ -8,13 +8,10 @@ that runtime, which may be a later one than Java 17, and the newest Kafka. So te
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
-import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -60,23 +57,15 @@ def _packed(classes: Path) -> bytes:
     return packed.getvalue()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare with the jar that is there")
-    chosen = parser.parse_args(arguments)
-    target = broker_plugin.jar_path()
+def main() -> None:
     try:
         data = build()
     except RackassignError as error:
         raise SystemExit(str(error)) from None
-    if chosen.check:
-        same = target.exists() and target.read_bytes() == data
-        print(f"{target.name} is {'' if same else 'not '}what the sources give")
-        return 0 if same else 1
+    target = broker_plugin.jar_path()
     target.write_bytes(data)
     print(f"{target}: {len(data)} bytes")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
+from benchmarks.tables import Sheet, write_markdown
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing._machine import reserve_ports
 from rackassign.testing.harness import wait_until
@@ -44,7 +45,6 @@ _SETTLE_S = 15.0
 _REPLICAS = [[1 + (p // 3 + p % 3) % 3] for p in range(9)]
 """All racks are in each third of the partitions, and in each third partition: whatever the order of the members, ranges
 and round-robin read a third of them locally."""
-_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,18 +252,13 @@ def output_of(members: Sequence[Member]) -> str:
     return "\n".join(lines)
 
 
-def row(example: Example, without: Outcome, ours: Outcome) -> str:
+def row(example: Example, without: Outcome, ours: Outcome) -> tuple[str, ...]:
     """Return a line of the table."""
-    return (
-        f"| [{example.name}](../../examples/{example.name}/) | {example.framework} {example.version()} |"
-        f" {without.local:.0%} | {ours.local:.0%} | {ours.lost} | {ours.twice} |"
-    )
+    name, shares = f"[{example.name}](../../examples/{example.name}/)", (f"{without.local:.0%}", f"{ours.local:.0%}")
+    return (name, f"{example.framework} {example.version()}", *shares, str(ours.lost), str(ours.twice))
 
 
-HEADER = (
-    "| example | framework | local without rackassign | local with it | records lost | handled twice |\n"
-    "| --- | --- | --: | --: | --: | --: |"
-)
+HEADINGS = ("example", "framework", "local without rackassign", "local with it", "records lost", "handled twice")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -273,8 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", choices=[example.name for example in EXAMPLES], help="only this one (default: all)")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     chosen = parser.parse_args(arguments)
-    lines = [HEADER]
-    failed = []
+    rows, failed = [], []
     with LocalCluster(list(RACKS)) as cluster:
         for example in [each for each in EXAMPLES if chosen.only in {None, each.name}]:
             example.install()
@@ -283,16 +277,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     name = f"{example.name}-{'with' if ours else 'without'}"
                     found.append(run(cluster, example, name, Path(folder), ours=ours))
-            lines.append(row(example, *found))
+            rows.append(row(example, *found))
             print(f"{example.name}: without {found[0]}, with {found[1]}", flush=True)
             if found[1].lost or found[1].local < _LOCAL:
                 failed.append(example.name)
-    print("\n".join(lines))
+    sheet = Sheet("Examples in three racks", HEADINGS, rows)
+    print(sheet.markdown())
     if failed:
         raise SystemExit(f"records lost, or not local: {', '.join(failed)}")
     if chosen.write and chosen.only is None:
-        page = PAGE.read_text("utf-8")
-        PAGE.write_text(_TABLE.sub(lambda _: "\n".join(lines) + "\n", page), "utf-8")
+        write_markdown(PAGE, "examples", [sheet])
 
 
 if __name__ == "__main__":

@@ -56,10 +56,7 @@ EXTRAS = (
     Extra("msgpack", ("from rackassign.stateful import msgpack; msgpack()",), ("typer",)),
     Extra(
         "testing",
-        (
-            "from rackassign.testing import LocalCluster",
-            _PLUGIN_IS_FOUND,
-        ),
+        ("from rackassign.testing import LocalCluster", _PLUGIN_IS_FOUND),
         ("typer", "pyspark", "aiokafka"),
     ),
     Extra("docker", ("import rackassign.testing._docker_cluster",), ("typer", "pyspark", "jgo")),

@@ -156,7 +156,7 @@ def test_without_a_network_the_tool_says_so_in_a_line(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("tools.broker_plugin.fetched", refused)
     with pytest.raises(SystemExit, match="cannot fetch ecj"):
-        main(["--check"])
+        main()
 
 
 def test_the_jar_is_what_the_sources_give() -> None:
