@@ -14,7 +14,7 @@ import pytest
 from rackassign.model import TopicPartition
 from tests.helpers.machine_speed import machine_factor, scaled_s
 from tools.chaos.checker import QUIET_S as CHECKED_QUIET_S
-from tools.chaos.checker import RULES, STARTED_S, TIMED, Violation
+from tools.chaos.checker import RESULT_RULES, RULES, STARTED_S, TIMED, Violation
 from tools.chaos.checker import SETTLE_S as CHECKED_SETTLE_S
 from tools.chaos.checker import check as check_times
 from tools.chaos.history import (
@@ -35,6 +35,7 @@ from tools.chaos.history import (
     Moved,
     Note,
     Played,
+    Result,
     Seen,
     read_history,
 )
@@ -281,13 +282,8 @@ def test_a_process_that_ends_by_itself_is_found(code: int | None) -> None:
 
 def test_a_member_that_grows_is_found() -> None:
     flat = tuple(Held(at, 50.0, 9, 30) for at in range(0, 600, 5))
-    for leak in (Held(0, 9.0, 0, 0), Held(0, 0.0, 4, 0), Held(0, 0.0, 0, 4)):
-        leaking = tuple(
-            Held(held.at, held.memory + leak.memory, held.threads + leak.threads, held.files + leak.files)
-            if held.at > 300
-            else held
-            for held in flat
-        )
+    for more in ({"memory": 59.0}, {"threads": 13}, {"files": 34}):
+        leaking = tuple(replace(held, **more) if held.at > 300 else held for held in flat)
         assert list(grown(History({"a1.1": flat, "b1.1": leaking}, ()))) == ["b1.1"]
 
 
@@ -351,3 +347,31 @@ def test_what_only_took_long_is_told_from_what_is_wrong() -> None:
         *("lost records", "two owners", "skipped records", "unsettled", "error"),
         *("needless rebalance", "needless loss"),
     }
+
+
+INPUT = [Acked(1.0, TopicPartition("input", number % 2), number // 2, number) for number in range(4)]
+NUMBERS = (1, 1, 2, 2)
+"""What counting the records of each of the two partitions gives."""
+
+EACH_ONCE = [Result(f"RECORD-{number}", NUMBERS[number], committed=True) for number in range(4)]
+ABORTED = Result("RECORD-1", 2, committed=False)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([*EACH_ONCE, ABORTED], {}),
+        ([Result(each.value, None, committed=True) for each in EACH_ONCE], {}),
+        ([*EACH_ONCE, Result("RECORD-3", None, committed=True)], {"repeated results": "1, among them RECORD-3"}),
+        ([*EACH_ONCE, Result("other", None, committed=True)], {"repeated results": "1, among them other"}),
+        ([*EACH_ONCE[:3], Result("RECORD-3", 3, committed=True)], {"misnumbered results": "2, among them 3, 2"}),
+        ([], {"lost results": "4, among them RECORD-0, RECORD-1, RECORD-2, RECORD-3"}),
+        (
+            [*EACH_ONCE[:1], ABORTED, *EACH_ONCE[2:]],
+            {"lost results": "1, among them RECORD-1", "misnumbered results": "1, among them 1"},
+        ),
+    ],
+)
+def test_what_is_wrong_with_results_is_found(results: Sequence[Result], expected: dict[str, str]) -> None:
+    found = check_times(History({}, (*INPUT, *results)), RESULT_RULES)
+    assert {each.rule: each.what for each in found} == expected
