@@ -55,12 +55,13 @@ demo: $(VENV)/demo.stamp ## Kafka in three racks on this machine, read with and 
 	@exec $(BIN)/rackassign demo
 
 # Beside each other: some compute while others wait for brokers. Workers with tests on brokers have a cluster each.
-TOGETHER := -n 4 --dist worksteal --durations 12
+# A worker takes ten seconds of a processor to collect all tests.
+TOGETHER := --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 
 .PHONY: test
 test: lint ## Lint, types, unit and property tests, and tests on brokers; some ten minutes
-	$(BIN)/python -m pytest $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
+	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
 
 .PHONY: lint
@@ -104,14 +105,15 @@ clean: ## Remove what make and the tools have made here; the cache of jars stays
 
 .PHONY: test-all
 EXAMPLES ?= 1
+LEFT_OUT ?= long or hypothesis
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of properties, and what takes long
-	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(TOGETHER) \
-	  -m '$(SHORT) and not release and (long or hypothesis)' tests integration
+	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 4 $(TOGETHER) \
+	  -m '$(SHORT) and not release and ($(LEFT_OUT))' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-release
 test-release: $(VENV)/dev.stamp ## Whole programs: the demo, killed examples, brokers of all versions
-	$(BIN)/python -m pytest $(TOGETHER) -m release tests integration
+	$(BIN)/python -m pytest -n 4 $(TOGETHER) -m release tests integration
 
 .PHONY: test-docker
 CONTAINERS ?= not local and not frameworks

@@ -27,9 +27,12 @@ LEAK = "unclosed <socket"
 """kafka-python forgets a connection that it is just making, or that was refused."""
 
 
-FIRST = ("/spark/", "/admin/test_permissions.py", "/testing/test_local_cluster.py")
-"""Tests that share what takes long to start: at the beginning of what a worker gets, where no other worker takes tests
-away."""
+FIRST = (
+    *("/spark/", "/admin/test_permissions.py"),
+    *("/testing/test_local_cluster.py", "/reassignment/test_reassignment.py"),
+)
+"""Tests that share what takes long to start, and some that take minutes: at the beginning of what a worker gets, where no
+other worker takes tests away, and nothing waits for them at the end."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -44,7 +44,7 @@ def test_what_can_be_read_locally_is(cluster: DockerCluster, unique_name: Callab
         with ExitStack() as opened:
             consumers: list[Consumer] = []
             for rack in RACKS:
-                servers = ",".join(cluster.client_config(listener(rack))["bootstrap_servers"])
+                servers = cluster.client_config(listener(rack))["bootstrap_servers"]
                 properties = {"bootstrap.servers": servers, "group.id": group, "group.protocol": "consumer", **more}
                 consumers.append(Consumer({**properties, "client.rack": rack, "auto.offset.reset": "earliest"}))
                 opened.callback(consumers[-1].close)

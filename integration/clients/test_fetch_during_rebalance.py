@@ -22,7 +22,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, numbers, patched_consumer, settled
 from tests.helpers.machine_speed import scaled_ms
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 PARTITIONS = 6
 POLLS = 10

@@ -18,7 +18,7 @@ from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, fill, read
 from tests.helpers.machine_speed import scaled_ms
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 ATTEMPTS = 20
 

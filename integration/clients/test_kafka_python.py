@@ -27,7 +27,7 @@ from tests.helpers.kafka.consumers import (
     together,
 )
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 Name = Callable[[], str]
 

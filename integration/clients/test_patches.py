@@ -38,7 +38,7 @@ from tests.helpers.kafka.response_class_race import response_class_race
 from tests.helpers.kafka.scenarios import MALFORMED_SUBSCRIPTIONS, MalformedMetadataAssignor
 from tests.helpers.machine_speed import scaled_ms, scaled_s
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 Name = Callable[[], str]
 
