@@ -31,8 +31,8 @@ FIRST = (
     *("/spark/", "/admin/test_permissions.py"),
     *("/testing/test_local_cluster.py", "/reassignment/test_reassignment.py"),
 )
-"""Tests that share what takes long to start, and some that take minutes: at the beginning of what a worker gets, where no
-other worker takes tests away, and nothing waits for them at the end."""
+"""Tests that share what takes long to start, and some that take minutes: at the beginning of what a worker gets, where
+no other worker takes tests away, and nothing waits for them at the end."""
 
 
 @pytest.hookimpl(trylast=True)
