@@ -26,7 +26,7 @@ kept if it is *good*:
    which the other one would not be starved. Otherwise a member that joins a large group would stay without partitions,
    since all others are within the tolerance.
 
-An assignment that is not good is changed (`weighted_search`). The overloaded members give away the least weight that is
+An assignment that is not good is changed (`weighted_search`). The overloaded members give away little more than is
 sufficient. They are brought down to half of the tolerance, so that the next noise does not start moves again, unless
 that moves more than `_MOST_MOVES` times a lower bound of what has to move. If costs are not good then, the flow is
 computed with owners: of lowest cost with loads within half of the tolerance, then of fewest moves.
@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -49,7 +50,6 @@ from rackassign.solver.network_flow import Bools, Floats, Ints, SolveBudget, Sol
 from rackassign.solver.problem import NO_MEMBER, Problem
 from rackassign.solver.weighted_instance import WeightedInstance, moved_weight
 from rackassign.solver.weighted_search import (
-    Goal,
     least_to_move,
     lift_starved,
     relieve,
@@ -187,7 +187,7 @@ class _StabilityPolicy:
 
     def _candidates(self, owner: Ints, completed: Ints, reference: _Reference) -> Iterator[Ints]:
         """Yield assignments that move more and more; after the end of the budget those that take little work."""
-        ground, outer = self._ground, 1 + self._ground.tolerance
+        ground = self._ground
         yield completed
         if not self._work.end():
             yield self._relieved(completed, owner, reference)
@@ -200,23 +200,20 @@ class _StabilityPolicy:
                 yield self._relieved(cheaper, owner, reference)
         # Costs are hardly changed by it.
         if self._work.end() and reference.cheap(completed):
-            yield lift_starved(ground, ground.kept_to_limit(owner), owner, Goal(reference.base, outer, outer))
+            yield lift_starved(ground, ground.kept_to_limit(owner))
 
     def _relieved(self, reader: Ints, owner: Ints, reference: _Reference) -> Ints:
         """Return the assignment with all loads within the tolerance, and clearly within if that moves little more."""
-        ground = self._ground
+        ground, base = self._ground, reference.base
         outer, inner = 1 + ground.tolerance, 1 + ground.tolerance / 2
-        loosest = Goal(reference.base, outer, outer)
-        relieved = relieve(ground, reader, owner, loosest)
+        relieved = relieve(ground, reader, owner, (base, outer))
         most = moved_weight(ground.weight, owner, reader)
-        most += least_to_move(ground, reader, owner, loosest) * _MOST_MOVES
-        for base in (ground.bound, reference.base):
-            for factor in (inner, outer):
-                goal = Goal(base, outer, factor)
-                more = relieve(ground, reader, owner, goal)
-                if more is not None and (relieved is None or moved_weight(ground.weight, owner, more) <= most):
-                    return lift_starved(ground, more, owner, goal)
-        return lift_starved(ground, reader if relieved is None else relieved, owner, loosest)
+        most += least_to_move(ground, reader, owner, base * outer) * _MOST_MOVES
+        for limits in product((ground.bound, base), (inner, outer)):
+            more = relieve(ground, reader, owner, limits)
+            if more is not None and (relieved is None or moved_weight(ground.weight, owner, more) <= most):
+                return lift_starved(ground, more)
+        return lift_starved(ground, reader if relieved is None else relieved)
 
     def _completed(self, owner: Ints) -> Ints:
         """Return the assignment with these owners, with the other partitions where loads allow it."""
@@ -225,8 +222,7 @@ class _StabilityPolicy:
         reader = ground.completed(owner)
         if not free.any():
             return reader
-        outer, inner = 1 + ground.tolerance, 1 + ground.tolerance / 2
-        found = relieve(ground, reader, owner, Goal(ground.bound, outer, inner), movable=free)
+        found = relieve(ground, reader, owner, (ground.bound, 1 + ground.tolerance / 2), movable=free)
         return reader if found is None else found
 
     def _settled_target(self, target: Ints, reference: _Reference) -> Ints | None:

@@ -322,12 +322,12 @@ class Loads:
         ground: Members and partitions.
         reader: Member of each partition.
         owner: Owner of each partition.
-        base: Limit of each member, before it is multiplied by a factor.
+        limit: Limit of each load.
     """
 
-    def __init__(self, ground: WeightedInstance, reader: Ints, owner: Ints, base: Floats) -> None:
+    def __init__(self, ground: WeightedInstance, reader: Ints, owner: Ints, limit: Floats) -> None:
         problem = ground.problem
-        self.ground, self.base = ground, base
+        self.ground, self.limit = ground, limit
         self.weight: list[float] = ground.weight.tolist()
         self.topic_class: list[int] = problem.topic_class.tolist()
         self.reader: list[int] = reader.tolist()
@@ -356,13 +356,13 @@ class Loads:
         self.load[member] += weight
         self.reader[partition] = member
 
-    def excess(self, factor: float) -> Floats:
+    def excess(self) -> Floats:
         """Return by how much each load is above its limit, negative if it is below."""
-        return self.load - self.base * (factor * (1 + ROUNDING))
+        return self.load - self.limit * (1 + ROUNDING)
 
-    def room(self, partition: int, members: Ints, factor: float) -> Floats:
+    def room(self, partition: int, members: Ints) -> Floats:
         """Return how much capacity these members have left with this partition."""
-        found: Floats = self.base[members] * (factor * (1 + ROUNDING)) - self.load[members] - self.weight[partition]
+        found: Floats = self.limit[members] * (1 + ROUNDING) - self.load[members] - self.weight[partition]
         return found
 
     def costs(self, partition: int, members: Ints) -> Ints:

@@ -21,10 +21,10 @@ A member is overloaded if its load is above its limit. What leaves an overloaded
 the sum of what has to leave each of them is a lower bound of the weight that moves, and the moves of `relieve` are
 compared with it.
 
-`relieve` takes the most overloaded member first. While its excess is that of many partitions, it gives away the
-heaviest (`_give_many`). Then it gives away partitions that together weigh at least the excess, and as little more as
-possible (`_cover`), each to the cheapest reader with capacity. Where none has capacity, it swaps, and where no swap
-helps, it packs several members again.
+`relieve` takes the most overloaded member first. Of an excess of many partitions it gives away the heaviest, and then
+the partition or the two that together weigh at least the excess, and as little more as possible (`_give`), each to the
+cheapest reader with capacity. Where none has capacity, it swaps, and where no swap helps, it packs several members
+again.
 Partitions that are not with an owner move for nothing, and are given away first.
 
 Even loads
@@ -34,8 +34,9 @@ A local search, for assignments without regard to owners: the fullest member giv
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -92,12 +93,12 @@ def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
         reader: Member of each partition.
     """
     work, before = ground.work, ground.work.left
-    loads = Loads(ground, reader, np.full(len(reader), NO_MEMBER), ground.bound)
+    enough = 1 + min(_REPACKED_ABOVE, ground.tolerance * _REPACKED_OF_TOLERANCE)
+    loads = Loads(ground, reader, np.full(len(reader), NO_MEMBER), ground.bound * enough)
     part = np.unique(ground.level, return_inverse=True)[1]
     stuck = np.zeros(int(part.max()) + 1, bool)
-    enough = 1 + min(_REPACKED_ABOVE, ground.tolerance * _REPACKED_OF_TOLERANCE)
     for _ in range(_ROUNDS_PER_MEMBER * len(part)):
-        uneven = (loads.excess(enough) > 0) & ~stuck[part]
+        uneven = (loads.excess() > 0) & ~stuck[part]
         if not uneven.any() or before - work.left > _STEPS or work.end():
             break
         heaviest = int(np.argmax(np.where(uneven, loads.load, -np.inf)))
@@ -234,14 +235,8 @@ class _Packing:
         return False
 
 
-_MOST_SUMS = 2_000
-"""Number of sums of partitions that are compared to find the least that is sufficient."""
-
-_MANY = 16
-"""How many of the heaviest partitions have to leave at least, so that it does not matter yet which of them do."""
-
-_ARCS_OF_A_SUM = 5
-"""How many, in the time that it takes to add a partition to a sum of partitions."""
+_ARCS_OF_A_COVER = 30
+"""How many, in the time that it takes to find the best partner of a partition to cover an excess."""
 
 _STEPS_TO_FEED = 8_000
 """Limit of the steps of `lift_starved`."""
@@ -250,23 +245,8 @@ _FILLED = 0.75
 """Share of its even level up to which a starved member gets partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """Limits of loads.
-
-    Args:
-        base: Limit of each member, before it is multiplied by a factor.
-        trigger: Factor above which a member is overloaded.
-        factor: Factor to which it is relieved, and to which other members may be filled.
-    """
-
-    base: Floats
-    trigger: float
-    factor: float
-
-
 def relieve(
-    ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal, *, movable: Bools | None = None
+    ground: WeightedInstance, reader: Ints, owner: Ints, limits: tuple[Floats, float], *, movable: Bools | None = None
 ) -> Ints | None:
     """Return the assignment with all overloaded members relieved; None if some cannot be.
 
@@ -274,103 +254,89 @@ def relieve(
         ground: Members and partitions.
         reader: Member of each partition.
         owner: Owner of each partition; moving partitions that are not with their owner moves nothing.
-        goal: Limits.
+        limits: Base of each member, above which it is overloaded by more than the tolerance, and the factor of it to
+            which it is relieved, and to which other members may be filled.
         movable: Partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
     """
-    loads = Loads(ground, reader, owner, goal.base)
-    over = np.flatnonzero(loads.excess(goal.trigger) > 0)
-    for member in over[np.lexsort((over, -loads.excess(goal.trigger)[over]))].tolist():
-        _give_many(loads, member, goal, movable)
-        while loads.excess(goal.factor)[member] > 0:
-            if not loads.ended(movable) and (
-                _give(loads, member, goal, movable) or _swap(loads, member, goal, movable)
-            ):
+    base, factor = limits
+    loads = Loads(ground, reader, owner, base * factor)
+    above = loads.load - base * ((1 + ground.tolerance) * (1 + ROUNDING))
+    over = np.flatnonzero(above > 0)
+    for member in over[np.lexsort((over, -above[over]))].tolist():
+        while loads.excess()[member] > 0:
+            if not loads.ended(movable) and (_give(loads, member, movable) or _swap(loads, member, movable)):
                 continue
-            if movable is None and not repack(loads, member, goal.base * goal.factor):
+            if movable is None and not repack(loads, member, loads.limit):
                 return None
             break
     return np.asarray(loads.reader, np.int64)
 
 
-def _give_many(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> None:
-    """Give away the heaviest partitions that fit elsewhere, while many have to leave whichever they are."""
-    for partition in sorted(loads.held(member, movable), key=lambda p: (bool(loads.price(p)), -loads.weight[p], p)):
-        if float(loads.excess(goal.factor)[member]) <= _MANY * loads.weight[partition] or loads.ended(movable):
-            return
-        receiver = _receiver(loads, partition, goal)
-        if receiver is not None:
-            loads.move(partition, receiver)
-
-
-def _receiver(loads: Loads, partition: int, goal: Goal) -> int | None:
+def _receiver(loads: Loads, partition: int) -> int | None:
     """Return the cheapest other reader with capacity for a partition; None if there is none."""
     candidates = loads.others(partition)
-    room = loads.room(partition, candidates, goal.factor)
+    room = loads.room(partition, candidates)
     if not len(candidates) or room.max() < 0:
         return None
     return int(candidates[np.lexsort((-room, loads.costs(partition, candidates), room < 0))[0]])
 
 
-def _give(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
-    """Give away the first of the partitions that cover the excess and fit elsewhere."""
-    fits: dict[int, int] = {}
-    for partition in loads.held(member, movable):
-        if loads.ended(movable):
-            return False
-        receiver = _receiver(loads, partition, goal)
-        if receiver is not None:
-            fits[partition] = receiver
-    free = sorted((p for p in fits if not loads.price(p)), key=lambda p: (-loads.weight[p], p))
-    owned = [p for p in fits if loads.price(p)]
-    need = float(loads.excess(goal.factor)[member])
-    chosen = _cover([(loads.weight[p], p) for p in (free or owned)], need, loads, movable)
-    if chosen is None:
-        return False
-    loads.move(chosen, fits[chosen])
-    return True
+def _give(loads: Loads, member: int, movable: Bools | None) -> bool:
+    """Give away the partition that covers the excess with the least weight and fits elsewhere; return whether one does.
 
-
-def _cover(weights: list[tuple[float, int]], need: float, loads: Loads, movable: Bools | None) -> int | None:
-    """Return the heaviest of the partitions that together weigh the least that is sufficient; the heaviest if none do.
-
-    Args:
-        weights: Weight of each partition, and the partition.
-        need: Weight that is needed.
-        loads: The assignment, from whose budget the steps used are deducted; after its end the best so far is returned.
-        movable: As for `relieve`.
+    Of an excess of many partitions the heaviest are given away.
     """
-    if not weights:
-        return None
-    # The least sufficient sum, by all sums below the need while there are few, and then by some.
-    sums: dict[float, int] = {0.0: NO_MEMBER}
-    best: tuple[float, int] | None = None
-    for weight, partition in sorted(weights, key=lambda each: (-each[0], each[1])):
-        if loads.ended(movable):
-            break
-        loads.ground.work.spend_part(_ARCS_OF_A_SUM * len(sums))
-        for before, first in sorted(sums.items()):
-            cover = before + weight, partition if first == NO_MEMBER else first
-            if cover[0] < need:
-                if len(sums) < _MOST_SUMS:
-                    sums.setdefault(*cover)
-            elif best is None or cover[0] < best[0]:
-                best = cover
-    return max(weights, key=lambda each: (each[0], -each[1]))[1] if best is None else best[1]
+    excess = float(loads.excess()[member])
+    held = loads.held(member, movable)
+    loads.ground.work.spend_part(_ARCS_OF_A_COVER * len(held))
+    given = False
+    for owned in (False, True):
+        for partition in _by_cover(loads, [p for p in held if bool(loads.price(p)) is owned], excess):
+            if loads.ended(movable):
+                return given
+            receiver = _receiver(loads, partition)
+            if receiver is None:
+                continue
+            loads.move(partition, receiver)
+            given = True
+            # While no two of the others cover the rest, the next one is the heaviest again.
+            if float(loads.excess()[member]) <= 2 * loads.weight[partition]:
+                return True
+        if given:
+            return True
+    return False
 
 
-def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
+def _by_cover(loads: Loads, partitions: list[int], need: float) -> list[int]:
+    """Sort partitions by the least weight that covers the need with them, as single ones or as the heavier of two.
+
+    Those that do not cover it with another one come last, the heaviest first.
+    """
+    ascending = sorted((loads.weight[p], p) for p in partitions)
+
+    def order(place: int) -> tuple[float, float, int]:
+        weight, partition = ascending[place]
+        other = bisect_left(ascending, (need - weight, -1), hi=place)
+        if weight < need:
+            weight += ascending[other][0] if other < place else math.inf
+        return weight, -ascending[place][0], partition
+
+    return [ascending[place][1] for place in sorted(range(len(ascending)), key=order)]
+
+
+def _swap(loads: Loads, member: int, movable: Bools | None) -> bool:
     """Swap one partition for a lighter one of another member that is not overloaded by it, for the least moves."""
-    need = float(loads.excess(goal.factor)[member])
+    need = float(loads.excess()[member])
     own_class = int(loads.ground.problem.subscription_class[member])
     best: tuple[tuple[float, float, int, int], int] | None = None
     for give in loads.held(member, movable):
         if loads.ended(movable):
             break
         candidates = loads.others(give)
-        short = -loads.room(give, candidates, goal.factor)
+        short = -loads.room(give, candidates)
         # The members with the most capacity are sufficient.
         for other in candidates[np.lexsort((candidates, short))[:8]].tolist():
-            lacks = -float(loads.room(give, np.asarray([other]), goal.factor)[0])
+            lacks = -float(loads.room(give, np.asarray([other]))[0])
             loads.ground.work.spend_part(ARCS_OF_A_PAIR * len(loads.has[other]))
             for take in loads.has[other]:
                 less = loads.weight[give] - loads.weight[take]
@@ -393,53 +359,23 @@ def _swap(loads: Loads, member: int, goal: Goal, movable: Bools | None) -> bool:
     return True
 
 
-def least_to_move(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> float:
-    """Return a lower bound of the weight that moves until all members are within their limits.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
-        owner: Owner of each partition.
-        goal: Limits.
-    """
-    loads = Loads(ground, reader, owner, goal.base)
-    excess = loads.excess(goal.factor)
-    return sum(
-        _least_sum([loads.price(p) for p in loads.has[member]], float(excess[member]))
-        for member in np.flatnonzero(excess > 0).tolist()
-    )
+def least_to_move(ground: WeightedInstance, reader: Ints, owner: Ints, limit: Floats) -> float:
+    """Return a lower bound of the weight that moves until all members are within these limits, by owned partitions."""
+    loads = Loads(ground, reader, owner, limit)
+    excess = loads.excess()
+    # What leaves a member weighs at least its excess, and at least as much as its lightest partition.
+    lightest = {member: min(map(loads.price, loads.held(member))) for member in np.flatnonzero(excess > 0).tolist()}
+    return sum(max(float(excess[member]), price) for member, price in lightest.items())
 
 
-def _least_sum(weights: list[float], need: float) -> float:
-    """Return the least sum of some of these weights that is sufficient, or a lower bound of it."""
-    if sum(weights) < need:
-        # Unowned partitions are among what leaves, and move for nothing.
-        return 0.0
-    sums = {0.0}
-    best = float("inf")
-    for weight in sorted(weights, reverse=True):
-        more = [total + weight for total in sums]
-        best = min([best, *(total for total in more if total >= need)])
-        sums.update(total for total in more if total < need)
-        if len(sums) > _MOST_SUMS:
-            return need
-    return best
-
-
-def lift_starved(ground: WeightedInstance, reader: Ints, owner: Ints, goal: Goal) -> Ints:
+def lift_starved(ground: WeightedInstance, reader: Ints) -> Ints:
     """Return the assignment with partitions for members that have less than half of their level.
 
     Each of them gets partitions of the fullest members until it has three quarters of its level, as long as the donor
     has more than the member that takes, by the tolerance. This has a budget of its own, since without it a member that
     joins may get nothing.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
-        owner: Owner of each partition.
-        goal: Limits.
     """
-    loads, before = Loads(ground, reader, owner, goal.base), ground.work.left
+    loads, before = Loads(ground, reader, reader, ground.even_level), ground.work.left
     for member in np.flatnonzero(loads.load < ground.even_level * STARVED).tolist():
         while loads.load[member] < ground.even_level[member] * _FILLED:
             if ground.work.late() or before - ground.work.left > _STEPS_TO_FEED:
@@ -509,96 +445,87 @@ _ARCS_OF_A_PARTITION = 12
 
 
 def with_exchanges(ground: WeightedInstance, reader: Ints) -> Ints:
-    """Return the assignment with the fullest members relieved as far as single shifts and swaps can."""
-    return _LocalSearch(ground, reader).run()
+    """Return the assignment with the fullest members relieved as far as single shifts and swaps can.
+
+    Each of them reduces the larger of two loads. They end when loads are even, no member can be relieved, or the limit
+    of rounds is reached.
+    """
+    level, work = ground.level, ground.work
+    loads = Loads(ground, reader, np.full(len(reader), NO_MEMBER), level)
+    even_enough = level * min(_EVEN_ENOUGH, ground.tolerance * _OF_TOLERANCE)
+    stuck = np.zeros(len(level), bool)
+    for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
+        over = loads.load - level
+        if stuck.all() or (over <= even_enough).all() or work.end():
+            break
+        work.spend_part(_ARCS_OF_A_ROUND + len(stuck) // 16)
+        fullest = int(np.argmax(np.where(stuck, -np.inf, over)))
+        found = _best_exchange(loads, fullest, over)
+        if found is None:
+            stuck[fullest] = True
+            continue
+        give, take, other = found
+        loads.move(give, other)
+        if take is not None:
+            loads.move(take, fullest)
+        stuck[[fullest, other]] = False
+    return np.asarray(loads.reader, np.int64)
 
 
-class _LocalSearch:
-    """Shifts and swaps between members, each of which reduces the larger of two loads."""
+def _best_exchange(loads: Loads, donor: int, over: Floats) -> tuple[int, int | None, int] | None:
+    """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost.
 
-    def __init__(self, ground: WeightedInstance, reader: Ints) -> None:
-        problem, weight, level = ground.problem, ground.weight, ground.level
-        self._topic_class, self._weight, self._level, self._readers = problem.topic_class, weight, level, ground.readers
-        self._cost, self._near, self._rack = problem.cost, problem.cost_row, problem.rack
-        self._subscription_class, self._reads = problem.subscription_class, ground.reads
-        self._reader: Ints = reader.copy()
-        self._has: list[list[int]] = [[] for _ in level]
-        for partition, member in enumerate(reader.tolist()):
-            self._has[member].append(partition)
-        self._over = ground.loads(reader) - level
-        self._even_enough = level * min(_EVEN_ENOUGH, ground.tolerance * _OF_TOLERANCE)
-        self._work = ground.work
+    Args:
+        loads: The assignment.
+        donor: Member to relieve.
+        over: By how much each load is above its level.
+    """
+    best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
+    topic_classes: dict[int, list[int]] = {}
+    for partition in loads.has[donor]:
+        topic_classes.setdefault(loads.topic_class[partition], []).append(partition)
+    for topic_class, shifts in topic_classes.items():
+        readers = loads.ground.readers[topic_class]
+        other = int(readers[np.argmin(over[readers])])
+        difference = float(over[donor] - over[other])
+        # Two loads that differ only by rounding are equal.
+        if difference <= ROUNDING * float(loads.ground.level.max()):
+            continue
+        for give, take, moved in _exchanges(loads, shifts, other, donor, difference):
+            dearer = _dearer(loads, give, donor, other) + (0 if take is None else _dearer(loads, take, other, donor))
+            score = (dearer > 0, abs(difference / 2 - moved), give, -1 if take is None else take)
+            if best is None or score < best[0]:
+                best = score, (give, take, other)
+    return None if best is None else best[1]
 
-    def run(self) -> Ints:
-        """Relieve the fullest member, until loads are even, none can be relieved, or the limit of rounds is reached."""
-        stuck = np.zeros(len(self._level), bool)
-        for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
-            if stuck.all() or (self._over <= self._even_enough).all() or self._work.end():
-                break
-            self._work.spend_part(_ARCS_OF_A_ROUND + len(stuck) // 16)
-            fullest = int(np.argmax(np.where(stuck, -np.inf, self._over)))
-            found = self._best(fullest)
-            if found is None:
-                stuck[fullest] = True
-                continue
-            give, take, other = found
-            self._move(give, fullest, other)
-            if take is not None:
-                self._move(take, other, fullest)
-            stuck[[fullest, other]] = False
-        return self._reader
 
-    def _move(self, partition: int, donor: int, receiver: int) -> None:
-        self._has[donor].remove(partition)
-        self._has[receiver].append(partition)
-        self._over[donor] -= self._weight[partition]
-        self._over[receiver] += self._weight[partition]
-        self._reader[partition] = receiver
+def _exchanges(
+    loads: Loads, shifts: list[int], other: int, donor: int, difference: float
+) -> list[tuple[int, int | None, float]]:
+    """Return exchanges that move more than nothing and less than the whole difference."""
+    loads.ground.work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(shifts) + len(loads.has[other])))
+    shifts = _sample(loads, shifts)
+    subscription_class, weight = loads.ground.problem.subscription_class[donor], loads.ground.weight
+    reads = loads.ground.reads[:, subscription_class]
+    back = _sample(loads, [q for q in loads.has[other] if reads[loads.topic_class[q]]])
+    loads.ground.work.spend_part(len(shifts) * len(back) // 6)
+    taken: list[int | None] = [None, *back]
+    moved = weight[shifts][:, None] - np.append(0.0, weight[back])[None, :]
+    fits = (moved > difference * ROUNDING) & (moved < difference * (1 - ROUNDING))
+    rows, columns = np.nonzero(fits)
+    # The best few are sufficient: one of them is taken.
+    nearest = np.argsort(np.abs(moved[rows, columns] - difference / 2), kind="stable")[:4]
+    return [(shifts[rows[i]], taken[columns[i]], float(moved[rows[i], columns[i]])) for i in nearest.tolist()]
 
-    def _best(self, donor: int) -> tuple[int, int | None, int] | None:
-        """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost."""
-        best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
-        topic_classes: dict[int, list[int]] = {}
-        for partition in self._has[donor]:
-            topic_classes.setdefault(int(self._topic_class[partition]), []).append(partition)
-        for topic_class, shifts in topic_classes.items():
-            readers = self._readers[topic_class]
-            other = int(readers[np.argmin(self._over[readers])])
-            difference = float(self._over[donor] - self._over[other])
-            # Two loads that differ only by rounding are equal.
-            if difference <= ROUNDING * float(self._level.max()):
-                continue
-            for give, take, moved in self._exchanges(shifts, other, donor, difference):
-                dearer = self._dearer(give, donor, other) + (0 if take is None else self._dearer(take, other, donor))
-                score = (dearer > 0, abs(difference / 2 - moved), give, -1 if take is None else take)
-                if best is None or score < best[0]:
-                    best = score, (give, take, other)
-        return None if best is None else best[1]
 
-    def _exchanges(
-        self, shifts: list[int], other: int, donor: int, difference: float
-    ) -> list[tuple[int, int | None, float]]:
-        """Return exchanges that move more than nothing and less than the whole difference."""
-        self._work.spend_part(_ARCS_OF_AN_EXCHANGE + _ARCS_OF_A_PARTITION * (len(shifts) + len(self._has[other])))
-        shifts = self._sample(shifts)
-        subscription_class = int(self._subscription_class[donor])
-        back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
-        self._work.spend_part(len(shifts) * len(back) // 6)
-        taken: list[int | None] = [None, *back]
-        moved = self._weight[shifts][:, None] - np.append(0.0, self._weight[back])[None, :]
-        fits = (moved > difference * ROUNDING) & (moved < difference * (1 - ROUNDING))
-        rows, columns = np.nonzero(fits)
-        # The best few are sufficient: one of them is taken.
-        nearest = np.argsort(np.abs(moved[rows, columns] - difference / 2), kind="stable")[:4]
-        return [(shifts[rows[i]], taken[columns[i]], float(moved[rows[i], columns[i]])) for i in nearest.tolist()]
+def _sample(loads: Loads, partitions: list[int]) -> list[int]:
+    """Return all of them, or if they are many, some of every weight."""
+    if len(partitions) <= _MOST_COMPARED:
+        return partitions
+    ordered = sorted(partitions, key=lambda partition: (loads.weight[partition], partition))
+    return [ordered[i * len(ordered) // _MOST_COMPARED] for i in range(_MOST_COMPARED)]
 
-    def _sample(self, partitions: list[int]) -> list[int]:
-        """Return all of them, or if they are many, some of every weight."""
-        if len(partitions) <= _MOST_COMPARED:
-            return partitions
-        ordered = sorted(partitions, key=lambda partition: (self._weight[partition], partition))
-        return [ordered[i * len(ordered) // _MOST_COMPARED] for i in range(_MOST_COMPARED)]
 
-    def _dearer(self, partition: int, donor: int, receiver: int) -> int:
-        row = self._cost[self._near[partition]]
-        return int(row[self._rack[receiver]] - row[self._rack[donor]])
+def _dearer(loads: Loads, partition: int, donor: int, receiver: int) -> int:
+    at_receiver, at_donor = loads.costs(partition, np.asarray((receiver, donor)))
+    return int(at_receiver - at_donor)

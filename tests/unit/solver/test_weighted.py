@@ -223,7 +223,7 @@ def test_a_search_ends_with_the_budget(seed: int) -> None:
     group = one_topic(100, 5000, seed)
     rng = random.Random(seed)
     changed = replace(group, weights={"t": tuple(each * rng.uniform(0.5, 1.5) for each in group.weights["t"])})
-    options = Options(work=4_000)
+    options = Options(work=2_000)
     plan = plan_cooperative(changed, options)
     check_plan(changed, options, plan)
     assert "budget" in plan.optimality_note
