@@ -227,6 +227,7 @@ def test_members_of_all_clients_share_a_group_and_a_stock_one_gets_what_is_left(
     assert all(own <= LOCAL[name[0]] for name, own in owned.items() if name in {"a", "b2", "c"})
 
 
+@pytest.mark.long
 def test_replicas_that_move_are_followed_by_a_plan_or_two_with_the_fewest_moves(group: Group, topic: str) -> None:
     for rack in RACKS:
         group.confluent(rack)
@@ -261,6 +262,7 @@ def test_different_subscriptions_and_patterns_are_assigned(group: Group, make_to
     assert LOCAL["c"] <= {tp.partition for tp in owned["c"]}
 
 
+@pytest.mark.long
 def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_cluster: Cluster) -> None:
     for rack in RACKS:
         group.confluent(rack, more={"group.remote.assignor": "uniform"})
@@ -285,6 +287,7 @@ def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_clust
     assert seen["actions"] == []
 
 
+@pytest.mark.long
 def test_statistics_and_metrics_of_confluent_members_show_local_reads(
     group: Group, rack_cluster: Cluster, topic: str
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_member_that_is_expelled_beside_a_joiner_leaves_two_of_four_unowned_by
     assert any(play(expelled_beside_a_joiner, HOST, HOST).unowned == 2 for _ in range(ATTEMPTS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("staying", "leaving", "rebalances"),
     [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one", marks=pytest.mark.long)],
@@ -127,6 +128,7 @@ def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
     assert outcome.rebalances <= rebalances
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", [pytest.param(OURS, id="ours"), pytest.param(PLAIN, id="ours without attach", marks=pytest.mark.long)]
 )

@@ -95,6 +95,7 @@ def kafka_python(group: RackGroup, name: str) -> None:
     group.start(name, KafkaConsumer, partition_assignment_strategy=[StickyPartitionAssignor])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leader", "follower"),
     [

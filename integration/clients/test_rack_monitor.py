@@ -77,6 +77,7 @@ def move(group: RackGroup, replicas: Sequence[Sequence[int]]) -> None:
     group.replicas = replicas
 
 
+@pytest.mark.long
 def test_replicas_that_move_are_followed_with_one_trigger(
     rack_cluster: Cluster,
     make_topic: MakeTopic,

@@ -228,6 +228,7 @@ def test_nothing_is_crowded_into_the_zone_that_is_there(
     assert warnings_of("cannot be placed") == [said]
 
 
+@pytest.mark.long
 def test_what_members_are_told_adds_up_whoever_comes_and_goes(make_crew: MakeCrew) -> None:
     crew = make_crew(12, 1)
     crew.start(*SIX)

@@ -204,7 +204,9 @@ def test_a_member_of_kip_848_is_named(members: Members, admin: KafkaAdminClient,
     with members.ours("classic") as classic:
         settle(admin, members.group, [classic], {members.topic: 6})
         with members.librdkafka("next", group_protocol="consumer", client_rack="b"):
-            code, said = doctor_until(doctor, members.group, lambda seen: len(seen["members"]) == 2)
+            code, said = doctor_until(
+                doctor, members.group, lambda seen: (len(seen["members"]), seen["state"]) == (2, "Stable")
+            )
             assert (code, said["type"], kinds(said)) == (1, "consumer", ["server-assigned"])
             assert clients(found(said, "server-assigned")) == {"next"}
             assert {(m["client_id"], m["rack"]) for m in said["members"]} == {("classic", "a"), ("next", "b")}

@@ -180,6 +180,7 @@ def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
     assert OFFSETS not in command(rack_cluster, "reassign plan", "--replication-factor", "1", *files)["moves"]
 
 
+@pytest.mark.long
 def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic) -> None:
     thin = make_topic(replicas=[[1], [2], [3]])
     # Not configured later: kafka-python asks any broker for the known keys, and that one may not know the topic yet.

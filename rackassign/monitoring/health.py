@@ -150,7 +150,7 @@ def _rebalance_findings(seen: GroupObservation, *, wedged: bool | None) -> Itera
         )
     elif seen.rebalances >= RESTLESS:
         yield _rebalance_loop(seen)
-    elif not seen.settled:
+    elif not seen.settled and not seen.progress:
         yield _stuck(seen, wedged=wedged)
     elif group.state == EMPTY:
         yield Finding(

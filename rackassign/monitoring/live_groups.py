@@ -148,12 +148,14 @@ class GroupObservation:
         states: All observed states, in order, each once.
         rebalances: Observed number of rebalances that began.
         seconds: Duration of the observation.
+        progress: Whether epochs or assignments of a group to which the broker assigns have changed.
     """
 
     group: GroupDescription
     states: tuple[str, ...]
     rebalances: int
     seconds: float
+    progress: bool = False
 
     @property
     def settled(self) -> bool:
@@ -231,7 +233,7 @@ def watch(
     """
     begin = time.monotonic()
     last = look = describe_group(calls, name)
-    states, generations, begun = {look.state: None}, {look.generation}, 0
+    states, generations, begun, progress = {look.state: None}, {look.generation}, 0, False
     if seconds and not (last.is_stable and not suspicious(last)):
         waiting()
     while time.monotonic() < begin + seconds:
@@ -240,6 +242,7 @@ def watch(
         time.sleep(_PAUSE_S)
         before, look = look, describe_group(calls, name)
         states[look.state] = None
+        progress |= look.kind == "consumer" and _epochs(look) != _epochs(before)
         generations.add(look.generation)
         known = generations - {-1}
         # An observation may miss a state, or the details shown in it.
@@ -247,7 +250,11 @@ def watch(
         # A group that rebalances endlessly is shown for moments only.
         if look.is_stable or not last.is_stable:
             last = look
-    return GroupObservation(last, tuple(states), begun, time.monotonic() - begin)
+    return GroupObservation(last, tuple(states), begun, time.monotonic() - begin, progress)
+
+
+def _epochs(group: GroupDescription) -> object:
+    return group.epoch, group.assignment_epoch, [(m.id, m.epoch, m.assigned) for m in group.members]
 
 
 def describe_brokers(admin: KafkaAdminClient) -> tuple[BrokerDescription, ...]:
