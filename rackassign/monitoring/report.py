@@ -333,10 +333,8 @@ def _strategy(inspected: GroupAnalysis) -> str:
     if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
         return "restart a member, after which the broker plans again: its assignor is rackassign's"
     if live.kind == "consumer":
-        return (
-            "load rackassign's assignor on all brokers, which assign now (`rackassign broker-plugin install-hint`), or"
-            f" {to} with group.protocol=classic"
-        )
+        by_brokers = "let brokers assign with rackassign's assignor (`rackassign doctor` shows how)"
+        return f"{by_brokers}, or {to} with group.protocol=classic"
     if live.strategy == "cooperative-sticky":
         return "let a member with rackassign's cooperative-sticky lead"
     return f"{to} from {live.strategy}" if live.strategy else to

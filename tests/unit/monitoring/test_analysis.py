@@ -53,7 +53,7 @@ def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> Non
     assert [reach.strategy for reach in seen.reaches] == ["uniform", "range", "rackassign"]
     # `uniform` keeps what members have, and `range` deals in the order of members.
     assert [(r.partitions.local, r.moved) for r in seen.reaches] == [(0, 0), (3, 3), (3, 3)]
-    assert describe_action(seen.actions[0], seen).startswith("load rackassign's assignor on all brokers")
+    assert describe_action(seen.actions[0], seen).startswith("let brokers assign with rackassign's assignor")
     ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
     assert describe_action(ours.actions[0], ours).startswith("restart a member")
     # There is no `max_skew` in brokers, so nothing advises it.
