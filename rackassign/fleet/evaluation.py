@@ -21,7 +21,7 @@ from rackassign.model import Broker, Partition, Partitions, Topology
 from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughput, describe_action
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
-from rackassign.strategies import STRATEGY_ORDER, Options, strategies_of
+from rackassign.strategies import STRATEGY_ORDER, Options, plan_each
 from rackassign.text import short_repr
 
 AS_IS = "as-is"
@@ -363,15 +363,14 @@ def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
 def _outcomes(row: GroupRow, rates: Mapping[str, list[float | None]]) -> list[_Outcome]:
     """Return the reads under each strategy, planned with the racks that the group leader, or the broker, receives."""
     shot = row.snapshot
-    seen, kind = shot.as_leader_sees(), shot.live.kind
+    live = shot.live
     # A broker shows assignors no leaders, whatever its selector is.
-    options = Options(locality="any-replica" if kind == "consumer" else row.cluster.mode)
+    options = Options(locality="any-replica" if live.kind == "consumer" else row.cluster.mode)
     selectable = row.cluster.selectable_replicas(shot.group.topology)
     outcomes = []
-    for name, plan in strategies_of(kind).items():
-        target = plan(seen, options).target
-        reading = topic_reads(shot.group, target, selectable, shot.leaders_only)
-        outcomes.append(_Outcome(name, _pairs(reading, rates), moved(shot.group, _owned(row), target)))
+    for name, plan in plan_each(shot.as_leader_sees(), options, live.kind, live.strategy).items():
+        reading = topic_reads(shot.group, plan.target, selectable, shot.leaders_only)
+        outcomes.append(_Outcome(name, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target)))
     return outcomes
 
 

@@ -32,7 +32,7 @@ from rackassign.monitoring.traffic import (
     partition_reads,
     traffic_matrix,
 )
-from rackassign.strategies import Options, plan_consumer_protocol, plan_cooperative, strategies_of
+from rackassign.strategies import Options, plan_consumer_protocol, plan_cooperative, plan_each
 from rackassign.strategies.explain import evaluate_changes, non_local_partitions
 
 ACTIONS = 3
@@ -200,7 +200,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
     judge = _Analyzer(located, cluster, rates, owned)
     # A broker shows assignors no leaders, whatever its selector is.
     options = Options(locality="any-replica" if judge.by_broker else cluster.mode, time_limit_s=_PLAN_S)
-    plans = {name: plan(group, options) for name, plan in strategies_of(shot.live.kind).items()}
+    plans = plan_each(group, options, shot.live.kind, shot.live.strategy)
     by_mode = {
         mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
     }

@@ -436,7 +436,8 @@ def migration_step(group: GroupDescription) -> MigrationStep:
             f"; it was converted: {classic} of its {len(group.members)} members joined with the classic protocol, and"
             " assign again when the last of the others has left"
         )
-        return MigrationStep(f"the broker assigns, the strategies of the members rest{converted if classic else ''}")
+        who = f"the broker assigns with {group.strategy}" if group.strategy else "the broker assigns"
+        return MigrationStep(f"{who}, the strategies of the members rest{converted if classic else ''}")
     if not group.is_visible or not group.strategy:
         return MigrationStep("no strategy is shown now")
     if group.strategy not in {*STRATEGY_NAMES, "roundrobin"}:

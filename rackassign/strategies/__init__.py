@@ -24,7 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -263,9 +263,22 @@ PLANNED_OFFLINE: Mapping[str, Strategy] = {**STRATEGIES, "consumer-protocol": pl
 """What `strategy` knows: strategies of members, and the broker's assignor of rackassign."""
 
 
-def strategies_of(kind: str) -> Mapping[str, Strategy]:
-    """Return what can plan a group of this kind: `consumer` if the broker assigns, otherwise members do."""
-    return BROKER_ASSIGNORS if kind == "consumer" else STRATEGIES
+def plan_each(group: Group, options: Options, kind: str, current: str) -> dict[str, Plan]:
+    """Plan a live group with each strategy that it can have, the best one last.
+
+    Args:
+        group: The group.
+        options: Options of all plans.
+        kind: `consumer` if the broker assigns, otherwise members do.
+        current: The strategy that it has. `uniform` keeps what members have, whatever planned that. So for a group of
+            another assignor it is planned as for a new group, which shows what it would come to.
+    """
+    if kind != "consumer":
+        return {name: plan(group, options) for name, plan in STRATEGIES.items()}
+    bare = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
+    return {
+        name: plan(bare if name == "uniform" != current else group, options) for name, plan in BROKER_ASSIGNORS.items()
+    }
 
 
 def strategy(name: str) -> Strategy:
@@ -286,9 +299,9 @@ __all__ = [
     "plan_broker_range",
     "plan_consumer_protocol",
     "plan_cooperative",
+    "plan_each",
     "plan_range",
     "plan_sticky",
     "plan_uniform",
-    "strategies_of",
     "strategy",
 ]

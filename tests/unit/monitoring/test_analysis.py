@@ -55,6 +55,8 @@ def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> Non
     assert [(r.partitions.local, r.moved) for r in seen.reaches] == [(0, 0), (3, 3), (3, 3)]
     assert describe_action(seen.actions[0], seen).startswith("let brokers assign with rackassign's assignor")
     ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
+    # What `uniform` would come to, and not that it would keep what the plug-in has planned.
+    assert (ours.reaches[0].partitions.local, ours.reaches[0].moved) == (3, 3)
     assert describe_action(ours.actions[0], ours).startswith("restart a member")
     # There is no `max_skew` in brokers, so nothing advises it.
     crowded = replace(served, members=(*served.members, member("m4", "a", {})))
