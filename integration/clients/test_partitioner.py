@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
-from rackassign import RackAwarePartitioner
+from rackassign import RackAwareProducer
 from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.admin.describe import describe_topics
 from rackassign.model import TopicPartition as OwnTopicPartition
@@ -36,8 +36,7 @@ def send(producer: KafkaProducer, topic: str, number: int, **more: Any) -> None:
 @pytest.mark.parametrize("rack", ["a", "b", "c"])
 def test_records_without_a_key_are_written_in_the_rack(rack_cluster: Cluster, make_topic: MakeTopic, rack: str) -> None:
     topic = make_topic(6)
-    partitioner = RackAwarePartitioner(rack, batch_size=500)
-    with closing(KafkaProducer(**rack_cluster.client_config(), partitioner=partitioner, batch_size=500)) as producer:
+    with closing(RackAwareProducer(**rack_cluster.client_config(), client_rack=rack, batch_size=500)) as producer:
         send(producer, topic, 500)
         written = ends(rack_cluster, topic, 6)
         home = [number for number in range(6) if RACK_OF[number % 3 + 1] == rack]
@@ -55,9 +54,7 @@ def test_leaders_that_move_are_followed_and_nothing_is_lost(make_cluster: MakeCl
     with (
         closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin,
         closing(
-            KafkaProducer(
-                **cluster.client_config(), partitioner=RackAwarePartitioner("a"), acks="all", metadata_max_age_ms=500
-            )
+            RackAwareProducer(**cluster.client_config(), client_rack="a", acks="all", metadata_max_age_ms=500)
         ) as producer,
     ):
         create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])

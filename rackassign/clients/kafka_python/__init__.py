@@ -1,4 +1,4 @@
-"""kafka-python 3: assignors for any `KafkaConsumer`, a consumer with patches and metrics, and a partitioner."""
+"""kafka-python 3: assignors for any `KafkaConsumer`, a consumer with patches and metrics, and a producer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         RackAwareStickyAssignor,
     )
     from rackassign.clients.kafka_python._consumer import RackAwareConsumer, attach
-    from rackassign.clients.kafka_python._partitioner import RackAwarePartitioner
+    from rackassign.clients.kafka_python._partitioner import RackAwarePartitioner, RackAwareProducer
     from rackassign.clients.kafka_python._standby_assignor import StandbyAwareAssignor
     from rackassign.clients.kafka_python.patches import PATCHES
 
@@ -24,6 +24,7 @@ __all__ = [
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
     "RackAwarePartitioner",
+    "RackAwareProducer",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
     "RackChangePolicy",
@@ -38,6 +39,7 @@ _MODULES = {
     "RackAwareConsumer": "clients.kafka_python._consumer",
     "RackAwareCooperativeStickyAssignor": "clients.kafka_python._assignors",
     "RackAwarePartitioner": "clients.kafka_python._partitioner",
+    "RackAwareProducer": "clients.kafka_python._partitioner",
     "RackAwareRangeAssignor": "clients.kafka_python._assignors",
     "RackAwareStickyAssignor": "clients.kafka_python._assignors",
     "RackChangePolicy": "assignor.rack_monitor",

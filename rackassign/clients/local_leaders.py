@@ -1,0 +1,228 @@
+"""The choice of partitions whose leader is in a producer's rack (KIP-1123), for the producers of all client libraries.
+
+A producer writes to the leaders of partitions. If the application leaves the choice of the partition to the client,
+the client can choose one whose leader is in its own rack, and nothing crosses racks on the way to Kafka. Records with
+a key are not affected: their partition is a matter of order.
+
+Rules of this module:
+
+* It does no I/O and knows no client: metadata are read by the names that kafka-python and aiokafka have in common.
+* A record costs a few lookups, however many topics and partitions there are. The partitions of a topic are listed once
+  per metadata, with the first choice after them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.text import WarnOnce, short_repr
+
+log = logging.getLogger(__name__)
+
+RECORD_BYTES = 20
+"""What a record takes in a batch beside its key and value, at most: the last record is then the first of the next."""
+
+_DRAWS = 20
+"""Random draws that may hit the partition that was in use. With two partitions all fail once in a million."""
+
+
+class Node(Protocol):
+    """A broker in a client's metadata."""
+
+    @property
+    def rack(self) -> str | None:
+        """Rack of the broker."""
+
+
+class Metadata(Protocol):
+    """What is read of a client's metadata.
+
+    With new metadata a broker is another object. A list of partitions that was made with the old object is out of date.
+    """
+
+    def brokers(self) -> Iterable[Node]:
+        """Return the live brokers."""
+
+    def broker_metadata(self, broker_id: int) -> Node | None:
+        """Return a broker; None if it is not known."""
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partitions of a topic; None if it is not known."""
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """Return the leader of a partition; None or -1 if there is none."""
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The partition in use for a topic.
+
+    Args:
+        partition: The partition.
+        node: Its leader when it was chosen; None if there was none.
+        local: Whether that was in the producer's rack.
+        left: Bytes that it may still get.
+        until: When another one is chosen in any case, by the clock.
+        candidates: Partitions it was chosen from.
+    """
+
+    partition: TopicPartition
+    node: Node | None
+    local: bool
+    left: int
+    until: float
+    candidates: Sequence[int]
+
+
+class LocalLeaders:
+    """Chooses a partition for each record without a key: one whose leader is in the producer's rack.
+
+    One partition is used for the bytes of a batch and then another one at random, as by Java's producer (KIP-794).
+    Batches themselves do not matter: those of a slow leader wait until they are full, so a choice for each batch
+    (KIP-480) would send it the most. A partition whose leader has moved to another rack is left with the next record,
+    once the metadata show it. While no partition of a topic has its leader in the rack, all partitions with a leader
+    are used, and a warning is logged once.
+
+    It may be used by several threads.
+
+    Args:
+        rack: Rack of the producer; None if it has none.
+        batch_size: Bytes of a batch.
+        keep_s: Seconds after which another partition is chosen although the batch is not full.
+        rng: Source of random numbers.
+        clock: Returns seconds; only its differences count.
+
+    Raises:
+        ConfigError: The size is not valid.
+    """
+
+    __slots__ = ("_choices", "_clock", "_keep_s", "_lock", "_once", "_rng", "batch_size", "rack")
+
+    def __init__(
+        self,
+        rack: str | None,
+        *,
+        batch_size: int,
+        keep_s: float = inf,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if type(batch_size) is not int or batch_size < 0:
+            raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
+        self.rack = rack
+        self.batch_size = batch_size
+        self._keep_s = keep_s
+        self._rng = random.Random() if rng is None else rng  # noqa: S311 - no secret
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._once = WarnOnce(log)
+        self._choices: dict[str, _Choice] = {}
+
+    def choose(self, topic: str, size: int, metadata: Metadata) -> int | None:
+        """Return the partition of the next record; None if the topic is not in the metadata.
+
+        Args:
+            topic: Topic of the record.
+            size: Bytes that it takes in a batch.
+            metadata: Metadata of the producer that sends it.
+        """
+        with self._lock:
+            choice = self._choices.get(topic)
+            if choice is None or size > choice.left or not self._is_usable(choice, metadata):
+                choice = self._next(topic, choice, metadata)
+                if choice is None:
+                    return None
+            choice.left -= size
+            return choice.partition.partition
+
+    def _is_usable(self, choice: _Choice, metadata: Metadata) -> bool:
+        """Return whether the partition still has a leader, and one in this rack if it had one there."""
+        if choice.until != inf and self._clock() >= choice.until:
+            return False
+        leader = metadata.leader_for_partition(choice.partition)
+        if leader is None or leader < 0:
+            return False
+        if not choice.local:
+            return True
+        node = metadata.broker_metadata(leader)
+        return node is choice.node or (node is not None and node.rack == self.rack)
+
+    def _next(self, topic: str, before: _Choice | None, metadata: Metadata) -> _Choice | None:
+        drawn = None if before is None else self._draw_again(before, metadata)
+        if drawn is None:
+            candidates, local = self._candidates(topic, metadata)
+            if not candidates:
+                self._choices.pop(topic, None)
+                return None
+            avoid = None if before is None else before.partition.partition
+            partition = TopicPartition(topic, self._draw(candidates, avoid))
+            drawn = _Choice(partition, _leader(partition, metadata), local, 0, inf, candidates)
+        drawn.left = self.batch_size
+        drawn.until = self._clock() + self._keep_s if self._keep_s != inf else inf
+        self._choices[topic] = drawn
+        return drawn
+
+    def _draw_again(self, before: _Choice, metadata: Metadata) -> _Choice | None:
+        """Return another one of the same candidates; None if the metadata are others, or it has another leader."""
+        if before.node is None or _leader(before.partition, metadata) is not before.node:
+            return None
+        number = self._draw(before.candidates, before.partition.partition)
+        partition = TopicPartition(before.partition.topic, number)
+        node = _leader(partition, metadata)
+        if node is None or (before.local and node.rack != self.rack):
+            return None
+        return _Choice(partition, node, before.local, 0, inf, before.candidates)
+
+    def _draw(self, candidates: Sequence[int], avoid: int | None) -> int:
+        """Return a random candidate; with several ones not the given one."""
+        for _ in range(_DRAWS):
+            drawn = self._rng.choice(candidates)
+            if drawn != avoid or len(candidates) == 1:
+                break
+        return drawn
+
+    def _candidates(self, topic: str, metadata: Metadata) -> tuple[Sequence[int], bool]:
+        """Return the partitions to choose from, and whether their leaders are in this rack."""
+        every = sorted(metadata.partitions_for_topic(topic) or ())
+        leaders = {number: metadata.leader_for_partition(TopicPartition(topic, number)) for number in every}
+        led = {number: leader for number, leader in leaders.items() if leader is not None and leader >= 0}
+        if self.rack is None:
+            self._once.warn("no rack", "the producer has no rack, so records go to leaders in all racks")
+            return tuple(led) or every, False
+        racks = {broker: node.rack for broker in set(led.values()) if (node := metadata.broker_metadata(broker))}
+        local = tuple(number for number, leader in led.items() if racks.get(leader) == self.rack)
+        if racks and not local:
+            self._warn_of_no_leader(topic, metadata)
+        return local or tuple(led) or every, bool(local)
+
+    def _warn_of_no_leader(self, topic: str, metadata: Metadata) -> None:
+        known = sorted({broker.rack for broker in metadata.brokers() if broker.rack})
+        if self.rack not in known:
+            self._once.warn(
+                "unknown rack",
+                "rack %r of the producer is the rack of no broker, so records go to leaders in all racks; racks of"
+                " brokers: %s",
+                *(self.rack, ", ".join(known) or "none"),
+            )
+        else:
+            self._once.warn(
+                "no leader",
+                "no partition of topic %s has its leader in rack %r, so its records go to leaders in all racks",
+                *(topic, self.rack),
+                about=topic,
+            )
+
+
+def _leader(partition: TopicPartition, metadata: Metadata) -> Node | None:
+    """Return the broker that leads a partition; None if there is none, or it is not known."""
+    leader = metadata.leader_for_partition(partition)
+    return None if leader is None or leader < 0 else metadata.broker_metadata(leader)
