@@ -72,6 +72,7 @@ class _Choice:
         local: Whether that was in the producer's rack.
         left: Bytes that it may still get.
         until: When another one is chosen in any case, by the clock.
+        seen: The metadata it was chosen by, if these cannot change.
         candidates: Partitions it was chosen from.
     """
 
@@ -80,6 +81,7 @@ class _Choice:
     local: bool
     left: int
     until: float
+    seen: Metadata | None
     candidates: Sequence[int]
 
 
@@ -100,12 +102,13 @@ class LocalLeaders:
         keep_s: Seconds after which another partition is chosen although the batch is not full.
         rng: Source of random numbers.
         clock: Returns seconds; only its differences count.
+        snapshots: Whether metadata are never changed but replaced by another object. Then they are read only once.
 
     Raises:
         ConfigError: The size is not valid.
     """
 
-    __slots__ = ("_choices", "_clock", "_keep_s", "_lock", "_once", "_rng", "batch_size", "rack")
+    __slots__ = ("_choices", "_clock", "_keep_s", "_lock", "_once", "_rng", "_snapshots", "batch_size", "rack")
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class LocalLeaders:
         keep_s: float = inf,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
+        snapshots: bool = False,
     ) -> None:
         if type(batch_size) is not int or batch_size < 0:
             raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
@@ -123,6 +127,7 @@ class LocalLeaders:
         self._keep_s = keep_s
         self._rng = random.Random() if rng is None else rng  # noqa: S311 - no secret
         self._clock = clock
+        self._snapshots = snapshots
         self._lock = threading.Lock()
         self._once = WarnOnce(log)
         self._choices: dict[str, _Choice] = {}
@@ -137,7 +142,13 @@ class LocalLeaders:
         """
         with self._lock:
             choice = self._choices.get(topic)
-            if choice is None or size > choice.left or not self._is_usable(choice, metadata):
+            # All in one place, without calls: a record of librdkafka costs half a microsecond.
+            if (
+                choice is None
+                or size > choice.left
+                or (choice.until != inf and self._clock() >= choice.until)
+                or (choice.seen is not metadata and not self._is_usable(choice, metadata))
+            ):
                 choice = self._next(topic, choice, metadata)
                 if choice is None:
                     return None
@@ -146,8 +157,6 @@ class LocalLeaders:
 
     def _is_usable(self, choice: _Choice, metadata: Metadata) -> bool:
         """Return whether the partition still has a leader, and one in this rack if it had one there."""
-        if choice.until != inf and self._clock() >= choice.until:
-            return False
         leader = metadata.leader_for_partition(choice.partition)
         if leader is None or leader < 0:
             return False
@@ -165,9 +174,10 @@ class LocalLeaders:
                 return None
             avoid = None if before is None else before.partition.partition
             partition = TopicPartition(topic, self._draw(candidates, avoid))
-            drawn = _Choice(partition, _leader(partition, metadata), local, 0, inf, candidates)
+            drawn = _Choice(partition, _leader(partition, metadata), local, 0, inf, None, candidates)
         drawn.left = self.batch_size
         drawn.until = self._clock() + self._keep_s if self._keep_s != inf else inf
+        drawn.seen = metadata if self._snapshots else None
         self._choices[topic] = drawn
         return drawn
 
@@ -180,7 +190,7 @@ class LocalLeaders:
         node = _leader(partition, metadata)
         if node is None or (before.local and node.rack != self.rack):
             return None
-        return _Choice(partition, node, before.local, 0, inf, before.candidates)
+        return _Choice(partition, node, before.local, 0, inf, None, before.candidates)
 
     def _draw(self, candidates: Sequence[int], avoid: int | None) -> int:
         """Return a random candidate; with several ones not the given one."""

@@ -16,10 +16,11 @@ from rackassign.errors import MissingExtraError
 
 try:
     from rackassign.clients.confluent._consumer import RackAwareConsumer
+    from rackassign.clients.confluent._producer import RackAwareProducer
     from rackassign.clients.confluent._stats_meter import StatsMeter, broker_racks
 except ModuleNotFoundError as error:
     if error.name != "confluent_kafka":
         raise
     raise MissingExtraError("confluent-kafka", "confluent") from None
 
-__all__ = ["RackAwareConsumer", "StatsMeter", "broker_racks"]
+__all__ = ["RackAwareConsumer", "RackAwareProducer", "StatsMeter", "broker_racks"]

@@ -36,6 +36,13 @@ Whose = Literal["member", "both"]
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
 
+_BATCH_SIZE, _LINGER_MS, _STICKY_MS = 1_000_000, 5, 10
+"""librdkafka's defaults of `batch.size`, `linger.ms` and `sticky.partitioning.linger.ms`."""
+
+_METADATA = "topic.metadata.refresh.interval.ms"
+_REFRESH_MS = 30_000
+"""Longest time between two looks of a producer at the leaders."""
+
 _ASSIGNORS = {
     "cooperative-sticky": RackAwareCooperativeStickyAssignor,
     "range": RackAwareRangeAssignor,
@@ -53,6 +60,7 @@ _ALIASES = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
     "auto.commit.enable": "enable.auto.commit",
+    "queue.buffering.max.ms": "linger.ms",
 }
 _ON, _OFF = ("t", "1"), ("f", "0")
 
@@ -89,6 +97,13 @@ def _number(name: str, value: object) -> int:
     if not lowest <= number <= highest:
         raise ConfigError(f"{name}: expected a number from {lowest} to {highest}, got {shown_setting(name, value)}")
     return number
+
+
+def _fraction(name: str, value: object) -> float:
+    try:
+        return float(_text(name, value))
+    except ValueError:
+        raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
 def _switch(name: str, value: object) -> bool:
@@ -154,7 +169,7 @@ _OURS = (
 )
 _CA = "ssl.ca.pem"
 _QUEUE_RECORDS, _QUEUE_KILOBYTES = "queued.min.messages", "queued.max.messages.kbytes"
-_CLIENT_ID = "rdkafka"
+CLIENT_ID = "rdkafka"
 """librdkafka's default."""
 _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl.")
 """Prefixes of properties that affect the membership and do not exist in kafka-python."""
@@ -278,11 +293,50 @@ class ConsumerConfig:
         Raises:
             ConfigError: As raised by `change`.
         """
-        changed = change(self.reader.get("client.id") or _CLIENT_ID)
+        changed = change(self.reader.get("client.id") or CLIENT_ID)
         return replace(
             self,
             member=Settings({**self.member, "client_id": changed}),
             reader=Settings({**self.reader, "client.id": changed}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """The configuration of a producer.
+
+    Args:
+        properties: All properties, by their current names.
+        batch_size: Bytes for which a partition is kept.
+        keep_s: The longest time for which it is kept, in seconds.
+        refresh_s: Time between two looks at the leaders, in seconds.
+    """
+
+    properties: Mapping[str, Any]
+    batch_size: int
+    keep_s: float
+    refresh_s: float
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> ProducerConfig:
+        """Read properties as `confluent_kafka.Producer` takes them.
+
+        Raises:
+            ConfigError: A property that is needed here is not valid.
+        """
+        properties = _plain_names(config)
+
+        def number(name: str, default: int) -> int:
+            return _number(name, properties.get(name, default))
+
+        sticky, age = number("sticky.partitioning.linger.ms", _STICKY_MS), number(_METADATA, _REFRESH_MS)
+        linger = _fraction("linger.ms", properties.get("linger.ms", _LINGER_MS))
+        return cls(
+            properties=Settings(properties),
+            # Without stickiness librdkafka chooses for each record, and fills the batches of all partitions.
+            batch_size=number("batch.size", _BATCH_SIZE) if sticky else 0,
+            keep_s=max(sticky, linger) / 1000,
+            refresh_s=(min(age, _REFRESH_MS) if age > 0 else _REFRESH_MS) / 1000,
         )
 
 

@@ -1,0 +1,189 @@
+"""Producers of all clients that write to leaders in their rack, on real brokers, also after leaders have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.structs import TopicPartition
+
+from rackassign import RackAwareProducer
+from rackassign.admin.alter import ReassignmentAdmin
+from rackassign.admin.describe import describe_topics
+from rackassign.clients import confluent
+from rackassign.model import TopicPartition as OwnTopicPartition
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import TIMEOUT_S, wait_until
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+
+pytestmark = pytest.mark.brokers
+
+RACK_OF = {1: "a", 2: "b", 3: "c"}
+
+Send = Callable[..., list[int]]
+"""Sends values to a topic, with `key=` or `partition=` if given; returns the partitions once all are stored."""
+
+Open = Callable[..., AbstractContextManager[Send]]
+"""Opens a producer with a rack and a size of batches in bytes, `transactional=` with a transactional ID."""
+
+REFRESH_MS = 500
+
+
+@contextmanager
+def kafka_python(cluster: Cluster, rack: str, size: int, transactional: str | None = None) -> Iterator[Send]:
+    configs: dict[str, Any] = {
+        "client_rack": rack,
+        "batch_size": size,
+        "metadata_max_age_ms": REFRESH_MS,
+        "acks": "all",
+    }
+    with closing(RackAwareProducer(**cluster.client_config(), **configs, transactional_id=transactional)) as producer:
+        if transactional is not None:
+            producer.init_transactions()
+
+        def send(topic: str, values: Sequence[bytes], **more: Any) -> list[int]:
+            if transactional is not None:
+                producer.begin_transaction()
+            sent = [producer.send(topic, value, **more) for value in values]
+            if transactional is not None:
+                producer.commit_transaction()
+            return [each.get(TIMEOUT_S).partition for each in sent]
+
+        yield send
+
+
+@contextmanager
+def librdkafka(cluster: Cluster, rack: str, size: int, transactional: str | None = None) -> Iterator[Send]:
+    config: dict[str, Any] = {
+        "bootstrap.servers": cluster.bootstrap,
+        "client.rack": rack,
+        "batch.size": size,
+        "topic.metadata.refresh.interval.ms": REFRESH_MS,
+    }
+    if transactional is not None:
+        config["transactional.id"] = transactional
+    producer = confluent.RackAwareProducer(config)
+    watch = vars(producer)["_watch"]
+    if transactional is not None:
+        producer.init_transactions()
+
+    def send(topic: str, values: Sequence[bytes], **more: Any) -> list[int]:
+        stored: list[int] = []
+        watch.add(topic)
+        wait_until(lambda: topic in watch.leaders.topics, "leaders")
+
+        def report(error: object, message: Message) -> None:
+            assert error is None
+            stored.append(message.partition() or 0)
+
+        if transactional is not None:
+            producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, on_delivery=report, **more)
+        assert producer.flush(TIMEOUT_S) == 0
+        if transactional is not None:
+            producer.commit_transaction()
+        assert len(stored) == len(values)
+        return stored
+
+    yield send
+
+
+CLIENTS: list[Open] = [kafka_python, librdkafka]
+
+
+def read(cluster: Cluster, topic: str, partitions: int) -> list[list[bytes]]:
+    """Return the values in each partition, in their order; only committed ones."""
+    tps = [TopicPartition(topic, number) for number in range(partitions)]
+    found: list[list[bytes]] = [[] for _ in tps]
+    with closing(KafkaConsumer(**cluster.client_config(), isolation_level="read_committed")) as consumer:
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        ends = consumer.end_offsets(tps)
+        while any(consumer.position(tp) < ends[tp] for tp in tps):
+            for tp, records in consumer.poll(timeout_ms=100).items():
+                found[tp.partition] += [record.value for record in records]
+    return found
+
+
+def numbered(first: int, number: int) -> list[bytes]:
+    """Return values of 100 bytes that sort as they were sent."""
+    return [b"%09d" % each + b"x" * 91 for each in range(first, first + number)]
+
+
+@pytest.mark.parametrize("opened", CLIENTS)
+@pytest.mark.parametrize(
+    "replicas", [[[1], [2], [3]], [[1, 2], [2, 3], [3, 1]], [[1, 2, 3], [2, 3, 1], [3, 1, 2]]], ids=["1", "2", "3"]
+)
+def test_records_without_a_key_are_written_in_the_rack(
+    rack_cluster: Cluster, make_topic: MakeTopic, opened: Open, replicas: list[list[int]]
+) -> None:
+    topic = make_topic(replicas=replicas * 2)
+    with opened(rack_cluster, "b", 500) as send:
+        stored = send(topic, numbered(0, 500))
+        # Broker 2 leads these, and both are used.
+        assert set(stored) == {1, 4}
+        assert set(send(topic, numbered(500, 20), partition=3)) == {3}
+        assert len(set(send(topic, numbered(520, 1), key=b"k"))) == 1
+    written = read(rack_cluster, topic, 6)
+    assert sorted(value for partition in written for value in partition) == numbered(0, 521)
+    assert all(one < other for partition in written for one, other in pairwise(partition))
+
+
+@pytest.mark.parametrize("opened", CLIENTS)
+def test_records_with_keys_go_where_they_went(rack_cluster: Cluster, make_topic: MakeTopic, opened: Open) -> None:
+    topic, keys = make_topic(6), [b"%d" % number for number in range(30)]
+    with opened(rack_cluster, "a", 500) as send, opened(rack_cluster, "c", 500) as elsewhere:
+        first = [send(topic, [b""], key=key) for key in keys]
+        assert first == [elsewhere(topic, [b""], key=key) for key in keys]
+    assert len({tuple(each) for each in first}) == 6
+
+
+@pytest.mark.parametrize("opened", CLIENTS)
+def test_transactions_are_written_in_the_rack(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], opened: Open
+) -> None:
+    topic = make_topic(3)
+    with opened(rack_cluster, "c", 500, transactional=unique_name()) as send:
+        for first in range(0, 90, 30):
+            assert set(send(topic, numbered(first, 30))) == {2}
+    assert read(rack_cluster, topic, 3) == [[], [], numbered(0, 90)]
+
+
+@pytest.mark.long
+@pytest.mark.local
+@pytest.mark.parametrize("opened", CLIENTS)
+def test_leaders_that_move_are_followed_and_nothing_is_lost(make_cluster: MakeCluster, opened: Open) -> None:
+    cluster = make_cluster(["a", "b", "c"])
+    with (
+        closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin,
+        opened(cluster, "a", 500) as send,
+    ):
+        create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+        assert set(send("t", numbered(0, 100))) == {0}
+        cluster.kill_rack("a")
+        wait_until(lambda: 1 not in leaders(admin), "leaders in the other racks")
+        send("t", numbered(100, 100))
+        cluster.start_rack("a")
+        sent = 200
+
+        def is_home() -> bool:
+            # Refused until the broker's replica is in sync again.
+            nonlocal sent
+            ReassignmentAdmin(admin).elect_preferred_leaders([OwnTopicPartition("t", 0)])
+            sent += 10
+            return set(send("t", numbered(sent - 10, 10))) == {0}
+
+        wait_until(is_home, "records at home again")
+    written = read(cluster, "t", 3)
+    assert sorted(value for partition in written for value in partition) == numbered(0, sent)
+    assert all(one < other for partition in written for one, other in pairwise(partition))
+
+
+def leaders(admin: KafkaAdminClient) -> list[int | None]:
+    return [row.leader for row in describe_topics(admin, ["t"])["t"].partitions]

@@ -1,0 +1,313 @@
+"""A producer of confluent-kafka that writes to leaders in its rack (KIP-1123).
+
+librdkafka reads no racks and takes no partitioner from Python. So the leaders and their racks are read by an admin
+client on a thread of its own, and `produce()` names the partition. A record never waits for that thread: until the
+leaders of its topic are known, librdkafka chooses.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from rackassign.assignor.member import resolve_rack
+from rackassign.clients.confluent._config import CLIENT_ID, ProducerConfig
+from rackassign.clients.confluent.internals import UNKNOWN_PARTITION
+from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
+from rackassign.model import TopicPartition
+from rackassign.racks import client_id_with_zone
+from rackassign.text import Settings, WarnOnce, describe_error
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+log = logging.getLogger(__name__)
+
+_ANY = -1
+"""The partition of a record for which librdkafka chooses one."""
+
+_RETRY_S = 0.5
+"""First pause after a look that has failed, or has not found a topic; the next ones are twice as long each."""
+
+_DOUBLINGS = 10
+
+_REQUEST_S = 30.0
+
+_PRODUCER_ONLY = frozenset(
+    ("transactional.id", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery", "dr_cb")
+)
+"""Properties that an admin client must not share with a producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker in metadata; compared by its values, while a choice is up to date only for this very object.
+
+    Args:
+        rack: Its rack; None if it has none.
+    """
+
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """The leaders of topics at one time, as `LocalLeaders` reads metadata.
+
+    Args:
+        nodes: Live brokers by ID.
+        topics: For each topic the leader of each partition, -1 if there is none.
+    """
+
+    nodes: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def brokers(self) -> Iterable[Broker]:
+        """Return the live brokers."""
+        return self.nodes.values()
+
+    def broker_metadata(self, broker_id: int) -> Broker | None:
+        """Return a broker; None if it is not known."""
+        return self.nodes.get(broker_id)
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partitions of a topic; None if it is not known."""
+        return self.topics.get(topic)
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """Return the leader of a partition; None or -1 if there is none."""
+        leaders = self.topics.get(partition.topic)
+        return None if leaders is None else leaders.get(partition.partition)
+
+
+def read_leaders(admin: AdminClient, topics: Iterable[str]) -> Leaders:
+    """Return the leaders of the topics that exist; blocks until brokers respond.
+
+    Raises:
+        KafkaException: No broker responds in time.
+    """
+    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_REQUEST_S)
+    cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(_REQUEST_S)
+    found: dict[str, Mapping[int, int]] = {}
+    for topic, future in described.items():
+        try:
+            rows = future.result(_REQUEST_S).partitions
+        except KafkaException as error:
+            # It may be created later, or be allowed later.
+            log.debug("the leaders of topic %s are not known: %s", topic, describe_error(error))
+            continue
+        found[topic] = {row.id: _ANY if row.leader is None else row.leader.id for row in rows}
+    return Leaders({node.id: Broker(node.rack or None) for node in cluster.nodes}, found)
+
+
+class LeaderWatch:
+    """Reads the leaders of topics again and again, on a thread of its own.
+
+    The thread begins with the first topic, and refers only to this object, so that a producer can be released.
+
+    Args:
+        properties: Those of the admin client.
+        refresh_s: Time between two looks in seconds.
+
+    Attributes:
+        leaders: As of the last look; replaced by each one that has found a change.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], refresh_s: float) -> None:
+        self.leaders = Leaders()
+        self._properties = properties
+        self._refresh_s = refresh_s
+        self._lock = threading.Lock()
+        self._topics: set[str] = set()
+        self._look = threading.Event()
+        self._over = False
+        self._thread: threading.Thread | None = None
+        self._credentials: tuple[str, str] | None = None
+        self._once = WarnOnce(log)
+
+    def add(self, topic: str) -> None:
+        """Read the leaders of this topic, too, as soon as possible; returns at once."""
+        if topic in self._topics or self._over:
+            return
+        with self._lock:
+            self._topics.add(topic)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rackassign-leaders", daemon=True)
+                self._thread.start()
+        self._look.set()
+
+    def look_now(self) -> None:
+        """Read all leaders as soon as possible; returns at once."""
+        self._look.set()
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials for new connections."""
+        self._credentials = username, password
+
+    def stop(self) -> None:
+        """End the thread, without waiting for it."""
+        self._over = True
+        self._look.set()
+
+    def _run(self) -> None:
+        admin: AdminClient | None = None
+        missed = 0
+        while not self._over:
+            self._look.clear()
+            with self._lock:
+                topics = sorted(self._topics)
+            try:
+                if admin is None:
+                    admin = AdminClient(dict(self._properties))
+                if (credentials := self._credentials) is not None:
+                    admin.set_sasl_credentials(*credentials)
+                seen = read_leaders(admin, topics)
+            except Exception as error:  # noqa: BLE001 - a thread that ends would leave the leaders as they were
+                missed += 1
+                self._once.warn(
+                    "leaders",
+                    "leaders of topics cannot be read, so records may go to leaders in all racks: %s",
+                    describe_error(error),
+                )
+            else:
+                missed = 0 if len(seen.topics) == len(topics) else missed + 1
+                if seen != self.leaders:
+                    self.leaders = seen
+            pause = _RETRY_S * 2.0 ** min(missed - 1, _DOUBLINGS) if missed else self._refresh_s
+            self._look.wait(min(pause, self._refresh_s))
+
+
+_produce = Producer.produce
+"""Looked up once, as a record costs about a microsecond."""
+
+
+class RackAwareProducer(Producer):
+    """A `confluent_kafka.Producer` that writes records without a key and a partition to leaders in its rack.
+
+    Takes all properties of `confluent_kafka.Producer`. `client.rack` is the rack of the producer; if omitted,
+    `RACKASSIGN_RACK` is read, and "auto" tries more sources (see `detect_rack`). Without a rack it is a plain producer,
+    and a warning is logged.
+
+    The leaders and their racks are read by an admin client with the same properties, on a thread of its own: when a
+    topic is used for the first time, and then every 30 s or every `topic.metadata.refresh.interval.ms`, if that is
+    less. Until the leaders of a topic are known, librdkafka chooses. Then a partition is kept for `batch.size` bytes,
+    and for `linger.ms` or `sticky.partitioning.linger.ms` at most, whichever is longer. If the latter is 0, each record
+    gets a partition of its own. `LocalLeaders` has the other rules.
+
+    A `partitioner` still applies to records with a key, and those with an empty one.
+
+    Args:
+        config: librdkafka's properties.
+        zone_hint: The vendor of a service that reads the zone from `client.id`; see `client_id_with_zone`.
+        more: Properties as keywords, and `logger`.
+
+    Raises:
+        ConfigError: "auto" finds no rack, or `zone_hint` cannot be followed.
+        KafkaException: librdkafka rejects a property.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        zone_hint: Any = None,  # noqa: ANN401 - `**more` may have values of any type
+        **more: Any,  # noqa: ANN401 - as confluent-kafka's
+    ) -> None:
+        settings = ProducerConfig.of({**(config or {}), **more} if more or config is None else config)
+        properties = Settings(settings.properties)
+        rack = resolve_rack(properties.pop("client.rack", None), "client.rack")
+        if zone_hint is not None:
+            properties["client.id"] = client_id_with_zone(zone_hint, properties.get("client.id") or CLIENT_ID, rack)
+        super().__init__(dict(properties))
+        self._rack = rack
+        self._local = LocalLeaders(rack, batch_size=settings.batch_size, keep_s=settings.keep_s, snapshots=True)
+        shared = {name: value for name, value in properties.items() if name not in _PRODUCER_ONLY}
+        self._watch = LeaderWatch(Settings(shared), settings.refresh_s)
+        weakref.finalize(self, self._watch.stop)
+        if rack is None:
+            log.warning("the producer has no rack, so records go to leaders in all racks")
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = _ANY,
+        *args: Any,  # noqa: ANN401 - as confluent-kafka's
+        **more: Any,  # noqa: ANN401 - the same
+    ) -> None:
+        """Produce a record, as `confluent_kafka.Producer` does; without a key and a partition to a leader in the rack.
+
+        Raises:
+            BufferError: The queue is full.
+            KafkaException: librdkafka refuses the record.
+        """
+        if partition == _ANY and key is None and self._rack is not None:
+            partition = self._choose(topic, value)
+            if partition != _ANY:
+                try:
+                    _produce(self, topic, value, None, partition, *args, **more)
+                except KafkaException as error:
+                    if error.args[0].code() != UNKNOWN_PARTITION:
+                        raise
+                    # The topic was created again, with fewer partitions.
+                    self._watch.look_now()
+                    partition = _ANY
+                else:
+                    return
+        _produce(self, topic, value, key, partition, *args, **more)
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = _ANY,
+        *args: Any,  # noqa: ANN401 - as confluent-kafka's
+        **more: Any,  # noqa: ANN401 - the same
+    ) -> int:
+        """Produce several records; those without a key and a partition go to leaders in the rack.
+
+        Raises:
+            BufferError: The queue is full.
+            KafkaException: librdkafka refuses the records.
+        """
+        if partition != _ANY or self._rack is None or not isinstance(messages, list):
+            return super().produce_batch(topic, messages, partition, *args, **more)
+        parts: dict[int, list[dict[str, Any]]] = {}
+        for message in messages:
+            free = message.get("key") is None and message.get("partition", _ANY) == _ANY
+            parts.setdefault(self._choose(topic, message.get("value")) if free else _ANY, []).append(message)
+        return sum(
+            super(RackAwareProducer, self).produce_batch(topic, part, number, *args, **more)
+            for number, part in parts.items()
+        )
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Set the credentials of new connections, also of those that read the leaders."""
+        super().set_sasl_credentials(username, password)
+        self._watch.set_sasl_credentials(username, password)
+
+    def close(self) -> bool:
+        """Send what is queued, and close the producer."""
+        self._watch.stop()
+        return super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._watch.stop()
+        return super().__exit__(kind, error, trace)
+
+    def _choose(self, topic: str, value: str | bytes | None) -> int:
+        chosen = self._local.choose(topic, RECORD_BYTES + len(value or b""), self._watch.leaders)
+        if chosen is None:
+            self._watch.add(topic)
+            return _ANY
+        return chosen

@@ -1,0 +1,249 @@
+"""The producer of confluent-kafka, and the thread that reads the leaders for it, without brokers."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from rackassign.clients.confluent import RackAwareProducer, _producer
+from rackassign.clients.confluent._config import ProducerConfig
+from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch
+from rackassign.errors import ConfigError
+from rackassign.testing.harness import wait_until
+
+OFFLINE: dict[str, Any] = {"bootstrap.servers": "localhost:1", "log_level": 0}
+NODES = {1: Broker("a"), 2: Broker("b")}
+LEADERS = Leaders(NODES, {"t": {0: 1, 1: 2, 2: 2, 3: -1}})
+
+
+class Sent:
+    """A producer that knows the leaders, and the records that it gives to librdkafka."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], leaders: Leaders = LEADERS) -> None:
+        self.records: list[tuple[Any, ...]] = []
+        self.refused: set[int] = set()
+        monkeypatch.setattr(_producer, "_produce", self._take)
+        monkeypatch.setattr(_producer, "read_leaders", lambda *_: leaders)
+        self.producer = RackAwareProducer({**OFFLINE, "client.rack": "b", **given})
+        self.watch: LeaderWatch = vars(self.producer)["_watch"]
+        self.watch.leaders = leaders
+
+    def _take(self, _: Producer, topic: str, value: Any, key: Any, partition: int, **more: Any) -> None:
+        if partition in self.refused:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.records.append((topic, value, key, partition, more))
+
+    def partitions(self, number: int, size: int = 80, **given: Any) -> list[int]:
+        """Produce so many records of 100 bytes, or of another size and 20; return their partitions."""
+        before = len(self.records)
+        for _ in range(number):
+            self.producer.produce("t", b"x" * size, **given)
+        return [record[3] for record in self.records[before:]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(monkeypatch, {"batch.size": 1000, "linger.ms": 600_000})
+
+
+def test_a_partition_in_the_rack_is_kept_for_the_bytes_of_a_batch(sent: Sent) -> None:
+    batches = [set(sent.partitions(10)) for _ in range(20)]
+    assert batches in ([{1}, {2}] * 10, [{2}, {1}] * 10)
+
+
+def test_a_partition_is_left_when_librdkafka_has_sent_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch, {"linger.ms": 0, "sticky.partitioning.linger.ms": 1})
+    wait_until(lambda: set(sent.partitions(1)) == {1}, "a partition")
+    wait_until(lambda: set(sent.partitions(1)) == {2}, "another one, though its batch is not full")
+
+
+def test_without_stickiness_each_record_gets_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch, {"sticky.partitioning.linger.ms": 0})
+    assert Counter(sent.partitions(10)) == {1: 5, 2: 5}
+
+
+def test_keys_partitions_and_all_other_arguments_are_passed_on(sent: Sent) -> None:
+    report = print
+    assert sent.partitions(50, key=b"k") == [-1] * 50
+    assert sent.partitions(50, partition=0) == [0] * 50
+    sent.producer.produce("t", None, None, -1, on_delivery=report, headers={"h": b""}, timestamp=7)
+    topic, value, key, partition, more = sent.records[-1]
+    assert (topic, value, key, more) == (
+        "t",
+        None,
+        None,
+        {"on_delivery": report, "headers": {"h": b""}, "timestamp": 7},
+    )
+    assert partition in {1, 2}
+
+
+def test_a_leader_that_has_moved_is_left_with_the_next_record(sent: Sent) -> None:
+    (used,) = sent.partitions(1)
+    sent.watch.leaders = Leaders(NODES, {"t": {0: 1, used: 1, 3 - used: 2}})
+    assert set(sent.partitions(20)) == {3 - used}
+
+
+def test_until_the_leaders_are_known_librdkafka_chooses_and_no_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch, {}, Leaders())
+    held, begun = threading.Event(), threading.Event()
+
+    def slow(_: object, topics: Iterable[str]) -> Leaders:
+        assert list(topics) == ["t"]
+        begun.set()
+        held.wait()
+        return LEADERS
+
+    monkeypatch.setattr(_producer, "read_leaders", slow)
+    assert set(sent.partitions(100)) == {-1}
+    wait_until(begun.is_set, "a look")
+    assert set(sent.partitions(100)) == {-1}
+    held.set()
+    wait_until(lambda: set(sent.partitions(1)) <= {1, 2}, "leaders")
+
+
+def test_a_partition_that_is_gone_is_not_insisted_on(sent: Sent) -> None:
+    sent.refused = {1, 2}
+    assert sent.partitions(5) == [-1] * 5
+    sent.refused = {0}
+    with pytest.raises(KafkaException):
+        sent.producer.produce("t", b"", partition=0)
+
+
+def test_a_batch_is_divided_by_partition(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, list[int]]] = []
+
+    class Recorder:
+        def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, **more: Any) -> int:
+            assert (topic, more) == ("t", {"on_delivery": print})
+            calls.append((partition, [message["value"] for message in messages]))
+            return len(messages)
+
+    monkeypatch.setattr(_producer, "super", lambda *_: Recorder(), raising=False)
+    messages: list[dict[str, Any]] = [{"value": b"%02d" % number + b"x" * 78} for number in range(15)]
+    messages[3]["key"], messages[4]["partition"] = b"k", 7
+    assert sent.producer.produce_batch("t", messages, on_delivery=print) == 15
+    found = dict(calls)
+    assert found[-1] == [messages[3]["value"], messages[4]["value"]]
+    assert sorted(map(len, found.values())) == [2, 3, 10]
+    assert set(found) == {-1, 1, 2}
+    assert sent.producer.produce_batch("t", messages, 0, on_delivery=print) == 15
+    assert calls[-1][0] == 0
+    assert all("partition" not in message for message in messages if message is not messages[4])
+
+
+@pytest.mark.parametrize(
+    ("given", "batch_size", "keep_s", "refresh_s"),
+    [
+        ({}, 1_000_000, 0.01, 30),
+        ({"batch.size": "5000", "linger.ms": "100.5"}, 5000, 0.1005, 30),
+        ({"queue.buffering.max.ms": 20, "sticky.partitioning.linger.ms": 50}, 1_000_000, 0.05, 30),
+        ({"sticky.partitioning.linger.ms": 0}, 0, 0.005, 30),
+        ({"topic.metadata.refresh.interval.ms": 500}, 1_000_000, 0.01, 0.5),
+        ({"topic.metadata.refresh.interval.ms": -1}, 1_000_000, 0.01, 30),
+        ({"topic.metadata.refresh.interval.ms": 300_000}, 1_000_000, 0.01, 30),
+    ],
+)
+def test_a_choice_is_kept_as_long_as_librdkafka_would(
+    given: dict[str, Any], batch_size: int, keep_s: float, refresh_s: float
+) -> None:
+    config = ProducerConfig.of(given)
+    assert (config.batch_size, config.keep_s, config.refresh_s) == (batch_size, keep_s, refresh_s)
+
+
+@pytest.mark.parametrize("config", [{"linger.ms": "soon"}, {"batch.size": None}, [], {1: 2}])
+def test_a_property_that_is_no_number_is_refused(config: Any) -> None:
+    with pytest.raises(ConfigError):
+        RackAwareProducer(config)
+
+
+def test_the_rack_is_that_of_the_consumers(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "a")
+    assert set(Sent(monkeypatch, {"client.rack": None}).partitions(3)) == {0}
+    monkeypatch.delenv("RACKASSIGN_RACK")
+    assert set(Sent(monkeypatch, {"client.rack": None}).partitions(3)) == {-1}
+    assert caplog.messages == ["the producer has no rack, so records go to leaders in all racks"]
+
+
+def test_a_zone_hint_is_in_the_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def hinted(*given: object) -> str:
+        seen.extend(given)
+        return "app"
+
+    monkeypatch.setattr(_producer, "client_id_with_zone", hinted)
+    RackAwareProducer({**OFFLINE, "client.rack": "a"}, zone_hint="inkless")
+    assert seen == ["inkless", "rdkafka", "a"]
+
+
+class Looks:
+    """Stands for the brokers: what each look finds, the last one again and again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *found: Leaders | Exception) -> None:
+        self.found = list(found)
+        self.asked: list[list[str]] = []
+        monkeypatch.setattr(_producer, "read_leaders", self._read)
+        monkeypatch.setattr(_producer, "AdminClient", lambda _: None)
+        monkeypatch.setattr(_producer, "_RETRY_S", 0.001)
+
+    def _read(self, _: object, topics: list[str]) -> Leaders:
+        self.asked.append(list(topics))
+        found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker"))
+    looks = Looks(monkeypatch, failure, failure, LEADERS)
+    watch = LeaderWatch({}, 600)
+    watch.add("t")
+    wait_until(lambda: watch.leaders is LEADERS, "leaders")
+    assert looks.asked == [["t"]] * 3
+    (message,) = caplog.messages
+    assert message.startswith("leaders of topics cannot be read, so records may go to leaders in all racks: ")
+    # The next topic is looked for at once.
+    watch.add("u")
+    watch.add("u")
+    wait_until(lambda: looks.asked[-1] == ["t", "u"], "a look for the other topic, too")
+    watch.stop()
+
+
+def test_leaders_that_have_not_changed_stay_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the partitions of a topic are not listed again."""
+    equal = Leaders(dict(NODES), {"t": dict(LEADERS.topics["t"])})
+    looks = Looks(monkeypatch, LEADERS, equal)
+    watch = LeaderWatch({}, 0.001)
+    watch.add("t")
+    wait_until(lambda: len(looks.asked) > 3, "some looks")
+    assert watch.leaders is LEADERS
+    watch.stop()
+
+
+@pytest.mark.parametrize("end", ["close", "exit", "release"])
+def test_the_thread_ends_with_the_producer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    Looks(monkeypatch, LEADERS)
+    producer: RackAwareProducer | None = RackAwareProducer({**OFFLINE, "client.rack": "b"})
+    watch: LeaderWatch = vars(producer)["_watch"]
+    watch.add("t")
+    thread = vars(watch)["_thread"]
+    assert thread.is_alive()
+    assert producer is not None
+    if end == "close":
+        producer.close()
+    elif end == "exit":
+        with producer:
+            pass
+    else:
+        producer = None
+        gc.collect()
+    wait_until(lambda: not thread.is_alive(), "the end of the thread")
