@@ -63,6 +63,11 @@ def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
     ]
     # Nine partitions of three members: the fourth must get two.
     assert [int(moved) for *_, moved in rows[3::4]] == [2, 2]
+    halves = re.findall(r"│ \w+Producer, \w+Consumer.* +│ +([\d.]+)% │ +([\d.]+)% │ +([\d,]+) USD │", done.stdout)
+    assert [read for _, read, _ in halves] == ["33.3", "0.0"]
+    # Without a key kafka-python writes to any partition.
+    assert 50 < float(halves[0][0]) < 80
+    assert (halves[1][0], halves[1][2]) == ("0.0", "0")
     assert "nothing to gain" in done.stdout
     assert "Reading it with three consumers" in done.stderr
     assert clusters(cache) == []

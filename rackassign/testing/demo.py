@@ -100,6 +100,31 @@ def produce_records(client_config: ClientConfig, topic: str, partitions: int, *,
         producer.flush()
 
 
+def produce_without_keys(
+    producers: Mapping[str, Callable[[], KafkaProducer]], topic: str, *, records: int, size: int
+) -> dict[tuple[str, int], int]:
+    """Write random records without a key, from one producer in each rack.
+
+    Args:
+        producers: Creates the producer in each rack.
+        topic: An existing topic.
+        records: Number of records of each producer.
+        size: Size of each record in bytes.
+
+    Returns:
+        Bytes that were acknowledged, by the producer's rack and the partition.
+    """
+    written: dict[tuple[str, int], int] = {}
+    for rack, make in producers.items():
+        with closing(make()) as producer:
+            sent = [producer.send(topic, os.urandom(size)) for _ in range(records)]
+            producer.flush()
+            for future in sent:
+                place = rack, future.get().partition
+                written[place] = written.get(place, 0) + size
+    return written
+
+
 def consume_topic(
     clients: Mapping[str, ClientConfig],
     topic: str,

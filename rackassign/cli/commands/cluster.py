@@ -1,4 +1,4 @@
-"""`rackassign cluster` and `rackassign demo`: a real multi-rack cluster, and a topic read by four assignors.
+"""`rackassign cluster` and `rackassign demo`: a real multi-rack cluster, and a topic written and read in it.
 
 The demo measures what crossed racks. A running cluster can lose racks.
 """
@@ -12,9 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from kafka import KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from rich.console import Console
@@ -32,12 +34,23 @@ from rackassign.cli.terminal import (
     terminate_as_exit,
     warn,
 )
-from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.clients.kafka_python import (
+    RackAwareCooperativeStickyAssignor,
+    RackAwareProducer,
+    RackAwareRangeAssignor,
+)
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME
 from rackassign.monitoring import Price
 from rackassign.testing import LocalCluster, create_topic
-from rackassign.testing.demo import TOPIC, MakeAssignor, consume_topic, demo_group, produce_records
+from rackassign.testing.demo import (
+    TOPIC,
+    MakeAssignor,
+    consume_topic,
+    demo_group,
+    produce_records,
+    produce_without_keys,
+)
 from rackassign.testing.registry import ControlServer, find_registered, register, send_request
 from rackassign.text import counted, join_ids, parse_digits, short_repr
 
@@ -49,6 +62,9 @@ RACKS = ("a", "b", "c")
 PARTITIONS = 9
 RECORDS, RECORD_BYTES = 400, 10_000
 MONTH_GB = 100_000
+
+_WRITTEN_RF = 2
+"""Replicas of the topic that is written: of its leaders each rack has a third."""
 
 # All three members join before the first generation; without that some groups would be made a second time.
 _CONFIG = {"group.initial.rebalance.delay.ms": "1000"}
@@ -73,12 +89,12 @@ class Run:
     @property
     def local(self) -> float:
         """Share of the bytes that came from the reader's own rack."""
-        return sum(size for (reader, source), size in self.bytes_.items() if reader == source) / self.total
+        return _local(self.bytes_)
 
-    @property
-    def total(self) -> int:
-        """All bytes."""
-        return sum(self.bytes_.values())
+
+def _local(bytes_: Mapping[tuple[str, str], int]) -> float:
+    """Return the share of the bytes whose racks are equal."""
+    return sum(size for (one, other), size in bytes_.items() if one == other) / sum(bytes_.values())
 
 
 def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
@@ -106,11 +122,12 @@ def demo(
     """Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured."""
     usd_per_gb = Price.from_options(price, cloud).usd_per_gb
     with progress_display() as show:
-        runs = _measure(show)
-    _show(Console(highlight=False), runs, usd_per_gb)
+        runs, written = _measure(show)
+    _show(Console(highlight=False), runs, written, usd_per_gb)
 
 
-def _measure(show: ProgressDisplay) -> list[Run]:
+def _measure(show: ProgressDisplay) -> tuple[list[Run], dict[str, float]]:
+    """Return what was read, and the local share of what was written, by producer."""
     # Only this command needs a client and a cluster: the others start quicker, and without the extra.
 
     strategies: dict[str, MakeAssignor] = {
@@ -120,6 +137,7 @@ def _measure(show: ProgressDisplay) -> list[Run]:
         "rackassign cooperative": lambda rack: RackAwareCooperativeStickyAssignor(rack=rack),
     }
     runs: list[Run] = []
+    written: dict[str, float] = {}
     with LocalCluster(list(RACKS), config=_CONFIG, progress=show.on_progress) as cluster:
         rack_of = {broker.id: broker.rack or "" for broker in cluster.brokers}
         for replication in (2, 3):
@@ -133,20 +151,33 @@ def _measure(show: ProgressDisplay) -> list[Run]:
                 clients = dict.fromkeys(RACKS, cluster.client_config())
                 reading = consume_topic(clients, topic, make_assignor, joining=RACKS[0], at_once=True)
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of), reading.moved or 0))
+        leaders = [rack_of[replicas[0]] for replicas in striped(PARTITIONS, _WRITTEN_RF, len(RACKS))]
+        create_topic(cluster.bootstrap, "payments", striped(PARTITIONS, _WRITTEN_RF, len(RACKS)))
+        for name, make in {"kafka-python": KafkaProducer, "rackassign": RackAwareProducer}.items():
+            show.show_step(f"Writing records without a key from three racks: {make.__name__}")
+            racks = {"client_rack"} if make is RackAwareProducer else set()
+            producers = {
+                rack: partial(make, **cluster.client_config(), **dict.fromkeys(racks, rack), linger_ms=20)
+                for rack in RACKS
+            }
+            sent = produce_without_keys(producers, "payments", records=RECORDS, size=RECORD_BYTES)
+            written[name] = _local({(rack, leaders[partition]): size for (rack, partition), size in sent.items()})
         show.show_step("Stopping the brokers")
-    return runs
+    return runs, written
 
 
-def _show(console: Console, runs: Sequence[Run], price: float) -> None:
+def _show(console: Console, runs: Sequence[Run], written: Mapping[str, float], price: float) -> None:
     console.print(_pairs([run for run in runs if run.replication < len(RACKS)]))
     console.print(_summary(runs, price))
+    console.print(_both_halves(runs, written, price))
     console.print(
         f"RF {len(RACKS)} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of everything, so with"
         " follower fetching any assignor reads locally."
     )
     console.print(
-        "Bytes of record batches as counted in the fetch responses. Same data, same client_rack, same brokers with"
-        " RackAwareReplicaSelector in all runs: only the assignor differs.",
+        "Read are bytes of record batches as counted in the fetch responses, written are bytes that brokers have"
+        " acknowledged. Same data, same client_rack, same brokers with RackAwareReplicaSelector in all runs: only the"
+        " assignor differs, and the producer.",
         style="dim",
     )
 
@@ -185,6 +216,22 @@ def _summary(runs: Sequence[Run], price: float) -> Table:
             str(run.moved),
             end_section=last,
         )
+    return table
+
+
+def _both_halves(runs: Sequence[Run], written: Mapping[str, float], price: float) -> Table:
+    """Return what crosses racks when the same is written and read, with the defaults of kafka-python and without."""
+    read = {run.strategy: run.local for run in runs if run.replication == _WRITTEN_RF}
+    sides = {
+        "KafkaProducer, KafkaConsumer (range)": (written["kafka-python"], read["kafka-python range"]),
+        "RackAwareProducer, RackAwareConsumer": (written["rackassign"], read["rackassign cooperative"]),
+    }
+    table = Table(title=f"Across racks with RF {_WRITTEN_RF}, cost of 100 TB/month written and read")
+    for column in ("clients", "written", "read", "cost"):
+        table.add_column(column, justify="left" if column == "clients" else "right")
+    for name, local in sides.items():
+        cross = [1 - share for share in local]
+        table.add_row(name, *(f"{share:.1%}" for share in cross), f"{MONTH_GB * sum(cross) * price:,.0f} USD")
     return table
 
 
