@@ -16,6 +16,9 @@ final class MinCostFlow {
     static final int SOURCE = 0;
     static final int SINK = 1;
 
+    /** Arcs of the longest path that is looked at; twice as many still fit on the stack of a thread of a broker. */
+    static final int MAX_DEPTH = 3000;
+
     private final int nodes;
     private final WorkBudget budget;
     private int arcs;
@@ -184,6 +187,9 @@ final class MinCostFlow {
         boolean reached = false;
         for (int head = 0; head < tail; head++) {
             int node = queue[head];
+            if (level[node] == MAX_DEPTH) {
+                throw new WorkBudget.ExhaustedException("paths of more than " + MAX_DEPTH + " arcs");
+            }
             reached |= isShortest(node);
             budget.spend(firstArc[node + 1] - firstArc[node] + 1);
             for (int at = firstArc[node]; at < firstArc[node + 1]; at++) {
@@ -197,7 +203,7 @@ final class MinCostFlow {
         return reached;
     }
 
-    /** Sends a blocking flow through a node; the depth is that of the network, five arcs and detours. */
+    /** Sends a blocking flow through a node; the depth is that of the network, five arcs and detours, and limited. */
     private int push(int node, int most) {
         int sent = 0;
         if (isShortest(node)) {

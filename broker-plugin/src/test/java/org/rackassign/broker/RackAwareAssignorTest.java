@@ -179,6 +179,26 @@ class RackAwareAssignorTest {
     }
 
     @Test
+    void aChainOfSubscriptionsIsNoDangerToTheStack() {
+        // Each member shares a topic with the next one, and only the last one has nothing: all have to hand on theirs.
+        TestGroup group = new TestGroup();
+        int count = MinCostFlow.MAX_DEPTH;
+        for (int number = 0; number < count; number++) {
+            Uuid topic = new Uuid(1, number);
+            group.topics.put(topic, Collections.nCopies(number == 0 ? 2 : 1, Set.of("a")));
+            for (int member = number; member < number + 2; member++) {
+                group.subscriptions.computeIfAbsent("m" + member, each -> new HashSet<>()).add(topic);
+                group.racks.put("m" + member, "a");
+            }
+            group.owned.put("m" + number, Map.of(topic, number == 0 ? Set.of(0, 1) : Set.of(0)));
+        }
+        group.owned.put("m" + count, Map.of());
+        GroupModel model = GroupModel.of(group, group, false);
+        assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
+        assertEquals(count + 1, StickyPlan.of(model).length);
+    }
+
+    @Test
     void stepsDoNotGrowWithLoadsWhenSubscriptionsDiffer() {
         TestGroup group = new TestGroup();
         for (int number = 0; number < 3; number++) {
