@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rackassign.errors import ConfigError
 from rackassign.model import Group, Partitions, Plan, TopicPartition
-from rackassign.strategies import Options, valid_owners
+from rackassign.strategies import Options
 from rackassign.strategies import range as classic_range
 from rackassign.strategies.sticky import plan_as
 
@@ -71,20 +71,22 @@ def _dealt_in_runs(group: Group, plan: Plan) -> dict[str, Partitions]:
     The partitions of a plan without racks are interchangeable where their topics have the same subscribers. Dealt in
     turn, they would all be local if leaders and members follow each other in the same order, as they often do.
     """
-    owners = valid_owners(group)
-    readers: dict[str, list[str]] = defaultdict(list)
-    for member in sorted(group.members, key=lambda member: member.id):
-        for topic in member.topics:
-            readers[topic].append(member.id)
+    claims = {(m.id, topic, p) for m in group.members for topic, ids in m.owned.items() for p in ids}
+    # By topic: the subscriptions that contain it, which are fewer than its members.
+    readers: dict[str, list[int]] = defaultdict(list)
+    for number, topics in enumerate({member.topics for member in group.members}):
+        for topic in topics:
+            readers[topic].append(number)
+    of_topic = {topic: tuple(numbers) for topic, numbers in readers.items()}
     kept: dict[str, list[TopicPartition]] = {member.id: [] for member in group.members}
     # By the subscribers of the topic: the partitions that are dealt, and who gets one, once for each.
-    dealt: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
-    takers: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    dealt: dict[tuple[int, ...], list[TopicPartition]] = defaultdict(list)
+    takers: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for tp, member_id in sorted(_places(plan)):
-        if owners.get(tp) == member_id:
+        if (member_id, *tp) in claims:
             kept[member_id].append(tp)
         else:
-            of = tuple(readers[tp.topic])
+            of = of_topic[tp.topic]
             dealt[of].append(tp)
             takers[of].append(member_id)
     for of, tps in dealt.items():
