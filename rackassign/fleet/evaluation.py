@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rackassign.errors import ConfigError
 from rackassign.fleet.schema import GroupRow, from_arrow
-from rackassign.model import Broker, Partition, Partitions, Topology
+from rackassign.model import Broker, Partition, Topology
 from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughput, describe_action
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
@@ -357,7 +357,7 @@ def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
     """Return the reads of the current assignment."""
     shot = row.snapshot
     serving = row.cluster.in_sync_replicas(shot.group.topology)
-    return _Outcome(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
+    return _Outcome(NOW, _pairs(topic_reads(shot.group, shot.owned, serving, shot.leaders_only), rates))
 
 
 def _outcomes(row: GroupRow, rates: Mapping[str, list[float | None]]) -> list[_Outcome]:
@@ -370,14 +370,8 @@ def _outcomes(row: GroupRow, rates: Mapping[str, list[float | None]]) -> list[_O
     outcomes = []
     for name, plan in plan_each(shot.as_leader_sees(), options, live.kind, live.strategy).items():
         reading = topic_reads(shot.group, plan.target, selectable, shot.leaders_only)
-        outcomes.append(_Outcome(name, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target)))
+        outcomes.append(_Outcome(name, _pairs(reading, rates), moved(shot.group, shot.owned, plan.target)))
     return outcomes
-
-
-def _owned(row: GroupRow) -> dict[str, Partitions]:
-    known = row.snapshot.group.topology.topics.keys()
-    members = row.snapshot.group.members
-    return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in members}
 
 
 def _by_topic(rates: Throughput) -> dict[str, list[float | None]]:

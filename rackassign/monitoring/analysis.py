@@ -195,7 +195,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         rates: What it reads; empty if it was not measured.
     """
     located = shot.without_foreign_racks()
-    group, owned = located.group, _owned(shot)
+    group, owned = located.group, shot.owned
     now = current_reads(located, cluster)
     judge = _Analyzer(located, cluster, rates, owned)
     # A broker shows assignors no leaders, whatever its selector is.
@@ -224,13 +224,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
 def current_reads(shot: Snapshot, cluster: ObservedCluster) -> tuple[PartitionRead, ...]:
     """Return the reader and rack of each partition that members have, from the replicas that serve now."""
     serving = cluster.in_sync_replicas(shot.group.topology)
-    return partition_reads(shot.group, _owned(shot), serving, shot.leaders_only)
-
-
-def _owned(shot: Snapshot) -> dict[str, Partitions]:
-    """Return the partitions of each member, without those of topics that cannot be described."""
-    known = shot.group.topology.topics.keys()
-    return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in shot.group.members}
+    return partition_reads(shot.group, shot.owned, serving, shot.leaders_only)
 
 
 def _unassigned(group: Group) -> int:

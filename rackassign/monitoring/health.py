@@ -189,6 +189,10 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
     )
 
 
+_AWAY = -2
+"""Epoch of a static member that has left, and whose partitions are kept for it (KIP-848)."""
+
+
 def _epochs_stand_still(group: GroupDescription, problem: str) -> Finding:
     """Return the finding of a group to which the broker assigns, and which does not reach its epoch."""
     if group.assignment_epoch < group.epoch:
@@ -198,6 +202,15 @@ def _epochs_stand_still(group: GroupDescription, problem: str) -> Finding:
             f"the log of the broker that coordinates the group has the reason. Often its assignor, {group.strategy!r},"
             " fails, or this broker lacks it, and a member requests it (group.remote.assignor)",
             group.members,
+        )
+    if away := tuple(m for m in group.members if m.epoch == _AWAY):
+        return Finding(
+            "rebalance-stuck",
+            f"{problem}: {_count(away)} with a group.instance.id {'has' if len(away) == 1 else 'have'} left and may"
+            " return, and no other member reads what is kept for that",
+            "start what has left. Otherwise the others get its partitions after group.consumer.session.timeout.ms (45 s"
+            " by default)",
+            away,
         )
     # The others wait for what these have to give up.
     late = tuple(m for m in group.members if m.epoch < group.epoch) or group.behind
@@ -297,8 +310,8 @@ def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tu
 
 def _served(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
-    first = {broker.assignors[0] for broker in brokers if broker.assignors}
-    if first == {broker_plugin.CLASS}:
+    # One whose list could not be read may be the coordinator, and lack the assignor.
+    if {broker.assignors[:1] for broker in brokers if not broker.fenced} == {(broker_plugin.CLASS,)}:
         return Finding(
             "other-assignor",
             f"the broker assigns with {group.strategy!r}, although brokers have rackassign's assignor first: most of"
@@ -383,7 +396,7 @@ def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Findi
         yield Finding(
             "broker-assignors",
             f"{_ids(lacking)} no assignor of rackassign in {listed}, and others have: while one of these coordinates"
-            " a group, racks make no difference, and a member that requests the assignor ends for good",
+            " a group of KIP-848, racks make no difference, and a member that requests the assignor ends for good",
             f"set {setting} on all brokers, one after the other; until then no client names the assignor",
             brokers=lacking,
         )
@@ -391,7 +404,7 @@ def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Findi
     if later:
         yield Finding(
             "broker-assignors",
-            f"{_ids(later)} another assignor before that of rackassign in {listed}, so groups use that one",
+            f"{_ids(later)} another assignor before that of rackassign in {listed}, so groups of KIP-848 use that one",
             f"set {setting}, and restart",
             brokers=later,
         )
@@ -485,8 +498,15 @@ def plan_findings(shot: Snapshot) -> tuple[Finding, ...]:
     if live.kind != "consumer" or live.strategy != broker_plugin.NAME or not live.is_stable:
         return ()
     racks = RackSets.of(group.topology, "any-replica")
-    owned = {member.id: member.owned for member in group.members}
+    counts = {topic: len(row) for topic, row in group.topology.topics.items()}
+    # A topic may have been created again meanwhile, with fewer partitions.
+    owned = {
+        member: {topic: tuple(p for p in ids if p < counts[topic]) for topic, ids in own.items()}
+        for member, own in shot.owned.items()
+    }
     now = Locality.count(group, owned, racks).cross
+    if not now:
+        return ()
     # Brokers do not show which of both their property rackassign.balance is.
     modes = [Options(balance=mode, time_limit_s=_PLAN_S) for mode in BALANCE_MODES]
     then = max(Locality.count(group, plan_consumer_protocol(group, mode).target, racks).cross for mode in modes)
@@ -495,10 +515,11 @@ def plan_findings(shot: Snapshot) -> tuple[Finding, ...]:
     return (
         Finding(
             "plan-outdated",
-            f"{counted(now - then, 'partition')} fewer would cross racks if the broker planned now: it does not when a"
-            " member returns with another rack (KAFKA-20909)",
-            "restart a member, and the broker plans. If that changes nothing, its plans are limited, as the log of"
-            " the coordinator shows, or it is Kafka 4.0, which shows an assignor no racks",
+            f"{counted(now - then, 'partition')} fewer would cross racks if the broker planned now: it does not when it"
+            " has got another assignor, or a member returns with another rack (KAFKA-20909)",
+            "restart a member, and the broker plans; one with a group.instance.id has to be away for longer than"
+            " group.consumer.session.timeout.ms (45 s by default). If that changes nothing, its plans are limited, as"
+            " the log of the coordinator shows, or it is Kafka 4.0, which shows an assignor no racks",
             live.members,
         ),
     )

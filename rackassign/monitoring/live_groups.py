@@ -437,6 +437,12 @@ class Snapshot:
     leaders_only: frozenset[str] = frozenset()
 
     @property
+    def owned(self) -> dict[str, Partitions]:
+        """Return the partitions of each member, without those of topics that cannot be described."""
+        known = self.group.topology.topics.keys()
+        return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in self.group.members}
+
+    @property
     def foreign_racks(self) -> dict[str, str]:
         """Return the rack of each member, by its ID, whose rack is that of no broker, while brokers have racks.
 

@@ -331,7 +331,10 @@ def _strategy(inspected: GroupAnalysis) -> str:
     live = inspected.snapshot.live
     to = "switch to cooperative-sticky of rackassign"
     if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
-        return "restart a member, after which the broker plans again: its assignor is rackassign's"
+        if not live.is_stable:
+            return "wait until members have what the broker planned"
+        # Its plan may be the best with rackassign.balance=topic, which brokers do not show.
+        return "let the broker plan again, if `rackassign doctor` finds its plan outdated"
     if live.kind == "consumer":
         by_brokers = "let brokers assign with rackassign's assignor (`rackassign doctor` shows how)"
         return f"{by_brokers}, or {to} with group.protocol=classic"

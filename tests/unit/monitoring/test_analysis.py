@@ -57,7 +57,9 @@ def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> Non
     ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
     # What `uniform` would come to, and not that it would keep what the plug-in has planned.
     assert (ours.reaches[0].partitions.local, ours.reaches[0].moved) == (3, 3)
-    assert describe_action(ours.actions[0], ours).startswith("restart a member")
+    assert "if `rackassign doctor` finds its plan outdated" in describe_action(ours.actions[0], ours)
+    moving = inspected(replace(served, strategy="rackassign", state="Reconciling"), cluster(ONE_EACH), EVEN)
+    assert describe_action(moving.actions[0], moving) == "wait until members have what the broker planned"
     # There is no `max_skew` in brokers, so nothing advises it.
     crowded = replace(served, members=(*served.members, member("m4", "a", {})))
     assert "max-skew" not in kinds(inspected(crowded, cluster({"t": [[1]] * 9}), rates({})))

@@ -95,16 +95,23 @@ def test_with_the_plug_in_first_on_all_brokers_another_assignor_is_a_wish_of_mem
     assert (found.kind, found.members) == ("other-assignor", wishing.members)
     assert "group.remote.assignor" in found.advice
     assert kinds(watched(replace(wishing, strategy=broker_plugin.NAME)), with_plugin) == []
+    # The coordinator may be the one whose list is not known.
+    silent = (*with_plugin[:-1], replace(BROKERS[-1], problem="no DESCRIBE_CONFIGS"))
+    assert "server-assigned" in kinds(watched(wishing), silent)
 
 
 @pytest.mark.parametrize(
-    ("planned", "named", "words"),
-    [(4, {"late", "on time"}, "the broker has planned epoch 4"), (5, {"late"}, "which 1 member has yet to reach")],
+    ("planned", "epoch", "named", "words"),
+    [
+        (4, 4, {"late", "on time"}, "the broker has planned epoch 4"),
+        (5, 4, {"late"}, "which 1 member has yet to reach"),
+        pytest.param(5, -2, {"late"}, "1 member with a group.instance.id has left and may return", id="static"),
+    ],
 )
 def test_epochs_that_stand_still_are_told_by_who_has_not_reached_them(
-    planned: int, named: set[str], words: str
+    planned: int, epoch: int, named: set[str], words: str
 ) -> None:
-    members = (member("late", epoch=4), member("on time", epoch=5, awaits=True))
+    members = (member("late", epoch=epoch), member("on time", epoch=5, awaits=True))
     stuck = group(*members, kind="consumer", strategy=broker_plugin.NAME, state="Reconciling")
     seen = watched(replace(stuck, epoch=5, assignment_epoch=planned), "Reconciling")
     (found,) = findings(seen, BROKERS)
@@ -132,6 +139,17 @@ def test_a_plan_that_a_changed_rack_has_made_worse_is_told() -> None:
         assert plan_findings(snapshot(fine, there, RackMap())) == ()
     # Nobody is in c: what is read across racks is as little as can be.
     assert plan_findings(snapshot(of("a", "b", "a"), there, RackMap())) == ()
+
+
+def test_a_plan_is_compared_though_members_have_what_cannot_be_described_or_is_no_more() -> None:
+    there = cluster({"t": [[1], [2], [3]]}).topology
+    members = [
+        member(f"m{i}", subscription=Subscription(("t", "hidden"), rack=rack), assigned={"t": (i, 7), "hidden": (i,)})
+        for i, rack in enumerate("bac")
+    ]
+    served = group(*members, kind="consumer", strategy=broker_plugin.NAME)
+    (found,) = plan_findings(snapshot(served, there, RackMap()))
+    assert found.problem.startswith("2 partitions fewer")
 
 
 def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:
