@@ -167,47 +167,29 @@ def compiled(jdk: Jdk, class_path: str, *sources: Path, options: Sequence[str] =
     return done
 
 
-class JavaPeer:
-    """A JVM with Kafka's assignors, for as long as the `with` block lasts. For one thread.
+class JavaProcess:
+    """A JVM that answers a line of JSON with one, for as long as the `with` block lasts. For one thread.
 
     Args:
-        timeout_s: How long one answer may take, warm-up and all repetitions together.
+        java: The runtime.
+        class_path: Folders and jars.
+        main: Name of the class.
+        timeout_s: How long one answer may take.
         heap: The most memory the JVM may use for objects, as `java -Xmx` takes it.
-        version: Version of Kafka, such as "4.4.0".
-
-    Raises:
-        NoJdkError: On entering: there is no JDK.
-        ClusterError: On entering: Kafka's jars cannot be fetched.
-        PeerError: On entering: it does not compile or start.
     """
 
-    def __init__(self, *, timeout_s: float = 600.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
+    def __init__(
+        self, java: Path, class_path: Sequence[str], main: str, *, timeout_s: float = 600.0, heap: str = "2g"
+    ) -> None:
+        self._command = [str(java), f"-Xmx{heap}", "-cp", os.pathsep.join(class_path), main]
         self._timeout_s = timeout_s
-        self._heap = heap
-        self._version = version
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self.java_version = ""
-        self.kafka_version = ""
 
     def __enter__(self) -> Self:
-        jdk = find_jdk()
-        class_path = os.pathsep.join(map(str, kafka_jars(version=self._version)))
-        classes = compiled(jdk, class_path, SOURCE)
         # A file, because a pipe that nobody reads would stop the JVM once it is full.
         self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [str(jdk.java), f"-Xmx{self._heap}", "-cp", os.pathsep.join((str(classes), class_path)), CLASS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        try:
-            hello = self._exchange(None, self._timeout_s)
-        except BaseException:
-            self._end()
-            raise
-        self.java_version, self.kafka_version = hello["java"], hello["kafka"]
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,6 +199,98 @@ class JavaPeer:
     def pid(self) -> int:
         """Process id of the JVM."""
         return self._running().pid
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise PeerLostError("the JVM is not running: it runs inside its with block")
+        return self._process
+
+    def _exchange(self, line: bytes | None, timeout_s: float) -> dict[str, Json]:
+        """Send a line, if any, and read one."""
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        # Killing the JVM closes both pipes, so that neither a write nor a read is left waiting.
+        timer = threading.Timer(timeout_s, expire)
+        timer.start()
+        try:
+            if line is not None:
+                process.stdin.write(line)
+                process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        finally:
+            timer.cancel()
+        if not answer.endswith(b"\n"):
+            process.kill()
+            code = process.wait(_END_TIMEOUT_S)
+            if expired.is_set():
+                raise PeerTimeoutError(f"the JVM did not answer in {timeout_s:g} s{self._logged()}")
+            raise PeerLostError(f"the JVM ended with code {code}{self._logged()}")
+        read: dict[str, Json] = json.loads(answer)
+        return read
+
+    def _logged(self) -> str:
+        assert self._log is not None
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return f": {text[-_SHOWN_OF_LOG:]}" if text else ""
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            # It has nothing to save, and one that is busy would not notice that its requests have ended.
+            process.kill()
+            process.wait(_END_TIMEOUT_S)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    # A request that was never read; whoever sent it has been told.
+                    continue
+        if self._log is not None:
+            self._log.close()
+
+
+class JavaPeer(JavaProcess):
+    """A JVM with Kafka's assignors, for as long as the `with` block lasts. For one thread.
+
+    Args:
+        timeout_s: How long one answer may take, warm-up and all repetitions together.
+        heap: The most memory the JVM may use for objects, as `java -Xmx` takes it.
+        version: Version of Kafka, such as "4.4.0".
+
+    Raises:
+        NoJdkError: There is no JDK.
+        ClusterError: Kafka's jars cannot be fetched.
+        PeerError: It does not compile, or on entering: it does not start.
+    """
+
+    def __init__(self, *, timeout_s: float = 600.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
+        jdk = find_jdk()
+        class_path = os.pathsep.join(map(str, kafka_jars(version=version)))
+        classes = compiled(jdk, class_path, SOURCE)
+        super().__init__(jdk.java, (str(classes), class_path), CLASS, timeout_s=timeout_s, heap=heap)
+        self.java_version = ""
+        self.kafka_version = ""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            hello = self._exchange(None, self._timeout_s)
+        except BaseException:
+            self._end()
+            raise
+        self.java_version, self.kafka_version = hello["java"], hello["kafka"]
+        return self
 
     def assign(
         self,
@@ -260,65 +334,6 @@ class JavaPeer:
                 for member, sent in answer.get("user_data", {}).items()
             },
         )
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise PeerLostError("the Java peer is not running: it runs inside its with block")
-        return self._process
-
-    def _exchange(self, line: bytes | None, timeout_s: float) -> dict[str, Json]:
-        """Send a line, if any, and read one."""
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            process.kill()
-
-        # Killing the JVM closes both pipes, so that neither a write nor a read is left waiting.
-        timer = threading.Timer(timeout_s, expire)
-        timer.start()
-        try:
-            if line is not None:
-                process.stdin.write(line)
-                process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            answer = b""
-        finally:
-            timer.cancel()
-        if not answer.endswith(b"\n"):
-            process.kill()
-            code = process.wait(_END_TIMEOUT_S)
-            if expired.is_set():
-                raise PeerTimeoutError(f"the Java peer did not answer in {timeout_s:g} s{self._logged()}")
-            raise PeerLostError(f"the Java peer ended with code {code}{self._logged()}")
-        read: dict[str, Json] = json.loads(answer)
-        return read
-
-    def _logged(self) -> str:
-        assert self._log is not None
-        self._log.seek(0)
-        text = self._log.read().decode(errors="replace").strip()
-        return f": {text[-_SHOWN_OF_LOG:]}" if text else ""
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            # It has nothing to save, and one that is busy would not notice that its requests have ended.
-            process.kill()
-            process.wait(_END_TIMEOUT_S)
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    # A request that was never read; whoever sent it has been told.
-                    continue
-        if self._log is not None:
-            self._log.close()
 
 
 def _compact(scenario: Mapping[str, Json]) -> dict[str, Json]:

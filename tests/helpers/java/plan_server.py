@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rackassign.model import BalanceMode, Group
 from rackassign.testing import kafka_jars
 from rackassign.testing._jars import Jar, fetched
-from tests.helpers.java.assignor_peer import compiled, find_jdk, skipped_without_java
+from tests.helpers.java.assignor_peer import JavaProcess, compiled, find_jdk, skipped_without_java
 
 PROJECT = Path(__file__).parents[3] / "broker-plugin"
 UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
@@ -35,15 +35,8 @@ class BrokerPlan(NamedTuple):
     allocated: int
 
 
-class PlanServer:
-    """A JVM with the plug-in.
-
-    Args:
-        process: The JVM.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+class PlanServer(JavaProcess):
+    """A JVM with the plug-in."""
 
     def plan(
         self, group: Group, *, assignor: str = "", balance: BalanceMode = "total", max_ms: int = 60_000, repeat: int = 1
@@ -56,14 +49,13 @@ class PlanServer:
             balance: What the plug-in balances first.
             max_ms: Its limit in time.
             repeat: The number of calls; only a single one is proven.
+
+        Raises:
+            PeerLostError: There is no JVM any more, or it took too long; the message has the end of its log.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         question = {**_question(group), "assignor": assignor, "balance": balance, "max_ms": max_ms, "repeat": repeat}
         question["prove"] = not assignor and repeat == 1
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        answer = self._exchange(json.dumps(question).encode() + b"\n", self._timeout_s)
         assignment = {
             member: {topic: tuple(sorted(ids)) for topic, ids in owned.items()}
             for member, owned in answer["assignment"].items()
@@ -119,15 +111,5 @@ def plan_server(version: str | None = None) -> Iterator[PlanServer]:
         jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars(version=version)))
     sources = [file for file in sorted(PROJECT.glob("src/*/java/**/*.java")) if not file.name.endswith("Test.java")]
     classes = compiled(jdk, class_path, *sources, options=("-Xlint:all,-path", "-Werror"))
-    command = [str(jdk.java), "-Xmx1g", "-cp", os.pathsep.join((str(classes), class_path))]
-    with subprocess.Popen(
-        [*command, "org.rackassign.broker.PlanServer"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            yield PlanServer(process)
-        finally:
-            process.kill()
+    with PlanServer(jdk.java, (str(classes), class_path), "org.rackassign.broker.PlanServer", heap="1g") as server:
+        yield server

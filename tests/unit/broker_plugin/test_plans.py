@@ -15,7 +15,7 @@ from rackassign.model import BALANCE_MODES, BalanceMode, Broker, Group, Member, 
 from rackassign.strategies import Options, plan_consumer_protocol, plan_sticky, plan_uniform, valid_owners
 from tests.helpers.examples import examples
 from tests.helpers.generators.random_groups import random_group
-from tests.helpers.java.assignor_peer import NoJdkError, skipped_without_java
+from tests.helpers.java.assignor_peer import NoJdkError, PeerLostError, skipped_without_java
 from tests.helpers.java.plan_server import UNIFORM, PlanServer, plan_server, run_junit
 from tests.helpers.recorded_groups import group_of, recorded
 from tools.broker_plugin import build, main
@@ -137,6 +137,12 @@ def test_the_same_group_has_the_same_plan_in_any_order(server: PlanServer) -> No
         shuffled = list(group.members)
         chance.shuffle(shuffled)
         assert server.plan(replace(group, members=tuple(shuffled))).assignment == server.plan(group).assignment
+
+
+@pytest.mark.usefixtures("server")
+def test_a_jvm_that_ends_is_an_error_with_its_log() -> None:
+    with plan_server() as ends, pytest.raises(PeerLostError, match="ClassNotFoundException: nowhere"):
+        ends.plan(large(1, 1), assignor="nowhere.NoAssignor")
 
 
 def test_without_a_jdk_a_users_run_is_skipped_and_ci_fails(monkeypatch: pytest.MonkeyPatch) -> None:
