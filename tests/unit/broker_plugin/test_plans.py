@@ -130,6 +130,16 @@ def test_a_thousand_members_with_ten_thousand_partitions_are_within_the_budget(s
     assert value(joining, server.plan(joining, max_ms=50).assignment)[2] == 0
 
 
+def test_a_plan_leaves_little_garbage_for_each_pair_of_a_topic_and_a_subscriber(server: PlanServer) -> None:
+    """Each member has a subscription of its own, so that there are as many pairs of classes as of members."""
+    group, chance = large(300, 600), random.Random(1)
+    topics = sorted(group.topology.topics)
+    members = tuple(replace(member, topics=frozenset(chance.sample(topics, 300))) for member in group.members)
+    few = replace(group.topology, topics={topic: (Partition((0,)),) for topic in topics})
+    plan = server.plan(replace(group, topology=few, members=members), balance="topic", max_ms=1, repeat=3)
+    assert plan.allocated < 200 * 300 * 300
+
+
 def test_the_same_group_has_the_same_plan_in_any_order(server: PlanServer) -> None:
     for seed in range(20):
         chance = random.Random(seed)

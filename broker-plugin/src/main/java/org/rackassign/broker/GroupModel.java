@@ -109,14 +109,28 @@ final class GroupModel {
         return subscribers.length;
     }
 
-    /** Returns the member classes that are subscribed to the topics of a set. */
-    IntStream readers(int topicSet) {
-        return subscribers[topicSet].stream().flatMap(subscription -> Arrays.stream(subscriptionClasses[subscription]));
+    /** Returns the member classes that are subscribed to the topics of a set; no streams, as there may be millions. */
+    int[] readers(int topicSet) {
+        BitSet of = subscribers[topicSet];
+        int count = 0;
+        for (int at = of.nextSetBit(0); at >= 0; at = of.nextSetBit(at + 1)) {
+            count += subscriptionClasses[at].length;
+        }
+        int[] classes = new int[count];
+        for (int at = of.nextSetBit(0), next = 0; at >= 0; at = of.nextSetBit(at + 1)) {
+            System.arraycopy(subscriptionClasses[at], 0, classes, next, subscriptionClasses[at].length);
+            next += subscriptionClasses[at].length;
+        }
+        return classes;
     }
 
     /** Returns how many members are subscribed to the topics of a set. */
     int readerCount(int topicSet) {
-        return readers(topicSet).map(of -> classMembers[of].length).sum();
+        int count = 0;
+        for (int of : readers(topicSet)) {
+            count += classMembers[of].length;
+        }
+        return count;
     }
 
     /** Returns how many pairs there are of a topic set and a member that is subscribed to it. */

@@ -109,7 +109,7 @@ final class OptimalPlan {
     }
 
     private static long arcs(GroupModel group) {
-        long[] readers = IntStream.range(0, group.topicSets()).mapToLong(set -> group.readers(set).count()).toArray();
+        long[] readers = IntStream.range(0, group.topicSets()).mapToLong(set -> group.readers(set).length).toArray();
         long between = Arrays.stream(group.classTopicSet).mapToLong(set -> readers[set]).sum();
         return group.balancesTopics ? between + 3 * group.pairs() : between;
     }
@@ -214,7 +214,7 @@ final class OptimalPlan {
             node[of] = nextNode++;
         }
         for (int at = 0; at < group.classSize.length; at++) {
-            for (int of : group.readers(group.classTopicSet[at]).toArray()) {
+            for (int of : group.readers(group.classTopicSet[at])) {
                 take(at, of, byClass[of], node[of]);
             }
         }
@@ -239,7 +239,7 @@ final class OptimalPlan {
         for (int set = 0; set < group.topicSets(); set++) {
             int size = classes.get(set).stream().mapToInt(at -> group.classSize[at]).sum();
             int least = size / group.readerCount(set);
-            for (int of : group.readers(set).toArray()) {
+            for (int of : group.readers(set)) {
                 Pool pool = new Pool(group.classMembers[of]);
                 pools.add(pool);
                 int node = nextNode++;
@@ -255,7 +255,7 @@ final class OptimalPlan {
                 }
             }
             // What a member owns is in the order of classes, and so of topics.
-            for (int of : group.readers(set).toArray()) {
+            for (int of : group.readers(set)) {
                 for (int member : group.classMembers[of]) {
                     int[] owned = ownedClasses[member];
                     while (next[member] < owned.length && group.classTopicSet[owned[next[member]]] == set) {
@@ -288,10 +288,12 @@ final class OptimalPlan {
         for (int topic = 0; topic < group.topics.length; topic++) {
             int set = group.topicSetOf(topic);
             int share = (group.firstPartition[topic + 1] - group.firstPartition[topic]) / group.readerCount(set);
-            group.readers(set).flatMap(of -> Arrays.stream(group.classMembers[of])).forEach(member -> {
-                least[member] += share;
-                reads[member] = true;
-            });
+            for (int of : group.readers(set)) {
+                for (int member : group.classMembers[of]) {
+                    least[member] += share;
+                    reads[member] = true;
+                }
+            }
         }
         return IntStream.range(0, least.length).filter(at -> reads[at]).map(at -> least[at]).min().orElse(0);
     }
@@ -313,7 +315,7 @@ final class OptimalPlan {
             load[owner]++;
         }
         return IntStream.range(0, group.topicSets())
-                .flatMap(group::readers)
+                .flatMap(set -> Arrays.stream(group.readers(set)))
                 .distinct()
                 .flatMap(of -> Arrays.stream(group.classMembers[of]))
                 .map(member -> load[member])

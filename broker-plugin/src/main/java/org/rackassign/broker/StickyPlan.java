@@ -80,7 +80,11 @@ final class StickyPlan {
                 }
             }
         }
-        group.readers(set).flatMap(of -> Arrays.stream(group.classMembers[of])).forEach(this::enqueue);
+        for (int of : group.readers(set)) {
+            for (int member : group.classMembers[of]) {
+                enqueue(member);
+            }
+        }
         List<Integer> given = new ArrayList<>();
         for (int partition : partitions.get(set)) {
             if (owner[partition] == GroupModel.NONE) {
