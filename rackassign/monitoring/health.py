@@ -148,7 +148,7 @@ def _rebalance_findings(seen: GroupObservation, *, wedged: bool | None) -> Itera
             " client that was removed last",
             group.members,
         )
-    elif seen.rebalances >= RESTLESS:
+    elif seen.rebalances >= RESTLESS and not (group.kind == "consumer" and seen.settled):
         yield _rebalance_loop(seen)
     elif not seen.settled and not seen.progress:
         yield _stuck(seen, wedged=wedged)

@@ -232,7 +232,7 @@ def watch(
         KafkaError: Raised by the admin client.
     """
     begin = time.monotonic()
-    last = look = describe_group(calls, name)
+    first = last = look = describe_group(calls, name)
     states, generations, begun, progress = {look.state: None}, {look.generation}, 0, False
     if seconds and not (last.is_stable and not suspicious(last)):
         waiting()
@@ -245,6 +245,8 @@ def watch(
         progress |= look.kind == "consumer" and _epochs(look) != _epochs(before)
         generations.add(look.generation)
         known = generations - {-1}
+        # Each change of members raises the epoch. Groups of members have none: both are -1.
+        begun = max(begun, look.epoch - first.epoch)
         # An observation may miss a state, or the details shown in it.
         begun = max(begun + (look.state == PREPARING != before.state), max(known, default=0) - min(known, default=0))
         # A group that rebalances endlessly is shown for moments only.

@@ -119,6 +119,9 @@ def test_epochs_that_stand_still_are_told_by_who_has_not_reached_them(
     assert words in found.problem
     # With heartbeats of five seconds a join may take longer than an observation.
     assert findings(replace(seen, progress=True), BROKERS) == ()
+    # Members come and go all the time, and not only while the group starts.
+    assert kinds(replace(seen, progress=True, rebalances=3)) == ["rebalance-loop"]
+    assert kinds(replace(seen, group=replace(seen.group, state="Stable"), rebalances=3)) == []
 
 
 def test_a_plan_that_a_changed_rack_has_made_worse_is_told() -> None:
