@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from rackassign.assignor.member import resolve_rack
@@ -41,7 +41,7 @@ _DOUBLINGS = 10
 _REQUEST_S = 30.0
 
 _PRODUCER_ONLY = frozenset(
-    ("transactional.id", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery", "dr_cb")
+    ("transactional.id", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery")
 )
 """Properties that an admin client must not share with a producer."""
 
@@ -87,8 +87,13 @@ class Leaders:
         return None if leaders is None else leaders.get(partition.partition)
 
 
-def read_leaders(admin: AdminClient, topics: Iterable[str]) -> Leaders:
+def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> Leaders:
     """Return the leaders of the topics that exist; blocks until brokers respond.
+
+    Args:
+        admin: The admin client.
+        topics: The topics.
+        before: Leaders as of the last look, for topics that cannot be described now.
 
     Raises:
         KafkaException: No broker responds in time.
@@ -100,8 +105,10 @@ def read_leaders(admin: AdminClient, topics: Iterable[str]) -> Leaders:
         try:
             rows = future.result(_REQUEST_S).partitions
         except KafkaException as error:
-            # It may be created later, or be allowed later.
             log.debug("the leaders of topic %s are not known: %s", topic, describe_error(error))
+            # One that was deleted may be created again, with fewer partitions.
+            if topic in before.topics and error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                found[topic] = before.topics[topic]
             continue
         found[topic] = {row.id: _ANY if row.leader is None else row.leader.id for row in rows}
     return Leaders({node.id: Broker(node.rack or None) for node in cluster.nodes}, found)
@@ -159,8 +166,10 @@ class LeaderWatch:
     def _run(self) -> None:
         admin: AdminClient | None = None
         missed = 0
-        while not self._over:
+        while True:
             self._look.clear()
+            if self._over:
+                return
             with self._lock:
                 topics = sorted(self._topics)
             try:
@@ -168,7 +177,7 @@ class LeaderWatch:
                     admin = AdminClient(dict(self._properties))
                 if (credentials := self._credentials) is not None:
                     admin.set_sasl_credentials(*credentials)
-                seen = read_leaders(admin, topics)
+                seen = read_leaders(admin, topics, self.leaders)
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the leaders as they were
                 missed += 1
                 self._once.warn(

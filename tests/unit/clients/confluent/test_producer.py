@@ -6,14 +6,16 @@ import gc
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 
 from rackassign.clients.confluent import RackAwareProducer, _producer
 from rackassign.clients.confluent._config import ProducerConfig
-from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch
+from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch, read_leaders
 from rackassign.errors import ConfigError
 from rackassign.testing.harness import wait_until
 
@@ -93,7 +95,7 @@ def test_until_the_leaders_are_known_librdkafka_chooses_and_no_record_waits(monk
     sent = Sent(monkeypatch, {}, Leaders())
     held, begun = threading.Event(), threading.Event()
 
-    def slow(_: object, topics: Iterable[str]) -> Leaders:
+    def slow(_: object, topics: Iterable[str], __: object) -> Leaders:
         assert list(topics) == ["t"]
         begun.set()
         held.wait()
@@ -192,7 +194,7 @@ class Looks:
         monkeypatch.setattr(_producer, "AdminClient", lambda _: None)
         monkeypatch.setattr(_producer, "_RETRY_S", 0.001)
 
-    def _read(self, _: object, topics: list[str]) -> Leaders:
+    def _read(self, _: object, topics: list[str], __: Leaders) -> Leaders:
         self.asked.append(list(topics))
         found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
         if isinstance(found, Exception):
@@ -227,6 +229,52 @@ def test_leaders_that_have_not_changed_stay_the_same_object(monkeypatch: pytest.
     wait_until(lambda: len(looks.asked) > 3, "some looks")
     assert watch.leaders is LEADERS
     watch.stop()
+
+
+class Described:
+    """Stands for an admin client: what it describes, or an error, by topic."""
+
+    def __init__(self, found: dict[str, dict[int, int | None] | int]) -> None:
+        self.found = found
+
+    def describe_cluster(self, **_: object) -> Future[Any]:
+        return done(SimpleNamespace(nodes=[SimpleNamespace(id=1, rack="a"), SimpleNamespace(id=2, rack="")]))
+
+    def describe_topics(self, topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        assert [name for name in self.found if name not in topics.topic_names] == []
+        return {name: self._topic(found) for name, found in self.found.items()}
+
+    def _topic(self, found: dict[int, int | None] | int) -> Future[Any]:
+        if isinstance(found, int):
+            return done(KafkaException(KafkaError(found)))
+        rows = [
+            SimpleNamespace(id=number, leader=None if leader is None else SimpleNamespace(id=leader))
+            for number, leader in found.items()
+        ]
+        return done(SimpleNamespace(partitions=rows))
+
+
+def done(result: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return future
+
+
+def test_a_topic_that_cannot_be_described_now_keeps_its_leaders_and_one_that_is_gone_does_not() -> None:
+    before = Leaders(NODES, {"late": {0: 1}, "gone": {0: 1}})
+    admin: Any = Described(
+        {
+            "t": {0: 1, 1: None},
+            "late": KafkaError._TIMED_OUT,
+            "gone": KafkaError.UNKNOWN_TOPIC_OR_PART,
+            "denied": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        }
+    )
+    seen = read_leaders(admin, ["t", "late", "gone", "denied"], before)
+    assert seen == Leaders({1: Broker("a"), 2: Broker(None)}, {"t": {0: 1, 1: -1}, "late": {0: 1}})
 
 
 @pytest.mark.parametrize("end", ["close", "exit", "release"])
