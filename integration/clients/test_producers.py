@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from kafka.structs import TopicPartition
 from rackassign import RackAwareProducer
 from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.admin.describe import describe_topics
-from rackassign.clients import confluent
+from rackassign.clients import aiokafka, confluent
 from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
@@ -94,7 +95,32 @@ def librdkafka(cluster: Cluster, rack: str, size: int, transactional: str | None
     yield send
 
 
-CLIENTS: list[Open] = [kafka_python, librdkafka]
+@contextmanager
+def asynchronous(cluster: Cluster, rack: str, size: int, transactional: str | None = None) -> Iterator[Send]:
+    configs: dict[str, Any] = {"client_rack": rack, "max_batch_size": size, "metadata_max_age_ms": REFRESH_MS}
+    loop = asyncio.new_event_loop()
+
+    async def start() -> aiokafka.RackAwareProducer:
+        producer = aiokafka.RackAwareProducer(
+            bootstrap_servers=cluster.bootstrap, **configs, acks="all", transactional_id=transactional
+        )
+        await producer.start()
+        return producer
+
+    async def send_all(topic: str, values: Sequence[bytes], **more: Any) -> list[int]:
+        async with producer.transaction() if transactional is not None else nullcontext():
+            sent = [await producer.send(topic, value, **more) for value in values]
+            return [(await each).partition for each in sent]
+
+    producer = loop.run_until_complete(start())
+    try:
+        yield lambda topic, values, **more: loop.run_until_complete(send_all(topic, values, **more))
+    finally:
+        loop.run_until_complete(producer.stop())
+        loop.close()
+
+
+CLIENTS: list[Open] = [kafka_python, asynchronous, librdkafka]
 
 
 def read(cluster: Cluster, topic: str, partitions: int) -> list[list[bytes]]:

@@ -1,4 +1,4 @@
-"""aiokafka: the same assignors for any `AIOKafkaConsumer`, and a consumer with fetch metrics and warnings."""
+"""aiokafka: the same assignors for any `AIOKafkaConsumer`, a consumer with metrics, and a producer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from rackassign.clients.aiokafka._assignors import (
     RackAwareStickyAssignor,
 )
 from rackassign.clients.aiokafka._consumer import RackAwareConsumer, attach
+from rackassign.clients.aiokafka._producer import RackAwareProducer
 
 __all__ = [
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
+    "RackAwareProducer",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
     "RackChangePolicy",

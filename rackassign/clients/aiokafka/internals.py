@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from rackassign.assignor.adapter import MetadataListener, SharedPartitions
 from rackassign.assignor.subscriptions import JoinMember, decode_join
 from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
+from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topology
 from rackassign.text import WarnOnce, with_version
@@ -117,6 +118,34 @@ def set_client_rack(consumer: Consumer, rack: str | None) -> None:
     if not hasattr(consumer, "_client_rack"):
         raise AttributeError(f"{with_version('aiokafka')} has no _client_rack")
     consumer._client_rack = rack
+
+
+_PARTITION_ARGUMENTS = ("topic", "partition", "key", "value", "serialized_key", "serialized_value")
+
+
+def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> None:
+    """Let `leaders` choose the partitions of a producer's records without key and partition.
+
+    Shadows `_partition`, which `send` and `send_batch` call once the topic is in `client.cluster`: a partitioner of
+    aiokafka gets no topic, so it cannot look up leaders. `send_batch` calls it with neither key nor value.
+    """
+    original = getattr(producer, "_partition", None)
+    cluster = getattr(getattr(producer, "client", None), "cluster", None)
+    if cluster is None or not callable(original) or (*inspect.signature(original).parameters,) != _PARTITION_ARGUMENTS:
+        once.warn("partition", "%s differs: records go to leaders in all racks", with_version("aiokafka"))
+        return
+
+    def choose(  # noqa: PLR0917 - aiokafka's interface
+        topic: str, partition: int | None, key: Any, value: Any, serialized_key: Any, serialized_value: Any
+    ) -> Any:
+        if partition is None and serialized_key is None:
+            size = leaders.batch_size if serialized_value is None else RECORD_BYTES + len(serialized_value)
+            chosen = leaders.choose(topic, size, cluster)
+            if chosen is not None:
+                return chosen
+        return original(topic, partition, key, value, serialized_key, serialized_value)
+
+    producer._partition = choose
 
 
 def assignors(consumer: Consumer) -> tuple[Any, ...]:

@@ -1,0 +1,53 @@
+"""An `AIOKafkaProducer` that writes to leaders in its rack (KIP-1123)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from rackassign.assignor.member import resolve_rack
+from rackassign.clients.aiokafka import internals
+from rackassign.clients.local_leaders import LocalLeaders
+from rackassign.racks import client_id_with_zone
+from rackassign.text import WarnOnce
+
+log = logging.getLogger(__name__)
+
+_BATCH_SIZE = 16_384
+"""aiokafka's default of `max_batch_size`."""
+
+
+class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is untyped
+    """An `AIOKafkaProducer` that writes records without a key and a partition to leaders in its rack.
+
+    Takes all arguments of `AIOKafkaProducer`. `LocalLeaders` chooses: one partition for `max_batch_size` bytes, then
+    another one at random. A batch that is passed to `send_batch()` with `partition=None` gets a partition of its own. A
+    `partitioner` still applies to records with a key.
+
+    Args:
+        client_rack: The rack of this producer, as the brokers write theirs in `broker.rack`. If omitted,
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
+            `detect_rack`), which blocks the loop until one responds; it is an error if none has a rack.
+        zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
+        **configs: As for `AIOKafkaProducer`.
+
+    Raises:
+        ConfigError: "auto" finds no rack, or `zone_hint` cannot be followed.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_rack: str | None = None,
+        zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        **configs: Any,  # noqa: ANN401 - as aiokafka's
+    ) -> None:
+        rack = resolve_rack(client_rack)
+        if zone_hint is not None:
+            client_id = configs.get("client_id") or "aiokafka-producer"
+            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        leaders = LocalLeaders(rack, batch_size=configs.get("max_batch_size", _BATCH_SIZE))
+        super().__init__(**configs)
+        internals.choose_partitions(self, leaders, WarnOnce(log))

@@ -1,0 +1,110 @@
+"""The producer on aiokafka, on metadata of its own client, without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.protocol.metadata import MetadataResponse_v1 as MetadataResponse
+
+from rackassign.clients.aiokafka import RackAwareProducer
+from rackassign.errors import ConfigError
+
+LEADERS = [1, 1, 2, 3, -1]
+"""Leaders of the partitions of topic t; brokers 1, 2 and 3 are in the racks a, b and c."""
+
+
+def with_producer(look: Callable[[Any], None], leaders: list[int] | None = None, **configs: Any) -> None:
+    """Make a producer that is never started, with these metadata, and look at it."""
+
+    async def play() -> None:
+        producer = RackAwareProducer(**configs)
+        try:
+            refresh(producer, LEADERS if leaders is None else leaders)
+            look(producer)
+        finally:
+            producer._sender._sender_task = None
+            await producer.client.close()
+            producer._closed = True
+
+    asyncio.run(play())
+
+
+def refresh(producer: Any, leaders: list[int]) -> None:
+    rows = [(0, number, leader, [1, 2, 3], [1, 2, 3]) for number, leader in enumerate(leaders)]
+    brokers = [(number, "h", 9092, rack) for number, rack in ((1, "a"), (2, "b"), (3, "c"))]
+    producer.client.cluster.update_metadata(MetadataResponse(brokers, 1, [(0, "t", False, rows)]))
+
+
+def partition(producer: Any, size: int | None = 80, key: bytes | None = None, given: int | None = None) -> int:
+    """Return the partition of a record of 100 bytes, or of another size and 20; None for a whole batch."""
+    chosen: int = producer._partition("t", given, key, None, key, None if size is None else bytes(size))
+    return chosen
+
+
+def test_a_partition_in_the_rack_is_kept_for_the_bytes_of_a_batch() -> None:
+    def look(producer: Any) -> None:
+        batches = [{partition(producer) for _ in range(10)} for _ in range(6)]
+        assert batches in ([{0}, {1}] * 3, [{1}, {0}] * 3)
+        # Batches of the application are complete.
+        first = partition(producer, None)
+        assert [partition(producer, None) for _ in range(3)] == [1 - first, first, 1 - first]
+        assert partition(producer) == first
+
+    with_producer(look, client_rack="a", max_batch_size=1000)
+
+
+def test_a_leader_that_has_moved_is_left_with_the_next_record() -> None:
+    def look(producer: Any) -> None:
+        used = partition(producer)
+        refresh(producer, [2 - used, 1 + used, 3, 3])
+        assert {partition(producer) for _ in range(10)} == {1 - used}
+
+    with_producer(look, client_rack="a")
+
+
+def test_keys_and_partitions_are_left_to_aiokafka() -> None:
+    keys = [b"%d" % number for number in range(30)]
+
+    def look(producer: Any) -> None:
+        default, every = DefaultPartitioner(), list(range(5))
+        assert [partition(producer, key=key) for key in keys] == [default(key, every, every) for key in keys]
+        assert partition(producer, given=3) == 3
+        with pytest.raises(AssertionError, match="Unrecognized partition"):
+            partition(producer, given=5)
+
+    with_producer(look, client_rack="a")
+    with_producer(lambda producer: check(partition(producer, key=b"k") == 4), partitioner=lambda *_: 4, client_rack="a")
+
+
+def check(true: bool) -> None:  # noqa: FBT001 - one argument is all it is
+    assert true
+
+
+def test_another_aiokafka_produces_as_before_and_that_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(AIOKafkaProducer, "_partition", lambda *_: 3)
+    with_producer(lambda producer: check(producer._partition("t", None) == 3), client_rack="a")
+    (message,) = caplog.messages
+    assert message.startswith("aiokafka ")
+    assert message.endswith(" differs: records go to leaders in all racks")
+
+
+def test_the_rack_is_that_of_the_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "b")
+    with_producer(lambda producer: check(partition(producer) == 2))
+    with pytest.raises(ConfigError, match="client_rack"):
+        with_producer(lambda _: None, client_rack=7)
+
+
+@pytest.mark.parametrize(("given", "first"), [({}, "aiokafka-producer"), ({"client_id": "app"}, "app")])
+def test_a_zone_hint_is_in_the_client_id(given: dict[str, Any], first: str) -> None:
+    def look(producer: Any) -> None:
+        assert producer.client._client_id == f"{first},diskless_az=a"
+
+    with_producer(look, client_rack="a", zone_hint="inkless", **given)
