@@ -63,7 +63,9 @@ def librdkafka(cluster: Cluster, rack: str, size: int, transactional: str | None
     config: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap,
         "client.rack": rack,
+        # A choice is kept for a time, which may be longer than the test.
         "batch.size": size,
+        "sticky.partitioning.linger.ms": 0,
         "topic.metadata.refresh.interval.ms": REFRESH_MS,
     }
     if transactional is not None:

@@ -63,8 +63,10 @@ class Metadata(Protocol):
 
 
 @dataclass(slots=True)
-class _Choice:
+class Choice:
     """The partition in use for a topic.
+
+    A record may be written to it without `choose` if `left` is enough, until `until`, and with the metadata `seen`.
 
     Args:
         partition: The partition.
@@ -79,7 +81,7 @@ class _Choice:
     partition: TopicPartition
     node: Node | None
     local: bool
-    left: int
+    left: float
     until: float
     seen: Metadata | None
     candidates: Sequence[int]
@@ -98,29 +100,32 @@ class LocalLeaders:
 
     Args:
         rack: Rack of the producer; None if it has none.
-        batch_size: Bytes of a batch.
-        keep_s: Seconds after which another partition is chosen although the batch is not full.
+        batch_size: Bytes after which another partition is chosen.
+        keep_s: Seconds after which another partition is chosen.
         rng: Source of random numbers.
         clock: Returns seconds; only its differences count.
         snapshots: Whether metadata are never changed but replaced by another object. Then they are read only once.
+
+    Attributes:
+        choices: The partition in use for each topic.
 
     Raises:
         ConfigError: The size is not valid.
     """
 
-    __slots__ = ("_choices", "_clock", "_keep_s", "_lock", "_once", "_rng", "_snapshots", "batch_size", "rack")
+    __slots__ = ("_clock", "_keep_s", "_lock", "_once", "_rng", "_snapshots", "batch_size", "choices", "rack")
 
     def __init__(
         self,
         rack: str | None,
         *,
-        batch_size: int,
+        batch_size: float = inf,
         keep_s: float = inf,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
         snapshots: bool = False,
     ) -> None:
-        if type(batch_size) is not int or batch_size < 0:
+        if batch_size != inf and (type(batch_size) is not int or batch_size < 0):
             raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
         self.rack = rack
         self.batch_size = batch_size
@@ -130,9 +135,9 @@ class LocalLeaders:
         self._snapshots = snapshots
         self._lock = threading.Lock()
         self._once = WarnOnce(log)
-        self._choices: dict[str, _Choice] = {}
+        self.choices: dict[str, Choice] = {}
 
-    def choose(self, topic: str, size: int, metadata: Metadata) -> int | None:
+    def choose(self, topic: str, size: float, metadata: Metadata) -> int | None:
         """Return the partition of the next record; None if the topic is not in the metadata.
 
         Args:
@@ -141,22 +146,18 @@ class LocalLeaders:
             metadata: Metadata of the producer that sends it.
         """
         with self._lock:
-            choice = self._choices.get(topic)
-            # All in one place, without calls: a record of librdkafka costs half a microsecond.
-            if (
-                choice is None
-                or size > choice.left
-                or (choice.until != inf and self._clock() >= choice.until)
-                or (choice.seen is not metadata and not self._is_usable(choice, metadata))
-            ):
+            choice = self.choices.get(topic)
+            if choice is None or size > choice.left or not self._is_usable(choice, metadata):
                 choice = self._next(topic, choice, metadata)
                 if choice is None:
                     return None
             choice.left -= size
             return choice.partition.partition
 
-    def _is_usable(self, choice: _Choice, metadata: Metadata) -> bool:
+    def _is_usable(self, choice: Choice, metadata: Metadata) -> bool:
         """Return whether the partition still has a leader, and one in this rack if it had one there."""
+        if choice.until != inf and self._clock() >= choice.until:
+            return False
         leader = metadata.leader_for_partition(choice.partition)
         if leader is None or leader < 0:
             return False
@@ -165,23 +166,23 @@ class LocalLeaders:
         node = metadata.broker_metadata(leader)
         return node is choice.node or (node is not None and node.rack == self.rack)
 
-    def _next(self, topic: str, before: _Choice | None, metadata: Metadata) -> _Choice | None:
+    def _next(self, topic: str, before: Choice | None, metadata: Metadata) -> Choice | None:
         drawn = None if before is None else self._draw_again(before, metadata)
         if drawn is None:
             candidates, local = self._candidates(topic, metadata)
             if not candidates:
-                self._choices.pop(topic, None)
+                self.choices.pop(topic, None)
                 return None
             avoid = None if before is None else before.partition.partition
             partition = TopicPartition(topic, self._draw(candidates, avoid))
-            drawn = _Choice(partition, _leader(partition, metadata), local, 0, inf, None, candidates)
+            drawn = Choice(partition, _leader(partition, metadata), local, 0, inf, None, candidates)
         drawn.left = self.batch_size
         drawn.until = self._clock() + self._keep_s if self._keep_s != inf else inf
         drawn.seen = metadata if self._snapshots else None
-        self._choices[topic] = drawn
+        self.choices[topic] = drawn
         return drawn
 
-    def _draw_again(self, before: _Choice, metadata: Metadata) -> _Choice | None:
+    def _draw_again(self, before: Choice, metadata: Metadata) -> Choice | None:
         """Return another one of the same candidates; None if the metadata are others, or it has another leader."""
         if before.node is None or _leader(before.partition, metadata) is not before.node:
             return None
@@ -190,7 +191,7 @@ class LocalLeaders:
         node = _leader(partition, metadata)
         if node is None or (before.local and node.rack != self.rack):
             return None
-        return _Choice(partition, node, before.local, 0, inf, None, before.candidates)
+        return Choice(partition, node, before.local, 0, inf, None, before.candidates)
 
     def _draw(self, candidates: Sequence[int], avoid: int | None) -> int:
         """Return a random candidate; with several ones not the given one."""

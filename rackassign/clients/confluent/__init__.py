@@ -1,4 +1,4 @@
-"""confluent-kafka: a consumer that joins with kafka-python and reads with librdkafka, and a meter for any consumer.
+"""confluent-kafka: a consumer that joins with kafka-python and reads with librdkafka, a producer, and a meter.
 
 Rules of this package:
 

@@ -36,8 +36,9 @@ Whose = Literal["member", "both"]
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
 
-_BATCH_SIZE, _LINGER_MS, _STICKY_MS = 1_000_000, 5, 10
-"""librdkafka's defaults of `batch.size`, `linger.ms` and `sticky.partitioning.linger.ms`."""
+_LINGER, _LINGER_MS = "linger.ms", 5
+_STICKY, _STICKY_MS = "sticky.partitioning.linger.ms", 900_000
+"""Properties of a producer: librdkafka's default of the first, and the largest value of the second."""
 
 _METADATA = "topic.metadata.refresh.interval.ms"
 _REFRESH_MS = 30_000
@@ -307,13 +308,11 @@ class ProducerConfig:
 
     Args:
         properties: All properties, by their current names.
-        batch_size: Bytes for which a partition is kept.
-        keep_s: The longest time for which it is kept, in seconds.
+        keep_s: How long a partition is kept for records without a key, in seconds.
         refresh_s: Time between two looks at the leaders, in seconds.
     """
 
     properties: Mapping[str, Any]
-    batch_size: int
     keep_s: float
     refresh_s: float
 
@@ -325,17 +324,13 @@ class ProducerConfig:
             ConfigError: A property that is needed here is not valid.
         """
         properties = _plain_names(config)
-
-        def number(name: str, default: int) -> int:
-            return _number(name, properties.get(name, default))
-
-        sticky, age = number("sticky.partitioning.linger.ms", _STICKY_MS), number(_METADATA, _REFRESH_MS)
-        linger = _fraction("linger.ms", properties.get("linger.ms", _LINGER_MS))
+        age = _number(_METADATA, properties.get(_METADATA, _REFRESH_MS))
+        linger = _fraction(_LINGER, properties.get(_LINGER, _LINGER_MS))
+        # librdkafka's default, too, is twice the time that a batch waits.
+        sticky = min(2 * linger, _STICKY_MS) if _STICKY not in properties else _number(_STICKY, properties[_STICKY])
         return cls(
             properties=Settings(properties),
-            # Without stickiness librdkafka chooses for each record, and fills the batches of all partitions.
-            batch_size=number("batch.size", _BATCH_SIZE) if sticky else 0,
-            keep_s=max(sticky, linger) / 1000,
+            keep_s=sticky / 1000,
             refresh_s=(min(age, _REFRESH_MS) if age > 0 else _REFRESH_MS) / 1000,
         )
 

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients.confluent._config import CLIENT_ID, ProducerConfig
 from rackassign.clients.confluent.internals import UNKNOWN_PARTITION
-from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
+from rackassign.clients.local_leaders import LocalLeaders
 from rackassign.model import TopicPartition
 from rackassign.racks import client_id_with_zone
 from rackassign.text import Settings, WarnOnce, describe_error
@@ -206,9 +207,9 @@ class RackAwareProducer(Producer):
 
     The leaders and their racks are read by an admin client with the same properties, on a thread of its own: when a
     topic is used for the first time, and then every 30 s or every `topic.metadata.refresh.interval.ms`, if that is
-    less. Until the leaders of a topic are known, librdkafka chooses. Then a partition is kept for `batch.size` bytes,
-    and for `linger.ms` or `sticky.partitioning.linger.ms` at most, whichever is longer. If the latter is 0, each record
-    gets a partition of its own. `LocalLeaders` has the other rules.
+    less. Until the leaders of a topic are known, librdkafka chooses. Then a partition is kept for
+    `sticky.partitioning.linger.ms`, which is how long librdkafka keeps its own choice, so batches are as full.
+    `LocalLeaders` has the other rules.
 
     A `partitioner` still applies to records with a key, and those with an empty one.
 
@@ -235,8 +236,8 @@ class RackAwareProducer(Producer):
         if zone_hint is not None:
             properties["client.id"] = client_id_with_zone(zone_hint, properties.get("client.id") or CLIENT_ID, rack)
         super().__init__(dict(properties))
-        self._rack = rack
-        self._local = LocalLeaders(rack, batch_size=settings.batch_size, keep_s=settings.keep_s, snapshots=True)
+        self._local = LocalLeaders(rack, keep_s=settings.keep_s, snapshots=True)
+        self._choices = self._local.choices
         shared = {name: value for name, value in properties.items() if name not in _PRODUCER_ONLY}
         self._watch = LeaderWatch(Settings(shared), settings.refresh_s)
         weakref.finalize(self, self._watch.stop)
@@ -258,20 +259,26 @@ class RackAwareProducer(Producer):
             BufferError: The queue is full.
             KafkaException: librdkafka refuses the record.
         """
-        if partition == _ANY and key is None and self._rack is not None:
-            partition = self._choose(topic, value)
-            if partition != _ANY:
-                try:
-                    _produce(self, topic, value, None, partition, *args, **more)
-                except KafkaException as error:
-                    if error.args[0].code() != UNKNOWN_PARTITION:
-                        raise
-                    # The topic was created again, with fewer partitions.
-                    self._watch.look_now()
-                    partition = _ANY
-                else:
-                    return
-        _produce(self, topic, value, key, partition, *args, **more)
+        number, leaders = partition, self._watch.leaders
+        if partition == _ANY and key is None:
+            # What `choose` does, without a call: a record of librdkafka costs half a microsecond.
+            choice = self._choices.get(topic)
+            if choice is not None and choice.seen is leaders and monotonic() < choice.until:
+                number = choice.partition.partition
+            else:
+                number = self._choose(topic, leaders)
+        try:
+            # Without empty arguments the call is faster.
+            if args or more:
+                _produce(self, topic, value, key, number, *args, **more)
+            else:
+                _produce(self, topic, value, key, number)
+        except KafkaException as error:
+            if number == partition or error.args[0].code() != UNKNOWN_PARTITION:
+                raise
+            # The topic was created again, with fewer partitions.
+            self._watch.look_now()
+            _produce(self, topic, value, key, partition, *args, **more)
 
     def produce_batch(
         self,
@@ -287,12 +294,15 @@ class RackAwareProducer(Producer):
             BufferError: The queue is full.
             KafkaException: librdkafka refuses the records.
         """
-        if partition != _ANY or self._rack is None or not isinstance(messages, list):
+        if partition != _ANY or self._local.rack is None or not isinstance(messages, list):
             return super().produce_batch(topic, messages, partition, *args, **more)
         parts: dict[int, list[dict[str, Any]]] = {}
+        leaders = self._watch.leaders
         for message in messages:
-            free = message.get("key") is None and message.get("partition", _ANY) == _ANY
-            parts.setdefault(self._choose(topic, message.get("value")) if free else _ANY, []).append(message)
+            number = _ANY
+            if message.get("key") is None and message.get("partition", _ANY) == _ANY:
+                number = self._choose(topic, leaders)
+            parts.setdefault(number, []).append(message)
         return sum(
             super(RackAwareProducer, self).produce_batch(topic, part, number, *args, **more)
             for number, part in parts.items()
@@ -314,8 +324,10 @@ class RackAwareProducer(Producer):
         self._watch.stop()
         return super().__exit__(kind, error, trace)
 
-    def _choose(self, topic: str, value: str | bytes | None) -> int:
-        chosen = self._local.choose(topic, RECORD_BYTES + len(value or b""), self._watch.leaders)
+    def _choose(self, topic: str, leaders: Leaders) -> int:
+        if self._local.rack is None:
+            return _ANY
+        chosen = self._local.choose(topic, 0, leaders)
         if chosen is None:
             self._watch.add(topic)
             return _ANY

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,28 +42,35 @@ class Sent:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self.records.append((topic, value, key, partition, more))
 
-    def partitions(self, number: int, size: int = 80, **given: Any) -> list[int]:
-        """Produce so many records of 100 bytes, or of another size and 20; return their partitions."""
+    def partitions(self, number: int, **given: Any) -> list[int]:
+        """Produce so many records; return their partitions."""
         before = len(self.records)
         for _ in range(number):
-            self.producer.produce("t", b"x" * size, **given)
+            self.producer.produce("t", b"x", **given)
         return [record[3] for record in self.records[before:]]
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    return Sent(monkeypatch, {"batch.size": 1000, "linger.ms": 600_000})
+    """Return a producer that keeps a partition as long as a test lasts."""
+    return Sent(monkeypatch, {"sticky.partitioning.linger.ms": 900_000})
 
 
-def test_a_partition_in_the_rack_is_kept_for_the_bytes_of_a_batch(sent: Sent) -> None:
-    batches = [set(sent.partitions(10)) for _ in range(20)]
-    assert batches in ([{1}, {2}] * 10, [{2}, {1}] * 10)
+def test_a_partition_in_the_rack_is_kept_until_librdkafka_would_leave_it(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (used,) = set(sent.partitions(1000))
+    assert used in {1, 2}
+    begun = monotonic()
+    monkeypatch.setattr(_producer, "monotonic", lambda: begun + 899)
+    assert set(sent.partitions(1000)) == {used}
+    monkeypatch.setattr(_producer, "monotonic", monotonic)
 
 
-def test_a_partition_is_left_when_librdkafka_has_sent_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = Sent(monkeypatch, {"linger.ms": 0, "sticky.partitioning.linger.ms": 1})
-    wait_until(lambda: set(sent.partitions(1)) == {1}, "a partition")
-    wait_until(lambda: set(sent.partitions(1)) == {2}, "another one, though its batch is not full")
+def test_both_partitions_in_the_rack_get_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Sent(monkeypatch, {"linger.ms": 0.5})
+    wait_until(lambda: set(short.partitions(1)) == {1}, "a partition")
+    wait_until(lambda: set(short.partitions(1)) == {2}, "the other one")
 
 
 def test_without_stickiness_each_record_gets_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,33 +140,33 @@ def test_a_batch_is_divided_by_partition(sent: Sent, monkeypatch: pytest.MonkeyP
     assert sent.producer.produce_batch("t", messages, on_delivery=print) == 15
     found = dict(calls)
     assert found[-1] == [messages[3]["value"], messages[4]["value"]]
-    assert sorted(map(len, found.values())) == [2, 3, 10]
-    assert set(found) == {-1, 1, 2}
+    assert sorted(map(len, found.values())) == [2, 13]
+    assert set(found) in ({-1, 1}, {-1, 2})
     assert sent.producer.produce_batch("t", messages, 0, on_delivery=print) == 15
     assert calls[-1][0] == 0
     assert all("partition" not in message for message in messages if message is not messages[4])
 
 
 @pytest.mark.parametrize(
-    ("given", "batch_size", "keep_s", "refresh_s"),
+    ("given", "keep_s", "refresh_s"),
     [
-        ({}, 1_000_000, 0.01, 30),
-        ({"batch.size": "5000", "linger.ms": "100.5"}, 5000, 0.1005, 30),
-        ({"queue.buffering.max.ms": 20, "sticky.partitioning.linger.ms": 50}, 1_000_000, 0.05, 30),
-        ({"sticky.partitioning.linger.ms": 0}, 0, 0.005, 30),
-        ({"topic.metadata.refresh.interval.ms": 500}, 1_000_000, 0.01, 0.5),
-        ({"topic.metadata.refresh.interval.ms": -1}, 1_000_000, 0.01, 30),
-        ({"topic.metadata.refresh.interval.ms": 300_000}, 1_000_000, 0.01, 30),
+        ({}, 0.01, 30),
+        ({"linger.ms": "100.5"}, 0.201, 30),
+        ({"linger.ms": 900_000}, 900, 30),
+        ({"queue.buffering.max.ms": 20}, 0.04, 30),
+        ({"linger.ms": 20, "sticky.partitioning.linger.ms": "5"}, 0.005, 30),
+        ({"sticky.partitioning.linger.ms": 0}, 0, 30),
+        ({"topic.metadata.refresh.interval.ms": 500}, 0.01, 0.5),
+        ({"topic.metadata.refresh.interval.ms": -1}, 0.01, 30),
+        ({"topic.metadata.refresh.interval.ms": 300_000}, 0.01, 30),
     ],
 )
-def test_a_choice_is_kept_as_long_as_librdkafka_would(
-    given: dict[str, Any], batch_size: int, keep_s: float, refresh_s: float
-) -> None:
+def test_a_choice_is_kept_as_long_as_librdkafka_would(given: dict[str, Any], keep_s: float, refresh_s: float) -> None:
     config = ProducerConfig.of(given)
-    assert (config.batch_size, config.keep_s, config.refresh_s) == (batch_size, keep_s, refresh_s)
+    assert (config.keep_s, config.refresh_s) == (keep_s, refresh_s)
 
 
-@pytest.mark.parametrize("config", [{"linger.ms": "soon"}, {"batch.size": None}, [], {1: 2}])
+@pytest.mark.parametrize("config", [{"linger.ms": "soon"}, {"sticky.partitioning.linger.ms": None}, [], {1: 2}])
 def test_a_property_that_is_no_number_is_refused(config: Any) -> None:
     with pytest.raises(ConfigError):
         RackAwareProducer(config)
