@@ -196,9 +196,15 @@ def test_leaders_that_move_are_followed_and_nothing_is_lost(make_cluster: MakeCl
         assert set(send("t", numbered(0, 100))) == {0}
         cluster.kill_rack("a")
         wait_until(lambda: 1 not in leaders(admin), "leaders in the other racks")
-        send("t", numbered(100, 100))
+        sent = 100
+
+        def are_spread() -> bool:
+            nonlocal sent
+            sent += 100
+            return set(send("t", numbered(sent - 100, 100))) == {0, 1, 2}
+
+        wait_until(are_spread, "records in all racks, as no leader is at home")
         cluster.start_rack("a")
-        sent = 200
 
         def is_home() -> bool:
             # Refused until the broker's replica is in sync again.

@@ -39,7 +39,8 @@ _RETRY_S = 0.5
 
 _DOUBLINGS = 10
 
-_REQUEST_S = 30.0
+_REQUEST_S = 5.0
+"""Time limit of a request; twice that for its result, as librdkafka may report the end of the limit late."""
 
 _PRODUCER_ONLY = frozenset(
     ("transactional.id", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery")
@@ -100,11 +101,11 @@ def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> 
         KafkaException: No broker responds in time.
     """
     described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_REQUEST_S)
-    cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(_REQUEST_S)
+    cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(2 * _REQUEST_S)
     found: dict[str, Mapping[int, int]] = {}
     for topic, future in described.items():
         try:
-            rows = future.result(_REQUEST_S).partitions
+            rows = future.result(2 * _REQUEST_S).partitions
         except KafkaException as error:
             log.debug("the leaders of topic %s are not known: %s", topic, describe_error(error))
             # One that was deleted may be created again, with fewer partitions.
@@ -181,6 +182,9 @@ class LeaderWatch:
                 seen = read_leaders(admin, topics, self.leaders)
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the leaders as they were
                 missed += 1
+                # It waits for the broker that was the controller in its first metadata, and never asks for newer ones
+                # (librdkafka 2.16.1). A new client begins with the bootstrap servers.
+                admin = None
                 self._once.warn(
                     "leaders",
                     "leaders of topics cannot be read, so records may go to leaders in all racks: %s",

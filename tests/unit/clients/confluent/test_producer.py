@@ -199,8 +199,13 @@ class Looks:
         self.found = list(found)
         self.asked: list[list[str]] = []
         monkeypatch.setattr(_producer, "read_leaders", self._read)
-        monkeypatch.setattr(_producer, "AdminClient", lambda _: None)
+        self.clients = 0
+        monkeypatch.setattr(_producer, "AdminClient", self._connect)
         monkeypatch.setattr(_producer, "_RETRY_S", 0.001)
+
+    def _connect(self, _: object) -> object:
+        self.clients += 1
+        return object()
 
     def _read(self, _: object, topics: list[str], __: Leaders) -> Leaders:
         self.asked.append(list(topics))
@@ -219,6 +224,8 @@ def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
     watch.add("t")
     wait_until(lambda: watch.leaders is LEADERS, "leaders")
     assert looks.asked == [["t"]] * 3
+    # A client that has failed may wait for a broker that is gone.
+    assert looks.clients == 3
     (message,) = caplog.messages
     assert message.startswith("leaders of topics cannot be read, so records may go to leaders in all racks: ")
     # The next topic is looked for at once.
