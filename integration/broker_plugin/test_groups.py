@@ -20,13 +20,11 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.admin.groups import GroupAdmin
-from rackassign.clients.aiokafka import RackAwareConsumer as AiokafkaConsumer
-from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeAssignor
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
 from rackassign.monitoring.consumer_pool import ConsumerPool
 from rackassign.testing import Cluster
-from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
+from rackassign.testing.harness import ConfluentMember, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import JavaMember, java_command
 from tests.helpers.kafka.consumers import CONSUMER
@@ -43,7 +41,7 @@ ONE_REPLICA = [[1 + number % 3] for number in range(PARTITIONS)]
 OLDER = ("4.1", "4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
-Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
+Member = ConfluentMember | KafkaPythonMember | JavaMember
 NOTHING: Mapping[str, Any] = {}
 Owned: TypeAlias = dict[str, set[int]]
 
@@ -82,11 +80,6 @@ class Group:
         """Add a classic member, which the coordinator takes into a group of the new protocol."""
         config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
         self._add(name, KafkaPythonMember(lambda: make(self._topic, **config), poll_ms=50))
-
-    def aiokafka(self, name: str, **more: Any) -> None:
-        """Add a classic member of our consumer for aiokafka."""
-        config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
-        self._add(name, AiokafkaMember(lambda: AiokafkaConsumer(self._topic, **config)))
 
     def _properties(self, name: str) -> dict[str, str]:
         return {
@@ -216,12 +209,12 @@ def test_classic_members_of_ours_are_placed_with_their_rack(group: Group) -> Non
 
 
 @pytest.mark.long
-def test_members_of_all_clients_share_a_group_and_a_stock_one_gets_what_is_left(group: Group) -> None:
+def test_classic_members_with_a_rack_and_without_one_share_a_group(group: Group) -> None:
     group.confluent("c")
     # Classic members need a strategy in common, even if none of them is asked.
     group.kafka_python("a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")])
     group.kafka_python("b", KafkaConsumer, partition_assignment_strategy=[RangePartitionAssignor])
-    group.aiokafka("b2", partition_assignment_strategy=[AiokafkaRangeAssignor(rack="b")])
+    group.kafka_python("b2", partition_assignment_strategy=[RackAwareRangeAssignor(rack="b")])
     owned = group.settle()
     # The member without rackassign reports no rack, so everything is as good for it.
     assert all(own <= LOCAL[name[0]] for name, own in owned.items() if name in {"a", "b2", "c"})
