@@ -13,7 +13,8 @@ from aiokafka import __version__ as aiokafka_version
 
 from rackassign.assignor.adapter import track_broker_racks
 from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
-from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, resolve_rack
+from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.clients import resolve_client_rack
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
 from rackassign.clients.fetch_metrics import (
@@ -27,7 +28,7 @@ from rackassign.clients.fetch_metrics import (
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.racks import BrokerRackCache, client_id_with_zone
+from rackassign.racks import BrokerRackCache
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -153,10 +154,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
         **configs: Any,  # noqa: ANN401 - as aiokafka's
     ) -> None:
-        rack = resolve_rack(client_rack)
-        if zone_hint is not None:
-            client_id = configs.get("client_id") or f"aiokafka-{aiokafka_version}"
-            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        rack = resolve_client_rack(configs, client_rack, zone_hint, f"aiokafka-{aiokafka_version}")
         chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareStickyAssignor]))
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
         if internals.FOLLOWS:

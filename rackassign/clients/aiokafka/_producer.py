@@ -7,10 +7,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from rackassign.assignor.member import resolve_rack
+from rackassign.clients import resolve_client_rack
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.local_leaders import LocalLeaders
-from rackassign.racks import client_id_with_zone
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -44,10 +43,7 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
         zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
         **configs: Any,  # noqa: ANN401 - as aiokafka's
     ) -> None:
-        rack = resolve_rack(client_rack)
-        if zone_hint is not None:
-            client_id = configs.get("client_id") or "aiokafka-producer"
-            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        rack = resolve_client_rack(configs, client_rack, zone_hint, "aiokafka-producer")
         leaders = LocalLeaders(rack, batch_size=configs.get("max_batch_size", _BATCH_SIZE))
         super().__init__(**configs)
         internals.choose_partitions(self, leaders, WarnOnce(log))

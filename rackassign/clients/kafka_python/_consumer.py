@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.assignor.adapter import track_broker_racks
 from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
-from rackassign.assignor.member import resolve_rack
+from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
     FetchLocality,
@@ -31,7 +31,7 @@ from rackassign.clients.kafka_python.patches.patch import create_response_classe
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.racks import BrokerRackCache, client_id_with_zone
+from rackassign.racks import BrokerRackCache
 from rackassign.text import WarnOnce, short_repr, with_version
 
 log = logging.getLogger(__name__)
@@ -202,10 +202,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
         **configs: Any,  # noqa: ANN401 - as kafka-python's
     ) -> None:
-        rack = resolve_rack(client_rack)
-        if zone_hint is not None:
-            client_id = configs.get("client_id") or KafkaConsumer.DEFAULT_CONFIG["client_id"]
-            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        rack = resolve_client_rack(configs, client_rack, zone_hint, KafkaConsumer.DEFAULT_CONFIG["client_id"])
         chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor]))
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         create_response_classes()  # The constructor connects; `attach` warns if it is not possible.

@@ -9,9 +9,9 @@ from kafka import KafkaProducer
 from kafka.partitioner import DefaultPartitioner, Partitioner
 
 from rackassign.assignor.member import resolve_rack
+from rackassign.clients import resolve_client_rack
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders, Metadata
 from rackassign.errors import ConfigError
-from rackassign.racks import client_id_with_zone
 
 
 class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is untyped
@@ -106,10 +106,7 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         self.config: dict[str, Any] = {}
         if "partitioner" in configs:
             raise ConfigError("partitioner: RackAwareProducer has its own; for another one use KafkaProducer")
-        rack = resolve_rack(client_rack)
-        if zone_hint is not None:
-            client_id = configs.get("client_id") or "kafka-python-producer"
-            configs["client_id"] = client_id_with_zone(zone_hint, client_id, rack)
+        rack = resolve_client_rack(configs, client_rack, zone_hint, "kafka-python-producer")
         size = configs.get("batch_size", KafkaProducer.DEFAULT_CONFIG["batch_size"])
         # The rack is resolved: without one, the partitioner must not look for it again.
         partitioner = RackAwarePartitioner(rack or "", batch_size=size)
