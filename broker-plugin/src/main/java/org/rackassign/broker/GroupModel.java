@@ -11,7 +11,6 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.stream.IntStream;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
 import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
@@ -62,6 +61,10 @@ final class GroupModel {
     final int[] classTopicSet;
     /** Whether each topic is to be balanced before totals are. */
     final boolean balancesTopics;
+    /** How many members are subscribed to the topics of each set. */
+    final int[] readerCount;
+    /** How many pairs there are of a topic set and a member that is subscribed to it. */
+    final long pairs;
     /** The subscriptions that contain the topics of a set, by topic set. */
     private final BitSet[] subscribers;
     /** The racks of members in which a partition class has replicas; null if no rack of it is known. */
@@ -90,6 +93,22 @@ final class GroupModel {
         for (int each : partitionClass) {
             classSize[each]++;
         }
+        readerCount = countReaders();
+        pairs = Arrays.stream(readerCount).asLongStream().sum();
+    }
+
+    private int[] countReaders() {
+        int[] size = new int[subscriptionClasses.length];
+        for (int of = 0; of < classSubscription.length; of++) {
+            size[classSubscription[of]] += classMembers[of].length;
+        }
+        int[] count = new int[subscribers.length];
+        for (int set = 0; set < count.length; set++) {
+            for (int at = subscribers[set].nextSetBit(0); at >= 0; at = subscribers[set].nextSetBit(at + 1)) {
+                count[set] += size[at];
+            }
+        }
+        return count;
     }
 
     /**
@@ -124,19 +143,6 @@ final class GroupModel {
         return classes;
     }
 
-    /** Returns how many members are subscribed to the topics of a set. */
-    int readerCount(int topicSet) {
-        int count = 0;
-        for (int of : readers(topicSet)) {
-            count += classMembers[of].length;
-        }
-        return count;
-    }
-
-    /** Returns how many pairs there are of a topic set and a member that is subscribed to it. */
-    long pairs() {
-        return IntStream.range(0, topicSets()).mapToLong(this::readerCount).sum();
-    }
 
     int topicSetOf(int topic) {
         return classTopicSet[partitionClass[firstPartition[topic]]];

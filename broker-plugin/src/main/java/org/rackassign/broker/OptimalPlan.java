@@ -75,7 +75,7 @@ final class OptimalPlan {
         firstMember = firstClass + classes;
         nextNode = firstMember + members;
         // There are no more pools than shares.
-        long further = group.balancesTopics ? 2 * group.pairs() : group.classMembers.length;
+        long further = group.balancesTopics ? 2 * group.pairs : group.classMembers.length;
         network = new MinCostFlow(Math.toIntExact(nextNode + further), 1L << 2 * bits, budget);
         ownedClasses = new int[members][];
         ownedCounts = new int[members][];
@@ -111,7 +111,7 @@ final class OptimalPlan {
     private static long arcs(GroupModel group) {
         long[] readers = IntStream.range(0, group.topicSets()).mapToLong(set -> group.readers(set).length).toArray();
         long between = Arrays.stream(group.classTopicSet).mapToLong(set -> readers[set]).sum();
-        return group.balancesTopics ? between + 3 * group.pairs() : between;
+        return group.balancesTopics ? between + 3 * group.pairs : between;
     }
 
     /** Returns whether the plan of before is still optimal for a reason that needs no flow. */
@@ -238,7 +238,7 @@ final class OptimalPlan {
         int[] next = new int[group.members.length];
         for (int set = 0; set < group.topicSets(); set++) {
             int size = classes.get(set).stream().mapToInt(at -> group.classSize[at]).sum();
-            int least = size / group.readerCount(set);
+            int least = size / group.readerCount[set];
             for (int of : group.readers(set)) {
                 Pool pool = new Pool(group.classMembers[of]);
                 pools.add(pool);
@@ -287,7 +287,7 @@ final class OptimalPlan {
         boolean[] reads = new boolean[group.members.length];
         for (int topic = 0; topic < group.topics.length; topic++) {
             int set = group.topicSetOf(topic);
-            int share = (group.firstPartition[topic + 1] - group.firstPartition[topic]) / group.readerCount(set);
+            int share = (group.firstPartition[topic + 1] - group.firstPartition[topic]) / group.readerCount[set];
             for (int of : group.readers(set)) {
                 for (int member : group.classMembers[of]) {
                     least[member] += share;

@@ -50,8 +50,6 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
     private static final long MAX_STEPS = 20_000_000;
     /** With more pairs of a topic and a subscriber even a plain plan that balances topics takes longer than a heartbeat. */
     private static final long MAX_PAIRS = 1 << 21;
-    private static final WorkBudget.ExhaustedException TOO_MANY_PAIRS =
-            new WorkBudget.ExhaustedException("more than " + MAX_PAIRS + " pairs of a topic and a subscriber");
     private static final long WARN_EVERY_NANOS = 60_000_000_000L;
 
     /** When a warning was logged last: a group that needs one may be planned again each second. */
@@ -94,8 +92,9 @@ public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, 
                 LOG.warn("{}; the default is used", problem);
             }
             group = GroupModel.of(spec, describer, balancesTopics);
-            if (group.balancesTopics && group.pairs() > MAX_PAIRS) {
-                warn("with {} members and {} partitions not topics are balanced but totals: {}", group, TOO_MANY_PAIRS);
+            if (group.balancesTopics && group.pairs > MAX_PAIRS) {
+                Throwable why = new WorkBudget.ExhaustedException("more than " + MAX_PAIRS + " pairs of a topic and a subscriber");
+                warn("with {} members and {} partitions not topics are balanced but totals: {}", group, why);
                 group = GroupModel.of(spec, describer, false);
             }
             return assignment(spec, group, owners(group));

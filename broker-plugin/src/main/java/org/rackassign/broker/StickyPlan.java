@@ -59,7 +59,7 @@ final class StickyPlan {
     static int[] of(GroupModel group) {
         StickyPlan plan = new StickyPlan(group);
         boolean moved = true;
-        int rounds = group.pairs() > MAX_PAIRS ? 1 : MAX_ROUNDS;
+        int rounds = group.pairs > MAX_PAIRS ? 1 : MAX_ROUNDS;
         for (int round = 0; moved && round < rounds; round++) {
             moved = false;
             for (int set = 0; set < group.topicSets(); set++) {
