@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from benchmarks.cases import Owners, Shape
+from benchmarks.cases import OWNERS, Shape, shapes_by_owners
 from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.model import BalanceMode, Group
 from rackassign.strategies import plan_consumer_protocol
@@ -20,7 +19,6 @@ from rackassign.testing import KAFKA_VERSION
 from tests.helpers.java.plan_server import UNIFORM, PlanServer, plan_server
 
 SIZES = ((100, 5_000, 10), (1_000, 10_000, 100), (1_000, 50_000, 100))
-OWNERS: Mapping[Owners, str] = {"none": "fresh", "all but one": "one joining", "at random": "random"}
 
 _BLOCKS = 8
 _CALLS = 40
@@ -75,12 +73,9 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     with plan_server() as server:
-        for size in SIZES:
-            for owners in OWNERS:
-                shape = Shape(*size, 1, owners=owners)
-                if options.only in f"{shape}, {OWNERS[owners]}":
-                    rows.append(measured(shape, server))
-                    print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+        for shape in shapes_by_owners(SIZES, options.only):
+            rows.append(measured(shape, server))
+            print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     headings = ("members / partitions / topics", "owners", "ours, ms", "uniform, ms", "ours / uniform")
     title = f"broker plug-in, RF 1, beside uniform of Kafka {KAFKA_VERSION}: {os.cpu_count()} cores, load"
     sheet = Sheet(f"{title} {os.getloadavg()[0]:.2f}", (*headings, "MB a call", "with balance=topic, ms"), rows)

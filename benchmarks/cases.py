@@ -12,7 +12,7 @@ The cases are groups with a strategy, its options and their targets.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, get_args
@@ -33,6 +33,9 @@ SHARE_READ: Mapping[Subscriptions, float] = {"own 30 %": 0.3, "own 3 %": 0.03}
 Owners = Literal["none", "all but one", "at random"]
 """Nobody owns anything; the last member has just joined a group that had been planned without it; every partition is
 owned by any one of its readers."""
+
+OWNERS: Mapping[Owners, str] = {"none": "fresh", "all but one": "one joining", "at random": "random"}
+"""What tables call them."""
 
 Planner = Callable[[Group], Plan]
 
@@ -321,3 +324,16 @@ def grid() -> Iterator[Case]:
                 continue
             for strategy in strategies:
                 yield Case(strategy, Shape(members, members * each, topics, replicas, subscriptions, owned))
+
+
+def shapes_by_owners(sizes: Iterable[tuple[int, int, int]], only: str) -> Iterator[Shape]:
+    """Yield groups of these members, partitions and topics with one replica, for each kind of owners.
+
+    Args:
+        sizes: Members, partitions and topics.
+        only: A part of the name that a table gives the group, which is left out otherwise.
+    """
+    for size, owners in product(sizes, OWNERS):
+        shape = Shape(*size, 1, owners=owners)
+        if only in f"{shape}, {OWNERS[owners]}":
+            yield shape

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.cases import Owners, Shape
+from benchmarks.cases import OWNERS, Shape, shapes_by_owners
 from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.model import Group
 from rackassign.strategies import Options
@@ -41,7 +41,6 @@ SIZES = (
     *((3, 12, 2), (10, 100, 5), (30, 300, 10), (100, 5_000, 10)),
     *((100, 160_000, 160), (1_000, 50_000, 100), (10_000, 50_000, 1_000)),
 )
-OWNERS: Mapping[Owners, str] = {"none": "fresh", "all but one": "one joining", "at random": "random"}
 
 Target = Mapping[str, Mapping[str, Any]]
 """Partitions by topic by member."""
@@ -181,12 +180,9 @@ def main() -> None:
         return
     rows = []
     with franz_go(go) as peer:
-        for size in SIZES:
-            for owners in OWNERS:
-                shape = Shape(*size, 1, owners=owners)
-                if options.only in f"{shape}, {OWNERS[owners]}":
-                    rows.append(measured(shape, peer))
-                    print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+        for shape in shapes_by_owners(SIZES, options.only):
+            rows.append(measured(shape, peer))
+            print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     headings = ("members / partitions / topics", "owners", "ours, ms", "franz-go, ms", "franz-go / ours")
     about = f"Python {platform.python_version()}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}"
     title = f"cooperative-sticky by leaders, RF 1, beside franz-go {_version()}: {about}"
