@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -22,13 +20,14 @@ from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
+from rackassign.monitoring import examine
 from rackassign.monitoring.consumer_pool import ConsumerPool
 from rackassign.testing import Cluster
 from rackassign.testing.harness import ConfluentMember, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import JavaMember, java_command
+from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.processes import DEADLINE_S
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -161,18 +160,12 @@ class GroupCalls:
         assert described is not None
         return described.epoch
 
+    def problems(self) -> list[str]:
+        """Return what the doctor finds."""
+        return [finding.problem for finding in examine(self._admin, self._group, observe_s=10).findings]
+
     def move(self, replicas: Mapping[HostPartition, list[int]]) -> None:
         assert set(self._admin.alter_partition_reassignments(dict(replicas)).values()) == {None}
-
-
-def cli_json(command: str, cluster: Cluster, group: str) -> Any:
-    """Return what a command prints about a group."""
-    words = [command, "--bootstrap-server", cluster.bootstrap, "--group", group, "--output", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "rackassign", *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S
-    )
-    assert done.returncode in {0, 1}, done.stderr
-    return json.loads(done.stdout)
 
 
 def moves(before: Owned, after: Owned) -> int:
@@ -260,16 +253,17 @@ def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_clust
     for rack in RACKS:
         group.confluent(rack, more={"group.remote.assignor": "uniform"})
     group.settle()
-    found = cli_json("doctor", rack_cluster, group.name)
+    asked = (rack_cluster.bootstrap, "--group", group.name, "--output", "json")
+    found = json.loads(rackassign("doctor", *asked, code=1).stdout)
     assert [finding["kind"] for finding in found["findings"]] == ["other-assignor"]
     for rack in RACKS:
         group.end(rack)
     for rack in RACKS:
         group.confluent(rack)
     group.settle_locally()
-    found = cli_json("doctor", rack_cluster, group.name)
+    found = json.loads(rackassign("doctor", *asked).stdout)
     assert found["findings"] == []
-    (seen,) = cli_json("inspect", rack_cluster, group.name)["groups"]
+    (seen,) = json.loads(rackassign("inspect", *asked).stdout)["groups"]
     assert (seen["strategy"], seen["local_share"]) == ("rackassign", 1.0)
     assert seen["epoch"] == seen["assignment_epoch"] > 0
     assert {(member["rack"], member["protocol"], member["epoch"]) for member in seen["members"]} == {
@@ -305,7 +299,7 @@ def test_statistics_and_metrics_of_confluent_members_show_local_reads(
 
 
 @pytest.mark.long
-def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group: Group, rack_cluster: Cluster) -> None:
+def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group: Group) -> None:
     """KAFKA-20909: its rack changes, and no plan follows until the next change of the group."""
     for name in ("a", "b", "c"):
         group.confluent(name, more={"group.instance.id": name})
@@ -315,18 +309,15 @@ def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group:
         group.end(name)
         group.confluent(name, more={"group.instance.id": name, "client.rack": rack})
     group.settle()
-
-    def problems() -> list[str]:
-        return [finding["problem"] for finding in cli_json("doctor", rack_cluster, group.name)["findings"]]
-
-    # The coordinator learns a rack with the first heartbeat of its member.
-    wait_until(lambda: [text[:19] for text in problems()] == ["8 partitions fewer "], "the finding")
-    # What it advises helps: members join and leave.
-    group.confluent("c2")
-    group.settle()
-    group.end("c2")
-    group.settle()
-    wait_until(lambda: problems() == [], "a healthy group")
+    with GroupCalls(group) as calls:
+        # The coordinator learns a rack with the first heartbeat of its member.
+        wait_until(lambda: [text[:19] for text in calls.problems()] == ["8 partitions fewer "], "the finding")
+        # What it advises helps: members join and leave.
+        group.confluent("c2")
+        group.settle()
+        group.end("c2")
+        group.settle()
+        wait_until(lambda: calls.problems() == [], "a healthy group")
 
 
 @pytest.mark.long
