@@ -153,13 +153,12 @@ def _measure(show: ProgressDisplay) -> tuple[list[Run], dict[str, float]]:
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of), reading.moved or 0))
         leaders = [rack_of[replicas[0]] for replicas in striped(PARTITIONS, _WRITTEN_RF, len(RACKS))]
         create_topic(cluster.bootstrap, "payments", striped(PARTITIONS, _WRITTEN_RF, len(RACKS)))
-        for name, make in {"kafka-python": KafkaProducer, "rackassign": RackAwareProducer}.items():
-            show.show_step(f"Writing records without a key from three racks: {make.__name__}")
-            racks = {"client_rack"} if make is RackAwareProducer else set()
-            producers = {
-                rack: partial(make, **cluster.client_config(), **dict.fromkeys(racks, rack), linger_ms=20)
-                for rack in RACKS
-            }
+        config = {**cluster.client_config(), "linger_ms": 20}
+        for name, producers in {
+            "kafka-python": {rack: partial(KafkaProducer, **config) for rack in RACKS},
+            "rackassign": {rack: partial(RackAwareProducer, client_rack=rack, **config) for rack in RACKS},
+        }.items():
+            show.show_step(f"Writing records without a key with three producers in three racks: {name}")
             sent = produce_without_keys(producers, "payments", records=RECORDS, size=RECORD_BYTES)
             written[name] = _local({(rack, leaders[partition]): size for (rack, partition), size in sent.items()})
         show.show_step("Stopping the brokers")
