@@ -60,7 +60,7 @@ TOGETHER := --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 
 .PHONY: test
-test: lint ## Lint, types, unit and property tests, and tests on brokers; some ten minutes
+test: lint ## Lint, types, unit and property tests, and tests on brokers; some five minutes
 	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
 
