@@ -18,12 +18,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.admin.groups import GroupAdmin
+from rackassign.clients.aiokafka import RackAwareConsumer as AiokafkaConsumer
+from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeAssignor
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
 from rackassign.monitoring import examine
 from rackassign.monitoring.consumer_pool import ConsumerPool
 from rackassign.testing import Cluster
-from rackassign.testing.harness import ConfluentMember, KafkaPythonMember, wait_until
+from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import JavaMember, java_command
 from tests.helpers.kafka.command import rackassign
@@ -40,7 +42,7 @@ ONE_REPLICA = [[1 + number % 3] for number in range(PARTITIONS)]
 OLDER = ("4.1", "4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
-Member = ConfluentMember | KafkaPythonMember | JavaMember
+Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
 NOTHING: Mapping[str, Any] = {}
 Owned: TypeAlias = dict[str, set[int]]
 
@@ -79,6 +81,11 @@ class Group:
         """Add a classic member, which the coordinator takes into a group of the new protocol."""
         config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
         self._add(name, KafkaPythonMember(lambda: make(self._topic, **config), poll_ms=50))
+
+    def aiokafka(self, name: str, **more: Any) -> None:
+        """Add a classic member of our consumer for aiokafka, which joins and reads on a thread of its own."""
+        config = {**self.client_config(), **CONSUMER, "group_id": self.name, "client_rack": name[0], **more}
+        self._add(name, AiokafkaMember(lambda: AiokafkaConsumer(self._topic, **config)))
 
     def _properties(self, name: str) -> dict[str, str]:
         return {
@@ -160,6 +167,11 @@ class GroupCalls:
         assert described is not None
         return described.epoch
 
+    def is_joining(self) -> bool:
+        """Return whether this is a classic group that waits for its members to join."""
+        described = GroupAdmin(self._admin).describe_classic_group(self._group)
+        return described is not None and described.state == "PreparingRebalance"
+
     def problems(self) -> list[str]:
         """Return what the doctor finds."""
         return [finding.problem for finding in examine(self._admin, self._group, observe_s=10).findings]
@@ -202,15 +214,29 @@ def test_classic_members_of_ours_are_placed_with_their_rack(group: Group) -> Non
 
 
 @pytest.mark.long
-def test_classic_members_with_a_rack_and_without_one_share_a_group(group: Group) -> None:
+def test_members_of_all_clients_share_a_group_and_a_stock_one_gets_what_is_left(group: Group) -> None:
     group.confluent("c")
     # Classic members need a strategy in common, even if none of them is asked.
     group.kafka_python("a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")])
     group.kafka_python("b", KafkaConsumer, partition_assignment_strategy=[RangePartitionAssignor])
-    group.kafka_python("b2", partition_assignment_strategy=[RackAwareRangeAssignor(rack="b")])
+    group.aiokafka("b2", partition_assignment_strategy=[AiokafkaRangeAssignor(rack="b")])
     owned = group.settle()
     # The member without rackassign reports no rack, so everything is as good for it.
     assert all(own <= LOCAL[name[0]] for name, own in owned.items() if name in {"a", "b2", "c"})
+
+
+@pytest.mark.long
+def test_a_member_of_aiokafka_is_joining_while_its_group_becomes_one_of_the_new_protocol(group: Group) -> None:
+    group.kafka_python("a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")])
+    group.settle()
+    # Its join waits for the first member, which is not polled. Then the broker answers it with REBALANCE_IN_PROGRESS.
+    group.aiokafka("b", partition_assignment_strategy=[AiokafkaRangeAssignor(rack="b")])
+    with GroupCalls(group) as calls:
+        wait_until(calls.is_joining, "a join that waits")
+        group.confluent("c")
+        # librdkafka joins without being polled.
+        wait_until(lambda: not calls.is_joining(), "a group of the new protocol")
+    group.settle_locally()
 
 
 @pytest.mark.long

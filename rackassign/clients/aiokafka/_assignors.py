@@ -147,6 +147,7 @@ class RackAwareAssignor(Assignor):
         super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._member.once)
+            internals.join_again(membership.coordinator, self._member.once)
             if internals.FOLLOWS:
                 internals.find_unknown_followers(membership.coordinator, self._member.once)
 

@@ -14,6 +14,10 @@ Followers that a leader names and the consumer does not know (KIP-392): aiokafka
 its metadata list that broker. If they are from a time at which the broker was down, aiokafka fetches from the leader
 again, which returns no records and names the follower again. Nothing is read until the metadata are due, by default for
 five minutes, and meanwhile one fetch follows the other without a pause. The Java client requests new metadata then.
+
+Joins to which a broker responds REBALANCE_IN_PROGRESS: a classic group that becomes a consumer group (KIP-848) does so
+to all members that are joining. aiokafka (0.14.0) does not know this response to a join and ends the consumer with a
+`KafkaError`. The Java client joins again.
 """
 
 from __future__ import annotations
@@ -546,19 +550,34 @@ def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
     if isinstance(sending, _Sending):
         return sending
     if send is None or tuple(inspect.signature(send).parameters) != ("node_id", "request", "group"):
-        once.warn("fetches", "%s differs: fetches are not observed", with_version("aiokafka"))
+        once.warn(
+            "responses",
+            "%s differs: fetches are not observed, and a join during a change of protocol is not repeated",
+            with_version("aiokafka"),
+        )
         return None
     sending = _Sending(send, once)
     client.send = sending.send  # type: ignore[union-attr]
     return sending
 
 
-_FETCH = 1
-"""API key of fetch requests in Kafka's protocol."""
+def join_again(owner: Consumer | Coordinator, once: WarnOnce) -> None:
+    """Let a consumer join again when its group became a consumer group meanwhile; a second call changes nothing.
+
+    Args:
+        owner: A consumer, or its coordinator, which has the same client.
+        once: Logs if aiokafka has changed.
+    """
+    _sending(owner, once)
+
+
+_FETCH, _JOIN = 1, 11
+"""API keys of these requests in Kafka's protocol."""
+_COORDINATOR_LOAD_IN_PROGRESS, _REBALANCE_IN_PROGRESS = 14, 27
 
 
 class _Sending:
-    """Passes fetch responses to observers before aiokafka gets them."""
+    """Passes fetch responses to observers before aiokafka gets them, and joins that it must repeat as it knows them."""
 
     def __init__(self, send: Callable[..., Awaitable[Any]], once: WarnOnce) -> None:
         self.observers: dict[object, Observer] = {}
@@ -569,7 +588,11 @@ class _Sending:
     async def send(self, node_id: Any, request: Any, **options: Any) -> Any:
         response = await self._send(node_id, request, **options)
         try:
-            if getattr(response, "API_KEY", None) == _FETCH and isinstance(node_id, int):
+            key = getattr(response, "API_KEY", None)
+            if key == _JOIN and response.error_code == _REBALANCE_IN_PROGRESS:
+                # After this response aiokafka waits for `retry_backoff_ms` and joins again, with the same member ID.
+                response.error_code = _COORDINATOR_LOAD_IN_PROGRESS
+            elif key == _FETCH and isinstance(node_id, int):
                 fetched = _fetched(response)
                 for observe in tuple(self.observers.values()):
                     observe(node_id, fetched)
@@ -577,7 +600,7 @@ class _Sending:
                     await self.step(fetched)
         except Exception:  # noqa: BLE001 - a response that could not be observed must still be read
             self._once.warn(
-                "fetches", "%s differs: a fetch response could not be observed", with_version("aiokafka"), exc_info=True
+                "responses", "%s differs: a response could not be observed", with_version("aiokafka"), exc_info=True
             )
         return response
 

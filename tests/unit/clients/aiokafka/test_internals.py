@@ -1,4 +1,4 @@
-"""Fetch responses of aiokafka, seen on their way to it.
+"""Responses to fetches and joins, observed on their way to aiokafka.
 
 The rack that a consumer fetches with, found from its coordinator.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,26 @@ def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogC
     assert len(warnings.records) == 1
 
 
+@dataclass(frozen=True)
+class FrozenJoinResponse:
+    API_KEY: int = 11
+    error_code: int = 27
+
+
+def test_a_join_during_a_change_of_protocol_is_repeated(warnings: pytest.LogCaptureFixture) -> None:
+    responses = {code: SimpleNamespace(API_KEY=11, error_code=code) for code in (0, 25, 27)}
+    consumer = SimpleNamespace(_client=Client({**responses, 99: FrozenJoinResponse()}))
+    for _ in range(2):
+        internals.join_again(consumer, WarnOnce(logging.getLogger("rackassign.t")))
+
+    async def join() -> list[int]:
+        return [(await consumer._client.send(node, object())).error_code for node in (0, 25, 27, 99)]
+
+    # aiokafka repeats a join after 14, COORDINATOR_LOAD_IN_PROGRESS. A response that cannot be changed stays.
+    assert asyncio.run(join()) == [0, 25, 14, 27]
+    assert len(warnings.records) == 1
+
+
 def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
     def send(request: object) -> object:
         return request
@@ -72,7 +93,9 @@ def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCa
     internals.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
     internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
     assert consumer._client.send is send
-    assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["fetches are not observed"] * 2
+    assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == [
+        "fetches are not observed, and a join during a change of protocol is not repeated"
+    ] * 2
 
 
 class Fetcher:
