@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from rackassign.clients.fetch_metrics import FetchLocality, Traffic
+from rackassign.clients.fetch_metrics import RackTraffic, Traffic
 
 SCHEMA = (
     "group STRING, run STRING, member STRING, sequence BIGINT, since BIGINT, taken BIGINT, rack STRING, "
@@ -46,10 +46,10 @@ class Counter:
 
     who: Who
     since: int
-    before: FetchLocality
+    before: RackTraffic
     _sequence: int = field(default=0, init=False)
 
-    def message(self, taken: int, now: FetchLocality) -> bytes:
+    def message(self, taken: int, now: RackTraffic) -> bytes:
         """Return what was read since the last message.
 
         Args:
@@ -67,7 +67,7 @@ class Counter:
         return json.dumps(said).encode()
 
 
-def increments(before: FetchLocality, now: FetchLocality) -> list[dict[str, str | int | None]]:
+def increments(before: RackTraffic, now: RackTraffic) -> list[dict[str, str | int | None]]:
     """Return what was read between two looks at the same consumer, as the rows of a message."""
     rows: list[dict[str, str | int | None]] = []
     for topic, by_rack in now.topics.items():

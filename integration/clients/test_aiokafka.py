@@ -27,7 +27,7 @@ from rackassign.clients.aiokafka import (
     attach,
 )
 from rackassign.clients.aiokafka.internals import FOLLOWS
-from rackassign.clients.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.demo import produce_records
@@ -72,8 +72,8 @@ class AioMember(AiokafkaMember):
         """Tell whether the group's last generation was decided here."""
         return self.consumer is not None and self.consumer._coordinator._assignors[0]._history.last is not None
 
-    def locality(self) -> FetchLocality:
-        read: FetchLocality = self.consumer.locality()
+    def locality(self) -> RackTraffic:
+        read: RackTraffic = self.consumer.locality()
         return read
 
 

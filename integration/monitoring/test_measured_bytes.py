@@ -1,18 +1,25 @@
-"""The demo's claim: what crosses racks is exactly what the plan says, counted at fetch level."""
+"""What clients count is what brokers store: the demo's consumers, as planned, and the producers of all clients."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from rackassign import RackAwareRangeAssignor
+from rackassign import RackAwareProducer, RackAwareRangeAssignor
+from rackassign.clients import aiokafka, confluent
+from rackassign.clients.fetch_metrics import RackTraffic, Traffic
 from rackassign.locality import RackSets
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
 from rackassign.testing import Cluster
 from rackassign.testing.demo import ConsumeResult, consume_topic, produce_records
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = pytest.mark.brokers
@@ -118,3 +125,62 @@ def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: Clust
     }
     # Of each consumer's three partitions one has no replica in its rack.
     assert crossed(reading, rack_cluster) == sum(sizes[TopicPartition(topic, p)] for p in (1, 5, 6))
+
+
+def write_with_kafka_python(cluster: Cluster, topic: str) -> Callable[[], RackTraffic]:
+    """Write records without and with a partition, compressed; return how to read what the producer has counted."""
+    with closing(RackAwareProducer(**cluster.client_config(), client_rack="b", compression_type="gzip")) as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"x" * SIZE)
+            producer.send(topic, b"y" * SIZE, partition=number % 3)
+    return producer.locality
+
+
+def write_with_aiokafka(cluster: Cluster, topic: str) -> Callable[[], RackTraffic]:
+    async def write() -> Callable[[], RackTraffic]:
+        async with aiokafka.RackAwareProducer(
+            bootstrap_servers=cluster.bootstrap, client_rack="b", compression_type="gzip"
+        ) as producer:
+            for number in range(RECORDS):
+                await producer.send(topic, b"x" * SIZE)
+                await producer.send(topic, b"y" * SIZE, partition=number % 3)
+        locality: Callable[[], RackTraffic] = producer.locality
+        return locality
+
+    return asyncio.run(write())
+
+
+@pytest.mark.parametrize("write", [write_with_kafka_python, write_with_aiokafka])
+def test_producers_count_what_the_brokers_store(
+    rack_cluster: Cluster, make_topic: MakeTopic, write: Callable[[Cluster, str], Callable[[], RackTraffic]]
+) -> None:
+    topic = make_topic(replicas=[[1], [2], [3]])
+    counted = write(rack_cluster, topic)()
+    sizes = log_sizes(rack_cluster.bootstrap, topic)
+    stored = {rack: sizes[TopicPartition(topic, number)] for number, rack in enumerate(RACKS)}
+    assert {rack: amount.bytes for rack, amount in counted.topics[topic].items()} == stored
+    assert [counted.topics[topic][rack].records for rack in RACKS] == [20, 80, 20]
+    assert counted.local_share() == stored["b"] / sum(stored.values())
+
+
+def test_the_producer_of_confluent_kafka_counts_what_librdkafka_reports(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[1], [2], [3]])
+    reported: list[str] = []
+    properties = {"bootstrap.servers": rack_cluster.bootstrap, "client.rack": "b", "statistics.interval.ms": 100}
+    producer = confluent.RackAwareProducer(properties, stats_cb=reported.append)
+    # Nothing has to be written without a partition for the racks to be known.
+    wait_until(lambda: producer.poll(0.01) >= 0 and vars(producer)["_watch"].rack_of(2) == "b", "racks")
+    for number in range(RECORDS):
+        producer.produce(topic, b"x" * SIZE, partition=number % 3)
+    assert producer.flush(30) == 0
+    wait_until(
+        lambda: (
+            producer.poll(0.1) >= 0 and sum(each.records for each in producer.locality().by_rack().values()) == RECORDS
+        ),
+        "statistics",
+    )
+    assert producer.locality().topics == {topic: dict.fromkeys(RACKS, Traffic(20 * SIZE, 20))}
+    # The application gets them, too.
+    assert reported

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Traffic(NamedTuple):
-    """Fetched bytes and records.
+    """Bytes and records that were fetched or written.
 
     Args:
         bytes: Bytes of record batches, as stored in the log, compressed if they are.
@@ -34,30 +34,41 @@ class Traffic(NamedTuple):
     bytes: int = 0
     records: int = 0
 
+    def plus(self, more: Traffic) -> Traffic:
+        """Return the sum of both."""
+        return Traffic(self.bytes + more.bytes, self.records + more.records)
 
-class FetchLocality(NamedTuple):
-    """Fetched traffic of a consumer, by topic and by rack.
+
+class RackTraffic(NamedTuple):
+    """What a consumer has fetched or a producer has written, by topic and by rack of the broker.
 
     Args:
-        rack: Rack of the consumer; None if it has none.
-        topics: For each topic the traffic from each rack. None is the key of brokers without a known rack.
+        rack: Rack of the client; None if it has none.
+        topics: For each topic the traffic with each rack. None is the key of brokers without a known rack.
     """
 
     rack: str | None
     topics: Mapping[str, Mapping[str | None, Traffic]]
 
+    @classmethod
+    def of(cls, rack: str | None, counts: Mapping[tuple[str, str | None], Traffic]) -> RackTraffic:
+        """Return counts by topic and rack as those of a client in this rack."""
+        topics: dict[str, dict[str | None, Traffic]] = {}
+        for (topic, other), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
+            topics.setdefault(topic, {})[other] = amount
+        return cls(rack, topics)
+
     def by_rack(self, topic: str | None = None) -> dict[str | None, Traffic]:
-        """Return the traffic from each rack, of one topic or of all."""
+        """Return the traffic with each rack, of one topic or of all."""
         totals: dict[str | None, Traffic] = {}
         for name, of_topic in self.topics.items():
             if topic in {None, name}:
                 for rack, amount in of_topic.items():
-                    bytes_, records = totals.get(rack, Traffic())
-                    totals[rack] = Traffic(bytes_ + amount.bytes, records + amount.records)
+                    totals[rack] = totals.get(rack, Traffic()).plus(amount)
         return totals
 
     def local(self, topic: str | None = None) -> Traffic:
-        """Return the traffic from the consumer's own rack."""
+        """Return the traffic with the client's own rack."""
         return Traffic() if self.rack is None else self.by_rack(topic).get(self.rack, Traffic())
 
     def unknown(self, topic: str | None = None) -> Traffic:
@@ -66,7 +77,7 @@ class FetchLocality(NamedTuple):
         return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Traffic())
 
     def cross(self, topic: str | None = None) -> Traffic:
-        """Return the traffic from other racks."""
+        """Return the traffic with other racks."""
         if self.rack is None:
             return Traffic()
         return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
@@ -78,10 +89,10 @@ class FetchLocality(NamedTuple):
 
 
 def _sum(amounts: Iterable[Traffic]) -> Traffic:
-    bytes_ = records = 0
+    total = Traffic()
     for amount in amounts:
-        bytes_, records = bytes_ + amount.bytes, records + amount.records
-    return Traffic(bytes_, records)
+        total = total.plus(amount)
+    return total
 
 
 class FetchedPartition(NamedTuple):
@@ -146,8 +157,7 @@ class FetchMeter:
                     continue
                 tp, pair = (broker, each.partition), (each.topic, rack)
                 self._by_partition[tp] = self._by_partition.get(tp, 0) + each.size
-                before = self._by_rack.get(pair, Traffic())
-                self._by_rack[pair] = Traffic(before.bytes + each.size, before.records + each.records)
+                self._by_rack[pair] = self._by_rack.get(pair, Traffic()).plus(Traffic(each.size, each.records))
                 if pair not in self._known:
                     self._known.add(pair)
                     new.append(each.topic)
@@ -177,14 +187,11 @@ class FetchMeter:
         with self._lock:
             return self._by_rack.get((topic, rack), Traffic())
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return all traffic counted so far, by topic and rack."""
         with self._lock:
             counts = dict(self._by_rack)
-        topics: dict[str, dict[str | None, Traffic]] = {}
-        for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
-            topics.setdefault(topic, {})[rack] = amount
-        return FetchLocality(self.rack, topics)
+        return RackTraffic.of(self.rack, counts)
 
     def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
         """Forget and return the pairs of all topics except these; their traffic stays counted."""
@@ -238,7 +245,7 @@ class ConsumerView(NamedTuple):
     """
 
     group: str | None
-    locality: Callable[[], FetchLocality]
+    locality: Callable[[], RackTraffic]
     assigned_locality: Callable[[Any], Locality]
     is_closed: Callable[[Any], bool]
 

@@ -94,7 +94,7 @@ class LocalLeaders:
     Batches themselves do not matter: those of a slow leader wait until they are full, so a choice for each batch
     (KIP-480) would send it the most. A partition whose leader has moved to another rack is left with the next record,
     once the metadata show it. While no partition of a topic has its leader in the rack, all partitions with a leader
-    are used, and a warning is logged once.
+    are used, and a warning is logged once. If leaders were there before, it is one INFO line each time they have left.
 
     It may be used by several threads.
 
@@ -169,7 +169,7 @@ class LocalLeaders:
     def _next(self, topic: str, before: Choice | None, metadata: Metadata) -> Choice | None:
         drawn = None if before is None else self._draw_again(before, metadata)
         if drawn is None:
-            candidates, local = self._candidates(topic, metadata)
+            candidates, local = self._candidates(topic, metadata, before)
             if not candidates:
                 self.choices.pop(topic, None)
                 return None
@@ -201,7 +201,7 @@ class LocalLeaders:
                 break
         return drawn
 
-    def _candidates(self, topic: str, metadata: Metadata) -> tuple[Sequence[int], bool]:
+    def _candidates(self, topic: str, metadata: Metadata, before: Choice | None) -> tuple[Sequence[int], bool]:
         """Return the partitions to choose from, and whether their leaders are in this rack."""
         every = sorted(metadata.partitions_for_topic(topic) or ())
         leaders = {number: metadata.leader_for_partition(TopicPartition(topic, number)) for number in every}
@@ -212,7 +212,10 @@ class LocalLeaders:
         racks = {broker: node.rack for broker in set(led.values()) if (node := metadata.broker_metadata(broker))}
         local = tuple(number for number, leader in led.items() if racks.get(leader) == self.rack)
         if racks and not local:
-            self._warn_of_no_leader(topic, metadata)
+            if before is not None and before.local:
+                log.info("the leaders of topic %s have left rack %r: its records go to other racks", topic, self.rack)
+            else:
+                self._warn_of_no_leader(topic, metadata)
         return local or tuple(led) or every, bool(local)
 
     def _warn_of_no_leader(self, topic: str, metadata: Metadata) -> None:

@@ -47,7 +47,7 @@ from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.member import FROM_ENVIRONMENT, MemberContext, resolve_rack
 from rackassign.clients.aiokafka import attach
 from rackassign.clients.aiokafka import internals as aiokafka_internals
-from rackassign.clients.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.integrations import warn_of_version
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Group, LocalityMode, Member, TopicPartition
@@ -417,9 +417,9 @@ class RackAwareApp(PreparingApp):
         options.setdefault("PartitionAssignor", RackAwarePartitionAssignor)
         super().__init__(id, once, **options)
 
-    def locality(self) -> FetchLocality | None:
+    def locality(self) -> RackTraffic | None:
         """Return the traffic fetched so far by the worker's consumer; None if it has none yet."""
-        found: FetchLocality | None = None if self._reader is None else self._reader.locality()
+        found: RackTraffic | None = None if self._reader is None else self._reader.locality()
         return found
 
     def prepare_consumer(self, consumer: Any) -> None:

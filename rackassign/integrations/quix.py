@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
 
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.clients.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.clients.kafka_python import RackAwareStickyAssignor
 from rackassign.integrations import warn_of_version
 from rackassign.text import WarnOnce, with_version
@@ -158,7 +158,7 @@ class RackAwareApplication(ConsumerApplication):
         warn_of_version(DISTRIBUTION, FIRST, LAST, once)
         super().__init__(once, *args, **options)
 
-    def locality(self) -> FetchLocality | None:
+    def locality(self) -> RackTraffic | None:
         """Return the traffic fetched so far by the consumer of the group; None before `run()`."""
         return None if self._reader is None else self._reader.locality()
 

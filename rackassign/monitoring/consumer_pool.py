@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rackassign.clients.fetch_metrics import FetchLocality, view_of
+from rackassign.clients.fetch_metrics import RackTraffic, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, read_locality
 from rackassign.text import WarnOnce
@@ -69,7 +69,7 @@ def by_labels(read: Mapping[tuple[str, RackPair], float]) -> dict[tuple[str, str
 class Metered(Protocol):
     """A consumer that meters its fetches."""
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return the bytes fetched so far."""
 
 
@@ -213,7 +213,7 @@ class OpenConsumer:
             self._warn()
             return None
 
-    def _fetched(self) -> FetchLocality | None:
+    def _fetched(self) -> RackTraffic | None:
         if self._view is not None:
             return self._view.locality()
         consumer = self.consumer()

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of the consumers of a process: the instruments of `prometheus`, by OpenTelemetry's API.
+"""OpenTelemetry metrics of consumers and producers: the instruments of `prometheus`, by OpenTelemetry's API.
 
 Only the API is used (`opentelemetry-api`, seen with 1.45). What the figures become is decided by the SDK that the
 application configures. OpenTelemetry's exporters to Prometheus turn the names of the instruments into those of
@@ -20,6 +20,7 @@ from rackassign.monitoring.consumer_pool import (
     Metered,
     by_labels,
 )
+from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
@@ -78,4 +79,39 @@ class OpenTelemetryMetrics:
             Observation(count, dict(zip(PARTITIONS_LABELS, (group, locality), strict=True)))
             for group, counted in self._pool.totals().owned.items()
             for locality, count in asdict(counted).items()
+        ]
+
+
+class OpenTelemetryProducerMetrics:
+    """Metrics of any number of producers of a process: one object, and `add` for each producer.
+
+    It exports `rackassign.written`, which never sinks: what a closed producer has written stays in the sum. Otherwise
+    as `OpenTelemetryMetrics`.
+
+    Args:
+        meter: Meter that gets the instrument; by default `rackassign` of the global meter provider.
+        by_partition: Whether each partition has series of its own, as `balance-leaders --near-producers` needs.
+    """
+
+    def __init__(self, meter: Meter | None = None, *, by_partition: bool = False) -> None:
+        self._pool = ProducerPool(by_partition=by_partition)
+        meter = get_meter(METER) if meter is None else meter
+        counter = meter.create_observable_counter(
+            "rackassign.written", [self._written], unit="By", description=WRITTEN_BYTES
+        )
+        self._pool = vars(counter).setdefault(_ATTRIBUTE, self._pool)
+
+    def add(self, producer: object) -> None:
+        """Export what a `RackAwareProducer` of any client library writes; a second time has no effect.
+
+        Raises:
+            ConfigError: What it writes is not counted.
+        """
+        self._pool.add(producer)
+
+    def _written(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the bytes written; called by the SDK, on a thread of its own."""
+        return [
+            Observation(total, dict(zip(self._pool.labels, labels, strict=True)))
+            for labels, total in self._pool.written().items()
         ]

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the consumers of a process, and the metrics that they share with reports."""
+"""Prometheus metrics of the consumers and producers of a process, and the metrics that they share with reports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rackassign.monitoring.consumer_pool import (
     RackPair,
     by_labels,
 )
+from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -70,6 +71,50 @@ class ConsumerMetrics(Collector):
         for group, counted in totals.owned.items():
             add_partitions(partitions, group, counted)
         return [read, partitions]
+
+
+class ProducerMetrics(Collector):
+    """Metrics of any number of producers: one object in a registry, and `add` for each producer.
+
+    `REGISTRY.register(metrics := ProducerMetrics(producer))`, and `metrics.add(producer)` for further ones. It exports
+    `rackassign_written_bytes_total`, which never sinks: what a closed producer has written stays in the sum.
+
+    It may be used from any thread. It does not keep a producer alive, and closed producers need not be removed.
+
+    Args:
+        producer: The first producer, as for `add`.
+        by_partition: Whether each partition has series of its own, as `balance-leaders --near-producers` needs.
+
+    Raises:
+        ConfigError: As from `add`.
+    """
+
+    def __init__(self, producer: object | None = None, *, by_partition: bool = False) -> None:
+        self._pool = ProducerPool(by_partition=by_partition)
+        if producer is not None:
+            self.add(producer)
+
+    def add(self, producer: object) -> None:
+        """Export what a `RackAwareProducer` of any client library writes; a second time has no effect.
+
+        Raises:
+            ConfigError: What it writes is not counted.
+        """
+        self._pool.add(producer)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metric without samples, by which a registry refuses a second object."""
+        return [self._metric()]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the current metric; called from the server's thread."""
+        written = self._metric()
+        for labels, total in self._pool.written().items():
+            written.add_metric(labels, total)
+        return [written]
+
+    def _metric(self) -> CounterMetricFamily:
+        return CounterMetricFamily("rackassign_written_bytes", WRITTEN_BYTES, labels=self._pool.labels)
 
 
 def partitions_metric() -> GaugeMetricFamily:

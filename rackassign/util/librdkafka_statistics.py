@@ -42,7 +42,7 @@ class PartitionStatistics:
     Args:
         topic: Its topic.
         partition: Its number.
-        broker: Broker ID of the replica it is read from; -1 for none.
+        broker: Broker ID of the replica it is read from or written to; -1 for none.
         received_bytes: Bytes of keys and values received, decompressed.
         received_records: Records received.
         next_offset: Offset of the next record to fetch; negative before the first fetch.
@@ -50,6 +50,8 @@ class PartitionStatistics:
         fetch_state: State of fetching, in librdkafka's terms.
         queued_records: Records in the queue that it is delivered from; consumers have one for all partitions.
         queued_bytes: Size of that queue.
+        sent_bytes: Bytes of keys and values that a producer has sent, uncompressed.
+        sent_records: Records that it has sent.
     """
 
     topic: str
@@ -62,6 +64,8 @@ class PartitionStatistics:
     fetch_state: str
     queued_records: int
     queued_bytes: int
+    sent_bytes: int
+    sent_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,8 @@ def _partition(topic: str, counts: Mapping[str, Any]) -> PartitionStatistics:
         _typed(counts, "fetch_state", str),
         _typed(counts, "fetchq_cnt", int),
         _typed(counts, "fetchq_size", int),
+        _typed(counts, "txbytes", int),
+        _typed(counts, "txmsgs", int),
     )
 
 

@@ -15,7 +15,7 @@ def broker(broker_id: int, received: int, *, in_flight: int = 0) -> dict[str, An
 def partition(number: int, **counts: Any) -> dict[str, Any]:
     """Return the counts of a partition; those that are not passed are of one without records."""
     empty = {"broker": -1, "rxbytes": 0, "rxmsgs": 0, "next_offset": 0, "app_offset": -1001, "fetch_state": "none"}
-    queue = {"fetchq_cnt": 0, "fetchq_size": 0}
+    queue = {"fetchq_cnt": 0, "fetchq_size": 0, "txbytes": 0, "txmsgs": 0}
     return {"partition": number, **empty, **queue, **counts}
 
 

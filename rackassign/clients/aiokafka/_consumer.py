@@ -19,9 +19,9 @@ from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
-    FetchLocality,
     FetchMeter,
     FollowerFetchCheck,
+    RackTraffic,
     count_reads,
     set_view,
 )
@@ -41,7 +41,7 @@ def attach(consumer: ConsumerT) -> ConsumerT:
 
     Call it before `start()`. Later calls work too, but fetches that are under way are not counted. Nothing global is
     changed, and a second call has no further effect. The consumer gets a method `locality()`, which returns a
-    `FetchLocality`. Assignors of this package that were passed as classes get the consumer's `client_rack`.
+    `RackTraffic`. Assignors of this package that were passed as classes get the consumer's `client_rack`.
 
     One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, and
     if partitions with a local replica keep being read across racks.
@@ -162,6 +162,6 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         super().__init__(*topics, **configs)
         attach(self)
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return the traffic fetched so far, by topic and by rack."""
         return _attached(self, internals.client_rack(self)).meter.locality()

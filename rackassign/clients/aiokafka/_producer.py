@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.aiokafka import internals
+from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.clients.local_leaders import LocalLeaders
+from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -46,4 +49,12 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
         rack = resolve_client_rack(configs, client_rack, zone_hint, "aiokafka-producer")
         leaders = LocalLeaders(rack, batch_size=configs.get("max_batch_size", _BATCH_SIZE))
         super().__init__(**configs)
-        internals.choose_partitions(self, leaders, WarnOnce(log))
+        once = WarnOnce(log)
+        internals.choose_partitions(self, leaders, once)
+        meter = WriteMeter(rack, partial(internals.rack_of, self.client.cluster))
+        set_meter(self, meter)
+        internals.count_writes(self, meter, once)
+
+    def locality(self) -> RackTraffic:
+        """Return the traffic written so far, by topic and by rack of the leader."""
+        return meter_of(self).locality()

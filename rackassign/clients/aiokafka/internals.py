@@ -33,8 +33,9 @@ from typing import Any, TypeVar
 
 from rackassign.assignor.adapter import MetadataListener, SharedPartitions
 from rackassign.assignor.subscriptions import JoinMember, decode_join
-from rackassign.clients.fetch_metrics import FetchedPartition, Observer, count_records
+from rackassign.clients.fetch_metrics import FetchedPartition, Observer, Traffic, count_records
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
+from rackassign.clients.write_metrics import WriteMeter
 from rackassign.errors import MissingExtraError
 from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topology
 from rackassign.text import WarnOnce, with_version
@@ -95,13 +96,14 @@ def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition
     Reads `_client.cluster._partitions[topic][partition].isr`.
     """
     cluster = cluster_of(consumer)
-    if _rack_of(cluster, broker) in {None, rack}:
+    if rack_of(cluster, broker) in {None, rack}:
         return False
     known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
-    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr)
+    return known is not None and any(rack_of(cluster, replica) == rack for replica in known.isr)
 
 
-def _rack_of(cluster: Any, broker: int) -> str | None:
+def rack_of(cluster: Any, broker: int) -> str | None:
+    """Return the rack of a broker in a client's view of its cluster; None if it is not known."""
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack
 
@@ -150,6 +152,40 @@ def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> N
         return original(topic, partition, key, value, serialized_key, serialized_value)
 
     producer._partition = choose
+
+
+_PRODUCE = 0
+"""API key of produce requests in Kafka's protocol."""
+
+
+def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:
+    """Count every produce request of a producer that a broker has responded to.
+
+    Shadows `client.send`, and reads `topics` of the request: a list of topics with a list of partitions and bytes each,
+    which has been `_topics` since 0.14.
+    """
+    client = getattr(producer, "client", None)
+    original = getattr(client, "send", None)
+    if original is None or tuple(inspect.signature(original).parameters) != ("node_id", "request", "group"):
+        once.warn("writes", "%s differs: what is written is not counted", with_version("aiokafka"))
+        return
+
+    async def send(node_id: Any, request: Any, **options: Any) -> Any:
+        response = await original(node_id, request, **options)
+        try:
+            if getattr(request, "API_KEY", None) == _PRODUCE:
+                meter(node_id, _written(request))
+        except Exception:  # noqa: BLE001 - a request that could not be counted was still sent
+            once.warn("writes", "%s differs: a request could not be counted", with_version("aiokafka"), exc_info=True)
+        return response
+
+    client.send = send  # type: ignore[union-attr]
+
+
+def _written(request: Any) -> Iterator[tuple[TopicPartition, Traffic]]:
+    for topic, partitions in request._topics if hasattr(request, "_topics") else request.topics:
+        for partition, batches in partitions:
+            yield TopicPartition(topic, partition), Traffic(len(batches), count_records(batches))
 
 
 def assignors(consumer: Consumer) -> tuple[Any, ...]:

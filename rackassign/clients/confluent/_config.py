@@ -310,11 +310,13 @@ class ProducerConfig:
         properties: All properties, by their current names.
         keep_s: How long a partition is kept for records without a key, in seconds.
         refresh_s: Time between two looks at the leaders, in seconds.
+        counts: Whether librdkafka reports its statistics.
     """
 
     properties: Mapping[str, Any]
     keep_s: float
     refresh_s: float
+    counts: bool
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ProducerConfig:
@@ -324,6 +326,7 @@ class ProducerConfig:
             ConfigError: A property that is needed here is not valid.
         """
         properties = _plain_names(config)
+        _callback(properties, "stats_cb")
         age = _number(_METADATA, properties.get(_METADATA, _REFRESH_MS))
         linger = _fraction(_LINGER, properties.get(_LINGER, _LINGER_MS))
         # librdkafka's default, too, is twice the time that a batch waits.
@@ -332,6 +335,7 @@ class ProducerConfig:
             properties=Settings(properties),
             keep_s=sticky / 1000,
             refresh_s=(min(age, _REFRESH_MS) if age > 0 else _REFRESH_MS) / 1000,
+            counts=_number(STATISTICS, properties.get(STATISTICS, 0)) > 0,
         )
 
 

@@ -38,7 +38,7 @@ from rackassign.clients.confluent.internals import (
     kafka_exception,
     serialize_group_metadata,
 )
-from rackassign.clients.fetch_metrics import FetchLocality, set_view
+from rackassign.clients.fetch_metrics import RackTraffic, set_view
 from rackassign.racks import BrokerRackCache, client_id_with_zone
 
 if TYPE_CHECKING:
@@ -470,7 +470,7 @@ class RackAwareConsumer:
         self._check_open()
         return self._reader.consumer.offsets_for_times(list(partitions), timeout=timeout)
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return the traffic so far, by topic and by rack; as of the last statistics."""
         return self._meter.locality()
 

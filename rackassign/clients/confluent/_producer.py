@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from rackassign.assignor.member import resolve_rack
-from rackassign.clients.confluent._config import CLIENT_ID, ProducerConfig
+from rackassign.clients.confluent._config import CLIENT_ID, STATISTICS, ProducerConfig
 from rackassign.clients.confluent.internals import UNKNOWN_PARTITION
+from rackassign.clients.fetch_metrics import RackTraffic, Traffic
 from rackassign.clients.local_leaders import LocalLeaders
+from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.model import TopicPartition
 from rackassign.racks import client_id_with_zone
 from rackassign.text import Settings, WarnOnce, describe_error
+from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,7 +103,8 @@ def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> 
     Raises:
         KafkaException: No broker responds in time.
     """
-    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_REQUEST_S)
+    wanted = list(topics)
+    described = admin.describe_topics(TopicCollection(wanted), request_timeout=_REQUEST_S) if wanted else {}
     cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(2 * _REQUEST_S)
     found: dict[str, Mapping[int, int]] = {}
     for topic, future in described.items():
@@ -119,7 +123,8 @@ def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> 
 class LeaderWatch:
     """Reads the leaders of topics again and again, on a thread of its own.
 
-    The thread begins with the first topic, and refers only to this object, so that a producer can be released.
+    The thread begins with the first topic, or with `begin`, and refers only to this object, so that a producer can be
+    released.
 
     Args:
         properties: Those of the admin client.
@@ -147,10 +152,20 @@ class LeaderWatch:
             return
         with self._lock:
             self._topics.add(topic)
+        self.begin()
+        self._look.set()
+
+    def begin(self) -> None:
+        """Read at least the racks of brokers from now on; returns at once."""
+        with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rackassign-leaders", daemon=True)
                 self._thread.start()
-        self._look.set()
+
+    def rack_of(self, broker: int) -> str | None:
+        """Return the rack of a broker as of the last look; None if it is not known."""
+        node = self.leaders.nodes.get(broker)
+        return None if node is None else node.rack
 
     def look_now(self) -> None:
         """Read all leaders as soon as possible; returns at once."""
@@ -198,6 +213,43 @@ class LeaderWatch:
             self._look.wait(min(pause, self._refresh_s))
 
 
+class WriteStatistics:
+    """A `stats_cb` that counts what a producer sends, and then calls that of the application.
+
+    It counts what librdkafka reports: the bytes of keys and values, uncompressed. If a partition is written to another
+    broker than in the last statistics, all since then counts as the new broker's.
+
+    Args:
+        meter: Counts.
+        also: The `stats_cb` of the application, if any.
+    """
+
+    def __init__(self, meter: WriteMeter, also: Callable[[str], object] | None) -> None:
+        self._meter = meter
+        self._also = also
+        self._last: dict[TopicPartition, Traffic] = {}
+        self._once = WarnOnce(log)
+
+    def __call__(self, statistics: str) -> None:
+        """Count what was sent since the last statistics."""
+        try:
+            for each in ClientStatistics.from_json(statistics).partitions:
+                self._count(each)
+        except Exception:  # noqa: BLE001 - it would come out of the user's poll()
+            self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
+        if self._also is not None:
+            self._also(statistics)
+
+    def _count(self, each: PartitionStatistics) -> None:
+        tp, now = TopicPartition(each.topic, each.partition), Traffic(each.sent_bytes, each.sent_records)
+        last = self._last.get(tp, Traffic())
+        if now != last:
+            self._last[tp] = now
+            # librdkafka counts from 0 again after it has dropped the topic meanwhile.
+            since = now if now.records < last.records else Traffic(now.bytes - last.bytes, now.records - last.records)
+            self._meter(each.broker, [(tp, since)])
+
+
 _produce = Producer.produce
 """Looked up once, as a record costs about a microsecond."""
 
@@ -214,6 +266,8 @@ class RackAwareProducer(Producer):
     less. Until the leaders of a topic are known, librdkafka chooses. Then a partition is kept for
     `sticky.partitioning.linger.ms`, which is how long librdkafka keeps its own choice, so batches are as full.
     `LocalLeaders` has the other rules.
+
+    What it writes is counted if `statistics.interval.ms` is set, and `poll()` or `flush()` are called.
 
     A `partitioner` still applies to records with a key, and those with an empty one.
 
@@ -239,12 +293,18 @@ class RackAwareProducer(Producer):
         rack = resolve_rack(properties.pop("client.rack", None), "client.rack")
         if zone_hint is not None:
             properties["client.id"] = client_id_with_zone(zone_hint, properties.get("client.id") or CLIENT_ID, rack)
+        shared = {name: value for name, value in properties.items() if name not in _PRODUCER_ONLY}
+        self._watch = watch = LeaderWatch(Settings(shared), settings.refresh_s)
+        meter = WriteMeter(rack, watch.rack_of)
+        if settings.counts:
+            properties["stats_cb"] = WriteStatistics(meter, properties.get("stats_cb"))
         super().__init__(dict(properties))
+        set_meter(self, meter if settings.counts else f"{STATISTICS} is not set")
         self._local = LocalLeaders(rack, keep_s=settings.keep_s, snapshots=True)
         self._choices = self._local.choices
-        shared = {name: value for name, value in properties.items() if name not in _PRODUCER_ONLY}
-        self._watch = LeaderWatch(Settings(shared), settings.refresh_s)
-        weakref.finalize(self, self._watch.stop)
+        weakref.finalize(self, watch.stop)
+        if settings.counts:
+            watch.begin()
         if rack is None:
             log.warning("the producer has no rack, so records go to leaders in all racks")
 
@@ -311,6 +371,14 @@ class RackAwareProducer(Producer):
             super(RackAwareProducer, self).produce_batch(topic, part, number, *args, **more)
             for number, part in parts.items()
         )
+
+    def locality(self) -> RackTraffic:
+        """Return the traffic written so far, by topic and by rack of the leader, as of librdkafka's last statistics.
+
+        Raises:
+            ConfigError: `statistics.interval.ms` is not set.
+        """
+        return meter_of(self).locality()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Set the credentials of new connections, also of those that read the leaders."""

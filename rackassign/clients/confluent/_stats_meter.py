@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter
+from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, RackTraffic
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
@@ -96,7 +96,7 @@ class StatsMeter:
         self._last = {}
         self._client += 1
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return all traffic counted so far."""
         return self._meter.locality()
 

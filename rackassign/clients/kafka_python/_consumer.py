@@ -15,9 +15,9 @@ from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
-    FetchLocality,
     FetchMeter,
     FollowerFetchCheck,
+    RackTraffic,
     count_reads,
     set_view,
 )
@@ -51,7 +51,7 @@ def attach(
     Call it before the first `poll()`. Nothing global is patched, and a second call has no further effect. The classes
     of responses are created for the whole process, which kafka-python does later. A patch that does not fit the
     installed kafka-python stays off, which is logged once. The consumer gets a method `locality()`, which returns a
-    `FetchLocality`; its metrics contain the same values.
+    `RackTraffic`; its metrics contain the same values.
 
     One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, if
     brokers have no rack-aware replica selector (with `admin`), if partitions with a local replica keep being read
@@ -220,7 +220,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
             raise
         self.meter = _attached(self).meter
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         """Return the traffic fetched so far, by topic and by rack."""
         return _attached(self).meter.locality()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import weakref
 from typing import Any
 
 from kafka import KafkaProducer
@@ -10,8 +12,14 @@ from kafka.partitioner import DefaultPartitioner, Partitioner
 
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients import resolve_client_rack
+from rackassign.clients.fetch_metrics import RackTraffic
+from rackassign.clients.kafka_python.internals.writes import count_writes, rack_of
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders, Metadata
+from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.errors import ConfigError
+from rackassign.text import WarnOnce
+
+log = logging.getLogger(__name__)
 
 
 class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is untyped
@@ -111,3 +119,11 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         # The rack is resolved: without one, the partitioner must not look for it again.
         partitioner = RackAwarePartitioner(rack or "", batch_size=size)
         super().__init__(partitioner=partitioner, **configs)
+        this = weakref.proxy(self)
+        meter = WriteMeter(rack, lambda broker: rack_of(this, broker))
+        set_meter(self, meter)
+        count_writes(self, meter, WarnOnce(log))
+
+    def locality(self) -> RackTraffic:
+        """Return the traffic written so far, by topic and by rack of the leader."""
+        return meter_of(self).locality()

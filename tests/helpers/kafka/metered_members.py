@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from rackassign import attach
 from rackassign.clients.aiokafka import attach as attach_aio
 from rackassign.clients.confluent import StatsMeter
-from rackassign.clients.fetch_metrics import FetchLocality
+from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, ThreadedMember
 from tests.helpers.java.group_member import RANGE, JavaMember
 from tests.helpers.kafka.consumers import PROPERTIES
@@ -104,7 +104,7 @@ def _client_rack(rack: str, sends_rack: bool) -> dict[str, str]:  # noqa: FBT001
     return {"client.rack": rack} if sends_rack else {}
 
 
-def _amount(metered: FetchLocality | None) -> Amount:
+def _amount(metered: RackTraffic | None) -> Amount:
     read = {} if metered is None else metered.by_rack()
     return Amount(sum(each.records for each in read.values()), {rack: each.bytes for rack, each in read.items()})
 

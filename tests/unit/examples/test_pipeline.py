@@ -19,12 +19,12 @@ from examples.pipeline.counters import Counter, Who, increments
 from examples.pipeline.page import Saving, Sums, costs, headline, page
 from examples.pipeline.results import send
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
-from rackassign.clients.fetch_metrics import FetchLocality, Traffic
+from rackassign.clients.fetch_metrics import RackTraffic, Traffic
 from rackassign.monitoring import Price
 
-NOTHING = FetchLocality("a", {})
-SOME = FetchLocality("a", {"t": {"a": Traffic(100, 1), None: Traffic(50, 2)}})
-MORE = FetchLocality("a", {"t": {"a": Traffic(300, 3), None: Traffic(50, 2)}, "u": {"b": Traffic(7, 1)}})
+NOTHING = RackTraffic("a", {})
+SOME = RackTraffic("a", {"t": {"a": Traffic(100, 1), None: Traffic(50, 2)}})
+MORE = RackTraffic("a", {"t": {"a": Traffic(300, 3), None: Traffic(50, 2)}, "u": {"b": Traffic(7, 1)}})
 
 A_MONTH = 730 * 3600
 SAVING = Saving("g", "range", Sums(2e6, 0), Sums(1.5e6, 0.5e6), Sums(1 / 3, 0.75), Price())

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
     FetchedPartition,
-    FetchLocality,
     FetchMeter,
+    RackTraffic,
     Traffic,
     set_view,
 )
@@ -33,8 +33,8 @@ class Counting:
 
     config: Mapping[str, Any] = {"group_id": "g"}
 
-    def locality(self) -> FetchLocality:
-        return FetchLocality("b", {"t": {"a": Traffic(7, 1), None: Traffic(1, 1)}, "u": {"a": Traffic(3, 1)}})
+    def locality(self) -> RackTraffic:
+        return RackTraffic("b", {"t": {"a": Traffic(7, 1), None: Traffic(1, 1)}, "u": {"a": Traffic(3, 1)}})
 
 
 class Consumer:
@@ -52,10 +52,10 @@ class Consumer:
 
         set_view(self, ConsumerView(group, self._metered(), assigned, lambda consumer: consumer.closed))
 
-    def _metered(self) -> Callable[[], FetchLocality]:
+    def _metered(self) -> Callable[[], RackTraffic]:
         meter, me = self.meter, weakref.ref(self)
 
-        def locality() -> FetchLocality:
+        def locality() -> RackTraffic:
             consumer = me()
             if consumer is not None and consumer.error is not None:
                 raise consumer.error
@@ -63,7 +63,7 @@ class Consumer:
 
         return locality
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         return self.meter.locality()
 
     def read(self, size: int) -> Consumer:
@@ -191,7 +191,7 @@ def test_a_consumer_that_raises_because_it_was_closed_is_not_reported(caplog: py
         asked += 1
         return asked > 1
 
-    def closing() -> FetchLocality:
+    def closing() -> RackTraffic:
         raise RuntimeError("closed")
 
     set_view(late, ConsumerView("g", closing, lambda _: Locality(0, 0, 0), closed))

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint, Sum
 
-from rackassign.clients.fetch_metrics import ConsumerView, FetchLocality, Traffic, set_view
+from rackassign.clients.fetch_metrics import ConsumerView, RackTraffic, Traffic, set_view
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.monitoring.opentelemetry import OpenTelemetryMetrics
@@ -21,11 +21,11 @@ class Consumer:
 
     def __init__(self, size: int) -> None:
         self.closed = False
-        fetched = FetchLocality("b", {"t": {"a": Traffic(size, 1), None: Traffic(1, 1)}})
+        fetched = RackTraffic("b", {"t": {"a": Traffic(size, 1), None: Traffic(1, 1)}})
         set_view(self, ConsumerView("g", lambda: fetched, lambda _: Locality(1, 2, 0), lambda each: each.closed))
         self._fetched = fetched
 
-    def locality(self) -> FetchLocality:
+    def locality(self) -> RackTraffic:
         return self._fetched
 
 

@@ -22,7 +22,7 @@ from rackassign.clients.aiokafka import (
     attach,
     internals,
 )
-from rackassign.clients.fetch_metrics import FetchLocality, view_of
+from rackassign.clients.fetch_metrics import RackTraffic, view_of
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
@@ -55,7 +55,7 @@ def test_a_rack_aware_consumer_has_it_all() -> None:
     def look(consumer: AIOKafkaConsumer) -> None:
         assert consumer._client_rack == "a"
         assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "any-replica")]
-        assert consumer.locality() == FetchLocality("a", {})
+        assert consumer.locality() == RackTraffic("a", {})
         sender = consumer._client.send.__self__
         assert len(sender.observers) == 2
         assert attach(consumer) is consumer
@@ -81,7 +81,7 @@ def test_a_consumer_is_read_from_outside_until_it_was_stopped() -> None:
     def look(consumer: AIOKafkaConsumer) -> None:
         view = view_of(consumer)
         assert view is not None
-        assert (view.group, view.locality(), view.is_closed(consumer)) == ("g", FetchLocality("a", {}), False)
+        assert (view.group, view.locality(), view.is_closed(consumer)) == ("g", RackTraffic("a", {}), False)
         assert view.assigned_locality(consumer) == Locality(0, 0, 0)
         made.append(consumer)
 

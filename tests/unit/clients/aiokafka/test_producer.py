@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.metadata import MetadataResponse_v1 as MetadataResponse
 
-from rackassign.clients.aiokafka import RackAwareProducer
+from rackassign.clients.aiokafka import RackAwareProducer, internals
+from rackassign.clients.write_metrics import WriteMeter
 from rackassign.errors import ConfigError
+from rackassign.text import WarnOnce
 
 LEADERS = [1, 1, 2, 3, -1]
 """Leaders of the partitions of topic t; brokers 1, 2 and 3 are in the racks a, b and c."""
@@ -108,3 +113,40 @@ def test_a_zone_hint_is_in_the_client_id(given: dict[str, Any], first: str) -> N
         assert producer.client._client_id == f"{first},diskless_az=a"
 
     with_producer(look, client_rack="a", zone_hint="inkless", **given)
+
+
+def test_a_producer_that_sends_in_another_way_is_not_counted(warnings: pytest.LogCaptureFixture) -> None:
+    meter, once = WriteMeter("a", {1: "a"}.get), WarnOnce(logging.getLogger("rackassign.t"))
+    internals.count_writes(SimpleNamespace(client=SimpleNamespace()), meter, once)
+    assert "what is written is not counted" in warnings.text
+
+
+@pytest.mark.parametrize(
+    ("request_", "counted"),
+    [
+        pytest.param(SimpleNamespace(API_KEY=0, topics=[("t", [(0, b"123"), (1, b"4")])]), 4, id="before 0.14"),
+        pytest.param(SimpleNamespace(API_KEY=0, _topics=[("t", [(0, b"123")])]), 3, id="since 0.14"),
+        pytest.param(SimpleNamespace(API_KEY=3, topics=["t"]), 0, id="another request"),
+        pytest.param(SimpleNamespace(API_KEY=0, topics=None), 0, id="another format"),
+    ],
+)
+def test_requests_are_counted_once_a_broker_has_responded(request_: Any, counted: int) -> None:
+    meter, once = WriteMeter("b", {1: "a"}.get), WarnOnce(logging.getLogger("rackassign.t"))
+    failing = [KafkaError()]
+
+    class Client:
+        async def send(self, node_id: int, request: Any, *, group: int = 0) -> str:
+            del node_id, request, group
+            if failing:
+                raise failing.pop()
+            return "response"
+
+    async def send() -> None:
+        producer = SimpleNamespace(client=Client())
+        internals.count_writes(producer, meter, once)
+        with pytest.raises(KafkaError):
+            await producer.client.send(1, request_)
+        assert await producer.client.send(1, request_, group=1) == "response"
+
+    asyncio.run(send())
+    assert meter.locality().cross().bytes == counted

@@ -16,9 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 
 from rackassign.clients.confluent import RackAwareProducer, _producer
 from rackassign.clients.confluent._config import ProducerConfig
-from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch, read_leaders
+from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch, WriteStatistics, read_leaders
+from rackassign.clients.fetch_metrics import Traffic
+from rackassign.clients.write_metrics import WriteMeter
 from rackassign.errors import ConfigError
 from rackassign.testing.harness import wait_until
+from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 OFFLINE: dict[str, Any] = {"bootstrap.servers": "localhost:1", "log_level": 0}
 NODES = {1: Broker("a"), 2: Broker("b")}
@@ -310,3 +313,33 @@ def test_the_thread_ends_with_the_producer(monkeypatch: pytest.MonkeyPatch, end:
         producer = None
         gc.collect()
     wait_until(lambda: not thread.is_alive(), "the end of the thread")
+
+
+def test_what_librdkafka_reports_is_counted_also_after_it_has_begun_again() -> None:
+    meter, seen = WriteMeter("a", {1: "a", 2: "b"}.get), list[str]()
+    statistics = WriteStatistics(meter, seen.append)
+    reports = [
+        [partition(0, broker=1, txbytes=100, txmsgs=10), partition(1, broker=2, txbytes=7, txmsgs=1)],
+        [partition(0, broker=1, txbytes=150, txmsgs=15), partition(1, broker=2, txbytes=7, txmsgs=1)],
+        [partition(0, broker=2, txbytes=160, txmsgs=16)],
+        [partition(0, broker=2, txbytes=20, txmsgs=2)],
+    ]
+    for report in reports:
+        statistics(statistics_json(report))
+    assert meter.locality().topics == {"t": {"a": Traffic(150, 15), "b": Traffic(37, 4)}}
+    assert len(seen) == 4
+
+
+def test_statistics_that_cannot_be_read_are_reported_once_and_passed_on(warnings: pytest.LogCaptureFixture) -> None:
+    seen = list[str]()
+    statistics = WriteStatistics(WriteMeter(None, {1: "a"}.get), seen.append)
+    for _ in range(2):
+        statistics("no JSON")
+    assert (len(warnings.records), seen) == (1, ["no JSON"] * 2)
+
+
+def test_without_statistics_nothing_is_counted_and_that_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"statistics.interval.ms is not set"):
+        RackAwareProducer({**OFFLINE, "client.rack": "b"}).locality()
+    with pytest.raises(ConfigError, match="stats_cb"):
+        RackAwareProducer({**OFFLINE, "stats_cb": 5})

@@ -185,6 +185,20 @@ def test_without_a_leader_in_the_rack_all_are_used_until_there_is_one(caplog: py
     assert batches(partitioner, cluster) == {3}
 
 
+def test_leaders_that_leave_the_rack_are_one_line_of_information(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, partitioner = Cluster({0: 1, 1: 2}), partitioner_of("a")
+    caplog.set_level("INFO")
+    for times in (1, 2):
+        cluster.leaders[0] = 1
+        cluster.refresh()
+        fill(partitioner, cluster)
+        assert batches(partitioner, cluster) == {0}
+        cluster.leaders[0] = 3
+        cluster.refresh()
+        assert batches(partitioner, cluster) == {0, 1}
+        assert caplog.messages == ["the leaders of topic t have left rack 'a': its records go to other racks"] * times
+
+
 def test_a_rack_that_no_broker_has_is_reported_with_those_that_they_have(caplog: pytest.LogCaptureFixture) -> None:
     assert batches(partitioner_of("A"), Cluster({0: 1, 1: 2})) == {0, 1}
     (message,) = caplog.messages

@@ -1,0 +1,77 @@
+"""Written bytes and records of a producer, by partition and rack of the leader.
+
+What a producer sends to its cluster is counted, so a batch that is sent twice counts twice, as it does on the bill. Its
+partition and the rack are kept, and not only their sums: the leader of a partition with keyed records can be moved to
+where they are written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rackassign.clients.fetch_metrics import RackTraffic, Traffic
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+
+Written = Mapping[tuple[TopicPartition, str | None], Traffic]
+"""Traffic by partition and by the rack of the broker that it was sent to; None for one without a known rack."""
+
+_ATTRIBUTE = "_rackassign_writes"
+
+
+class WriteMeter:
+    """Counts the bytes and records of produce requests, by partition and by rack of the leader.
+
+    It may be read from any thread at any time. The rack of a broker is the one at the time of the request.
+
+    Args:
+        rack: Rack of the producer; None if it has none.
+        rack_of: Returns the rack of a broker, None if it is not known.
+    """
+
+    __slots__ = ("_counts", "_lock", "_rack_of", "rack")
+
+    def __init__(self, rack: str | None, rack_of: Callable[[int], str | None]) -> None:
+        self.rack = rack
+        self._rack_of = rack_of
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[TopicPartition, str | None], Traffic] = {}
+
+    def __call__(self, broker: int, sent: Iterable[tuple[TopicPartition, Traffic]]) -> None:
+        """Count what was sent to a broker."""
+        rack = self._rack_of(broker)
+        with self._lock:
+            for partition, amount in sent:
+                self._counts[partition, rack] = self._counts.get((partition, rack), Traffic()).plus(amount)
+
+    def by_partition(self) -> Written:
+        """Return all traffic counted so far, by partition and rack."""
+        with self._lock:
+            return dict(self._counts)
+
+    def locality(self) -> RackTraffic:
+        """Return all traffic counted so far, by topic and rack."""
+        sums: dict[tuple[str, str | None], Traffic] = {}
+        for (partition, rack), amount in self.by_partition().items():
+            pair = partition.topic, rack
+            sums[pair] = sums.get(pair, Traffic()).plus(amount)
+        return RackTraffic.of(self.rack, sums)
+
+
+def set_meter(producer: object, meter: WriteMeter | str) -> None:
+    """Store what counts the writes of a producer in an attribute of it; or the reason why nothing does."""
+    vars(producer)[_ATTRIBUTE] = meter
+
+
+def meter_of(producer: Any) -> WriteMeter:  # noqa: ANN401 - a producer of any client library
+    """Return what counts the writes of a producer.
+
+    Raises:
+        ConfigError: Nothing does.
+    """
+    meter: WriteMeter | str = getattr(producer, _ATTRIBUTE, f"{type(producer).__name__} is no RackAwareProducer")
+    if isinstance(meter, str):
+        raise ConfigError(f"what this producer writes is not counted: {meter}")
+    return meter

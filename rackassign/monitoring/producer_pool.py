@@ -1,0 +1,83 @@
+"""The producers of a process whose figures are exported, summed up, for any metrics library.
+
+A counter that sinks is taken for a reset. So what a producer has written stays part of the sum after it was closed. A
+pool does not keep a producer alive: it keeps its meter, and once the producer was garbage-collected only the sums.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+
+from rackassign.clients.write_metrics import WriteMeter, meter_of
+from rackassign.locality import read_locality
+from rackassign.model import TopicPartition
+from rackassign.monitoring.consumer_pool import rack_label
+
+WRITTEN_BYTES = (
+    "Bytes of record batches that producers have sent, by the producer's rack, the leader's rack, and whether these"
+    " are equal: local, cross or unknown."
+)
+_RACK_LABELS = ("rack", "to_rack", "locality")
+
+_Sums = dict[tuple[TopicPartition, str | None, str | None], int]
+"""Bytes by partition, rack of the producer and rack of the leader."""
+
+
+class ProducerPool:
+    """The producers that are exported together.
+
+    It may be used from any thread.
+
+    Args:
+        by_partition: Whether partitions have series of their own. A process has as many as it writes to, and not only
+            as many as there are topics and racks.
+    """
+
+    def __init__(self, *, by_partition: bool = False) -> None:
+        self.labels = ("topic", *(("partition",) if by_partition else ()), *_RACK_LABELS)
+        self._by_partition = by_partition
+        self._lock = threading.Lock()
+        self._meters: list[tuple[Callable[[], object | None], WriteMeter]] = []
+        self._finished: _Sums = {}
+
+    def add(self, producer: object) -> None:
+        """Add a producer; a second time has no effect.
+
+        Raises:
+            ConfigError: What it writes is not counted.
+        """
+        meter = meter_of(producer)
+        with self._lock:
+            self._fold()
+            if all(known is not meter for _, known in self._meters):
+                self._meters.append((weakref.ref(producer), meter))
+
+    def written(self) -> Mapping[tuple[str, ...], int]:
+        """Return the bytes written so far, by the values of the labels."""
+        with self._lock:
+            self._fold()
+            sums = dict(self._finished)
+            for _, meter in self._meters:
+                _add(sums, meter)
+        totals: dict[tuple[str, ...], int] = {}
+        for (partition, home, leader), size in sums.items():
+            number = (str(partition.partition),) if self._by_partition else ()
+            racks = rack_label(home), rack_label(leader), read_locality(leader, home)
+            labels = (partition.topic, *number, *racks)
+            totals[labels] = totals.get(labels, 0) + size
+        return totals
+
+    def _fold(self) -> None:
+        """Keep only the sums of producers that were garbage-collected."""
+        for producer, meter in self._meters:
+            if producer() is None:
+                _add(self._finished, meter)
+        self._meters = [each for each in self._meters if each[0]() is not None]
+
+
+def _add(sums: _Sums, meter: WriteMeter) -> None:
+    for (partition, leader), amount in meter.by_partition().items():
+        key = partition, meter.rack, leader
+        sums[key] = sums.get(key, 0) + amount.bytes
