@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
+from prometheus_client import REGISTRY, start_http_server
 
 from integration.docs.conftest import OpenPage
 from rackassign import RackAwareConsumer
@@ -117,18 +118,30 @@ def test_racks_and_client_ids(open_page: OpenPage, monkeypatch: pytest.MonkeyPat
         assert page.execute()["producer"].config["client_id"] == "billing,warpstream_az=a"
 
 
-def test_producing_locally(open_page: OpenPage, rack_cluster: Cluster, topic: str) -> None:
-    with open_page("docs/how-to/produce-locally.md", orders=topic) as page:
-        sent = page.execute()["sent"]
+def test_producing_locally(
+    open_page: OpenPage, rack_cluster: Cluster, topic: str, unique_name: Callable[[], str]
+) -> None:
+    server, _ = start_http_server(0, "127.0.0.1")
+    url = f"http://127.0.0.1:{server.server_port}/metrics"
+    with open_page("docs/how-to/produce-locally.md", orders=topic, **{"http://localhost:9095/metrics": url}) as page:
+        producer = page.execute()["producer"]
         page.execute()
-        with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
+        group = {"group_id": unique_name(), "auto_offset_reset": "earliest"}
+        with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, **group)) as consumer:
             # The partition that is led in rack a.
             first = TopicPartition(topic, 0)
             assert consumer.end_offsets([first]) == {first: 2000}
             page.execute()
             # Until the leaders are known, librdkafka chooses.
             assert sum(consumer.end_offsets([TopicPartition(topic, n) for n in range(3)]).values()) == 3000
-        assert page.execute(sent=sent)["written"] == {"a": 1000}
+            assert page.execute(producer=producer)["written"].by_rack(topic)["a"].records == 1000
+            metrics = page.execute(producer=producer)["metrics"]
+            consumer.subscribe([topic])
+            wait_until(lambda: consumer.poll(LONG_MS), "records")
+            assert "explained" in page.run(more="--interval 1")
+        REGISTRY.unregister(metrics)
+        server.shutdown()
+        server.server_close()
         page.run()
         page.run()
 

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
@@ -23,12 +24,19 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.protocol.consumer import JoinGroupRequest
+from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign import (
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareProducer,
+    RackAwareRangeAssignor,
+)
 from rackassign.admin.raw_requests import GroupCoordinators
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
+from rackassign.monitoring.prometheus import ProducerMetrics
 from rackassign.monitoring.traffic import traffic_matrix
 from rackassign.scenario import read_group
 from rackassign.testing import Cluster, Progress
@@ -244,6 +252,54 @@ def test_the_gain_that_was_foretold_is_the_gain_that_comes(
         2,
     )
     assert after.actions[0].kind != "strategy"
+
+
+@pytest.mark.long
+def test_what_is_written_is_beside_what_is_read(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic, group, stopped = make_topic(replicas=[[1], [2], [3]]), unique_name(), threading.Event()
+    with ExitStack() as opened:
+        metered = opened.enter_context(closing(RackAwareProducer(**rack_cluster.client_config(), client_rack="a")))
+        plain = opened.enter_context(closing(KafkaProducer(**rack_cluster.client_config())))
+        registry = CollectorRegistry()
+        registry.register(ProducerMetrics(metered))
+        server, thread = start_http_server(0, "127.0.0.1", registry)
+        opened.callback(server.server_close)
+        opened.callback(server.shutdown)
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+
+        def produce() -> None:
+            """Write as much with metrics as without, to leaders in all racks."""
+            while not stopped.wait(0.01):
+                for partition in range(3):
+                    for producer in (metered, plain):
+                        producer.send(topic, os.urandom(RECORD), partition=partition)
+
+        writing = threading.Thread(target=produce)
+        writing.start()
+        opened.callback(writing.join)
+        opened.callback(stopped.set)
+        config = {**rack_cluster.client_config(), **CONSUMER, "group_id": group, "client_rack": "b"}
+        consumer = opened.enter_context(closing(RackAwareConsumer(topic, **config)))
+        wait_until(lambda: consumer.poll(100), "records")
+        command = ("inspect", rack_cluster.bootstrap, "--group", group)
+        seen = json.loads(rackassign(*command, "--interval", "4", "--output", "json", "--producers", url).stdout)
+        metrics = tmp_path / "metrics.txt"
+        metrics.write_text(fetched(url)[1], "utf-8")
+        by_totals = rackassign(*command, "--interval", "2", "--producers", str(metrics))
+    assert not thread.is_alive()
+    written = seen["producers"]
+    (of_topic,) = written["topics"]
+    assert of_topic["explained"] == pytest.approx(0.5, abs=0.1)
+    rates = of_topic["written"]["bytes_per_second"]
+    assert rates["cross"] / (rates["local"] + rates["cross"]) == pytest.approx(2 / 3, abs=0.02)
+    assert {(flow["from"], flow["to"]) for flow in of_topic["written"]["flows"]} == {("a", rack) for rack in "abc"}
+    # One member reads everything in rack b.
+    log = of_topic["log_bytes_per_second"]
+    assert of_topic["read"]["bytes_per_second"]["cross"] == pytest.approx(2 / 3 * log, rel=0.2)
+    assert "have not changed in" in by_totals.stderr
+    assert "written cross/s" in by_totals.stdout
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -138,6 +138,7 @@ class GroupCollector:
         report_progress: ProgressCallback = ignore_progress,
         *,
         committed: bool = False,
+        topics: Collection[str] = (),
     ) -> ClusterSnapshot:
         """Describe groups.
 
@@ -145,6 +146,7 @@ class GroupCollector:
             names: Names of the groups; None for all.
             report_progress: Called with the progress.
             committed: Whether the cluster also has the topics of which groups without members have committed offsets.
+            topics: Topics that the cluster has in any case, if they exist.
 
         Raises:
             ConfigError: A requested group that was never described does not exist, or is not a consumer group; or none
@@ -155,12 +157,12 @@ class GroupCollector:
         live = self._described(
             self._all(skipped) if names is None else list(names), skipped, report_progress, all_=names is None
         )
-        topics = frozenset[str]().union(*map(topics_of, live))
+        wanted = frozenset(topics).union(*map(topics_of, live))
         if committed:
-            topics |= self._committed_topics(group.name for group in live if not group.members)
+            wanted |= self._committed_topics(group.name for group in live if not group.members)
         if self._cluster_id is None:
             self._cluster_id = cluster_id(self._admin)
-        cluster = replace(describe_cluster(self._admin, topics, self._memory), id=self._cluster_id)
+        cluster = replace(describe_cluster(self._admin, wanted, self._memory), id=self._cluster_id)
         snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
         return ClusterSnapshot(cluster, snapshots, tuple(skipped))
 
@@ -178,6 +180,7 @@ class GroupCollector:
         *,
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
+        topics: Collection[str] = (),
     ) -> ClusterReport:
         """Describe groups, measure what they read, and analyze them as they are after that.
 
@@ -185,13 +188,14 @@ class GroupCollector:
             names: Names of the groups; None for all.
             interval_s: How long to measure; 0 to not measure.
             report_progress: Called with the progress.
+            topics: Topics that are measured even if no group reads them.
 
         Raises:
             ConfigError: As for `snapshot`.
             KafkaError: As for `snapshot`.
         """
         begin = time.monotonic()
-        shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress)
+        shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress, topics=topics)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
             report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
@@ -207,10 +211,11 @@ class GroupCollector:
         *,
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
+        topics: Collection[str] = (),
     ) -> tuple[ClusterSnapshot, Measurement]:
         """Describe groups and measure what they read, with the arguments of `report`."""
-        shots = self.snapshot(names, report_progress, committed=bool(interval_s))
-        if not interval_s or not shots.snapshots:
+        shots = self.snapshot(names, report_progress, committed=bool(interval_s), topics=topics)
+        if not interval_s or not (shots.snapshots or topics):
             return shots, Measurement()
         names_seen = [shot.live.name for shot in shots.snapshots]
         before = self._meter.last

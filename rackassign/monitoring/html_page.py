@@ -40,6 +40,7 @@ from rackassign.monitoring.report import (
     verdict,
 )
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
+from rackassign.monitoring.written_traffic import WrittenTraffic, written_warnings
 from rackassign.text import clamp_middle, join_ranges, strip_control_chars
 
 WIDTH, HEIGHT = 360.0, 240.0
@@ -214,13 +215,16 @@ class GroupView:
     rates: str
 
 
-def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str:
+def page(
+    survey: ClusterReport, price: Price, at: datetime | None = None, *, producers: WrittenTraffic | None = None
+) -> str:
     """Return the page, as HTML.
 
     Args:
         survey: The report; its order is kept.
         price: Price of cross-rack traffic.
         at: Time of the report; by default now.
+        producers: What producers write; None if their metrics were not read.
     """
     measured = bool(survey.measured.seconds)
     return (
@@ -241,7 +245,8 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
             inline=_INLINE,
             folded=len(survey.inspections) > _OPEN,
             describe_action=describe_action,
-            problems=collection_warnings(survey),
+            problems=[*collection_warnings(survey), *written_warnings(producers, survey)],
+            producers=producers,
         )
     )
 

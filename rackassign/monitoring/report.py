@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rackassign import __version__, broker_plugin
 from rackassign.errors import ConfigError
@@ -18,6 +18,9 @@ from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.live_groups import MemberDescription, Snapshot
 from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, TrafficMatrix, count_locality
 from rackassign.text import counted, join_first, short_repr, strip_control_chars
+
+if TYPE_CHECKING:
+    from rackassign.monitoring.written_traffic import WrittenTraffic
 
 CLOUDS: Mapping[str, tuple[float, str]] = {
     "aws": (0.02, "AWS between availability zones: 0.01 USD/GB on each side"),
@@ -356,13 +359,16 @@ def _partitions(partitions: Partitions) -> str:
 INSPECTION_FORMAT = "rackassign-inspection/1"
 
 
-def as_json(survey: ClusterReport, price: Price, at: datetime | None = None) -> dict[str, Any]:
+def as_json(
+    survey: ClusterReport, price: Price, at: datetime | None = None, *, producers: WrittenTraffic | None = None
+) -> dict[str, Any]:
     """Return a report as JSON; money and bytes are null where they were not measured.
 
     Args:
         survey: The report.
         price: Price of cross-rack traffic.
         at: Time of the report; by default now.
+        producers: What producers write; None if their metrics were not read.
     """
     return {
         "format": INSPECTION_FORMAT,
@@ -377,8 +383,26 @@ def as_json(survey: ClusterReport, price: Price, at: datetime | None = None) -> 
             for b in survey.cluster.brokers
         ],
         "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
+        "producers": None if producers is None else _producers(producers, price),
         "skipped": [_odd(odd) for odd in survey.skipped],
         "problems": list(survey.measured.problems),
+    }
+
+
+def _producers(producers: WrittenTraffic, price: Price) -> dict[str, Any]:
+    return {
+        "measured_seconds": round(producers.seconds, 3),
+        "by_totals": producers.by_totals,
+        "topics": [
+            {
+                "topic": each.topic,
+                "log_bytes_per_second": None if each.log_bytes_s is None else round(each.log_bytes_s, 1),
+                "explained": producers.explained(each),
+                "written": _traffic(each.written, price, measured=True),
+                "read": _traffic(each.read, price, measured=True),
+            }
+            for each in producers.topics
+        ],
     }
 
 

@@ -19,7 +19,8 @@ from rackassign.text import parse_digits, short_repr, strip_control_chars, trunc
 try:
     from prometheus_client.parser import text_string_to_metric_families
 except ModuleNotFoundError:
-    raise MissingExtraError("prometheus-client", "prometheus") from None
+    # Commands that may read metrics are used without them, too.
+    text_string_to_metric_families = None  # type: ignore[assignment]
 
 NAME = "rackassign_written_bytes_total"
 
@@ -55,6 +56,10 @@ class WrittenBytes:
 
     series: Mapping[WrittenSeries, int]
 
+    def topics(self) -> frozenset[str]:
+        """Return the topics that were written to."""
+        return frozenset(series.topic for series in self.series)
+
 
 def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
     """Read and sum up `rackassign_written_bytes_total` from Prometheus's text format.
@@ -65,7 +70,10 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
 
     Raises:
         ConfigError: A source cannot be read, is no such text, has only other series, or has an impossible value.
+        MissingExtraError: prometheus-client is not installed.
     """
+    if sources and text_string_to_metric_families is None:
+        raise MissingExtraError("prometheus-client", "prometheus")
     series: Counter[WrittenSeries] = Counter()
     for source in sources:
         shown = _shown(source)

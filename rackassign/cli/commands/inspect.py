@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from math import floor
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -70,6 +71,8 @@ from rackassign.monitoring.report import (
     format_usd,
     hidden_topics,
 )
+from rackassign.monitoring.written_bytes import read_written_bytes
+from rackassign.monitoring.written_traffic import WrittenTraffic, written_traffic, written_warnings
 from rackassign.text import clamp_middle, counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
@@ -105,6 +108,13 @@ def inspect(
         str | None,
         typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, such as 95%."),
     ] = None,
+    producers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--producers",
+            help="File or URL with the metrics of producers (ProducerMetrics); repeatable. Shows what is written, too.",
+        ),
+    ] = None,
     html: HtmlFile = "",
     sort: Sort = "",
     wide: Annotated[bool, typer.Option("--wide", help="Show all columns, and whole names.")] = False,
@@ -115,6 +125,8 @@ def inspect(
     check_output(output, "table", "json")
     least = _share(fail_under)
     check_interval(interval)
+    if producers and not interval:
+        raise ConfigError("producers: what they write must be measured, so --interval cannot be 0")
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     # Programs want the order that does not change from one report to the next.
@@ -122,17 +134,24 @@ def inspect(
     check_writable("html", html)
 
     cost = Price.from_options(price, cloud)
+    before, begin = read_written_bytes(producers or ()), time.monotonic()
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.on_progress)
+        survey = GroupCollector(admin, racks).report(
+            names, interval_s=interval, report_progress=progress.on_progress, topics=before.topics()
+        )
+    written = None
+    if producers:
+        seconds = time.monotonic() - begin
+        written = written_traffic(survey, before, read_written_bytes(producers), seconds)
     survey = survey.sorted_by(by)
-    for line in warnings(survey, racks):
+    for line in (*warnings(survey, racks), *written_warnings(written, survey)):
         warn(line)
     if html:
-        write_text("html", html, page(survey, cost))
+        write_text("html", html, page(survey, cost, producers=written))
     if output == "json":
-        sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
+        sys.stdout.write(json.dumps(as_json(survey, cost, producers=written)) + "\n")
     else:
-        _show(survey, cost, Console(highlight=False, width=_WIDE if wide else None), wide=wide)
+        _show(survey, cost, Console(highlight=False, width=_WIDE if wide else None), written, wide=wide)
     if names is not None and len(survey.inspections) < len(names):
         raise KafkaUnavailableError(
             f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now"
@@ -148,8 +167,7 @@ def inspect(
     return ExitCode.DONE
 
 
-def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) -> None:
-
+def _show(survey: ClusterReport, price: Price, console: Console, written: WrittenTraffic | None, *, wide: bool) -> None:
     if survey.inspections:
         console.print(overview(survey, price, width=console.width, wide=wide))
     if len(survey.inspections) == 1:
@@ -157,7 +175,12 @@ def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) 
     to_do = actions(survey, price, width=console.width)
     if to_do is not None:
         console.print(to_do)
+    if written is not None:
+        console.print(_written(written, price, most=len(written.topics) if wide else _MOST_TOPICS))
     console.print(plain_line(totals(survey, price)), soft_wrap=True)
+    if written is not None:
+        size, usd = describe_cross(written.written, price)
+        console.print(f"producers: {size}/s across racks, {usd} USD a month", soft_wrap=True)
 
 
 def _below(inspected: GroupAnalysis, least: float | None) -> bool:
@@ -199,6 +222,10 @@ def _share(text: str | None) -> float | None:
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""
+
+
+_MOST_TOPICS = 10
+"""Rows of topics that are shown of what is written; all are in the JSON output."""
 
 
 _MOST_LAGS = 10
@@ -404,6 +431,27 @@ def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -
     for name, counts, moved, flows in rows:
         traffic = describe_cross(flows, price) if measured else ()
         table.add_row(name, *_shares(counts), moved, *traffic)
+    return table
+
+
+def _written(written: WrittenTraffic, price: Price, *, most: int) -> Table:
+    """Return what is written beside what is read, by topic."""
+    more = len(written.topics) - most
+    table = _table(
+        title="written, and read by these groups", caption=f"{more} more are in --output json" if more > 0 else None
+    )
+    table.add_column("topic")
+    for column in ("log/s", "explained", "written cross/s", "USD a month", "read cross/s", "USD a month"):
+        table.add_column(column, justify="right")
+    for each in written.topics[:most]:
+        share = written.explained(each)
+        table.add_row(
+            plain_line(strip_control_chars(each.topic)),
+            UNKNOWN if each.log_bytes_s is None else format_bytes(each.log_bytes_s),
+            UNKNOWN if share is None else format_percent(share, 1),
+            *describe_cross(each.written, price),
+            *describe_cross(each.read, price),
+        )
     return table
 
 

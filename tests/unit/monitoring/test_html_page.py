@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from rackassign import __version__
 from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput, describe_action
 from rackassign.monitoring.html_page import HEIGHT, WIDTH, page, sankey_layout
+from rackassign.monitoring.traffic import TrafficMatrix
+from rackassign.monitoring.written_traffic import TopicTraffic, WrittenTraffic
 from rackassign.text import strip_control_chars
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.html_checks import HOSTILE, Browse, Document, with_notes
@@ -115,6 +117,21 @@ def test_a_page_needs_no_browser_to_be_checked(measured: bool) -> None:  # noqa:
     # Neither the name that turns what follows around nor any other control.
     assert "\\u202eesrever" in shown.texts
     assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_what_is_written_is_shown_by_topic_with_its_warnings() -> None:
+    seen = survey(HOSTILE)
+    topics = tuple(
+        TopicTraffic(name, log, TrafficMatrix({("nowhere", name): 2000.0}), TrafficMatrix({}))
+        for name, log in zip(HOSTILE, (4000.0, *(None for _ in HOSTILE[1:])), strict=True)
+    )
+    shown = Document(page(seen, Price(), AT, producers=WrittenTraffic(topics, 10.0, by_totals=False)))
+    text = " ".join(shown.texts)
+    assert "Written, and read by these groups" in text
+    assert all(strip_control_chars(name) in text for name in HOSTILE)
+    assert {"4 kB/s", "50.0 %", "2 kB/s", "?"} <= set(shown.texts)
+    assert "producers are in racks that no broker has: nowhere" in text
+    assert "Written, and read" not in page(seen, Price(), AT)
 
 
 def test_many_partitions_and_members_are_counted_and_not_all_listed() -> None:
