@@ -32,7 +32,10 @@ RECORD_BYTES = 20
 """What a record takes in a batch beside its key and value, at most: the last record is then the first of the next."""
 
 _DRAWS = 20
-"""Random draws that may hit the partition that was in use. With two partitions all fail once in a million."""
+"""Partitions of a rack of which one is sought that may get more, with `max_share`."""
+
+_RECENT_S = 120.0
+"""What counts for `max_share` is what was written in the last one to two times as many seconds."""
 
 
 class Node(Protocol):
@@ -62,6 +65,22 @@ class Metadata(Protocol):
         """Return the leader of a partition; None or -1 if there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The partitions of a topic to choose from.
+
+    Args:
+        tiers: Partitions, those that are used first in the first tier. Only with `max_share` there are others: the
+            partitions that are led in each other rack.
+        local: Whether the leaders of the first tier are in the producer's rack.
+        partitions: Number of partitions with a leader, of which each has a fair share.
+    """
+
+    tiers: tuple[Sequence[int], ...]
+    local: bool
+    partitions: int
+
+
 @dataclass(slots=True)
 class Choice:
     """The partition in use for a topic.
@@ -76,6 +95,7 @@ class Choice:
         until: When another one is chosen in any case, by the clock.
         seen: The metadata it was chosen by, if these cannot change.
         candidates: Partitions it was chosen from.
+        written: Bytes that it has got.
     """
 
     partition: TopicPartition
@@ -84,7 +104,37 @@ class Choice:
     left: float
     until: float
     seen: Metadata | None
-    candidates: Sequence[int]
+    candidates: Candidates
+    written: float = 0.0
+
+
+class RecentBytes:
+    """Bytes that were written to the partitions of a topic in the last minutes.
+
+    Two windows are counted, the current one and the one before, so that a partition is remembered at constant cost.
+    """
+
+    __slots__ = ("_before", "_now", "_until", "total")
+
+    def __init__(self) -> None:
+        self._now: dict[int, float] = {}
+        self._before: dict[int, float] = {}
+        self._until = -inf
+        self.total = 0.0
+
+    def add(self, partition: int, size: float, now: float) -> None:
+        """Count bytes at a time, in seconds."""
+        if now >= self._until:
+            # After a longer pause both windows are over.
+            self._before = self._now if now < self._until + _RECENT_S else {}
+            self._now, self._until = {}, now + _RECENT_S
+            self.total = sum(self._before.values())
+        self._now[partition] = self._now.get(partition, 0.0) + size
+        self.total += size
+
+    def of(self, partition: int) -> float:
+        """Return the bytes of a partition."""
+        return self._now.get(partition, 0.0) + self._before.get(partition, 0.0)
 
 
 class LocalLeaders:
@@ -102,18 +152,24 @@ class LocalLeaders:
         rack: Rack of the producer; None if it has none.
         batch_size: Bytes after which another partition is chosen.
         keep_s: Seconds after which another partition is chosen.
+        max_share: How many times its fair share of what was written in the last minutes a partition may get. What
+            exceeds that goes to the rack after this one, in the order of names, then to the next. None for no limit.
         rng: Source of random numbers.
         clock: Returns seconds; only its differences count.
         snapshots: Whether metadata are never changed but replaced by another object. Then they are read only once.
 
     Attributes:
         choices: The partition in use for each topic.
+        queued: Returns the number of batches of a partition that are to be sent; None if the client does not show it.
 
     Raises:
-        ConfigError: The size is not valid.
+        ConfigError: The size or the share is not valid.
     """
 
-    __slots__ = ("_clock", "_keep_s", "_lock", "_once", "_rng", "_snapshots", "batch_size", "choices", "rack")
+    __slots__ = (
+        *("_clock", "_keep_s", "_lock", "_max_share", "_once", "_recent", "_rng", "_snapshots"),
+        *("batch_size", "choices", "queued", "rack"),
+    )
 
     def __init__(
         self,
@@ -121,14 +177,19 @@ class LocalLeaders:
         *,
         batch_size: float = inf,
         keep_s: float = inf,
+        max_share: float | None = None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
         snapshots: bool = False,
     ) -> None:
         if batch_size != inf and (type(batch_size) is not int or batch_size < 0):
             raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
+        if max_share is not None and (type(max_share) not in {int, float} or not 1 <= max_share < inf):
+            raise ConfigError(f"max_share must be a number, 1 or more, got {short_repr(max_share)}")
         self.rack = rack
         self.batch_size = batch_size
+        self._max_share = max_share
+        self._recent: dict[str, RecentBytes] = {}
         self._keep_s = keep_s
         self._rng = random.Random() if rng is None else rng  # noqa: S311 - no secret
         self._clock = clock
@@ -136,6 +197,7 @@ class LocalLeaders:
         self._lock = threading.Lock()
         self._once = WarnOnce(log)
         self.choices: dict[str, Choice] = {}
+        self.queued: Callable[[TopicPartition], int] | None = None
 
     def choose(self, topic: str, size: float, metadata: Metadata) -> int | None:
         """Return the partition of the next record; None if the topic is not in the metadata.
@@ -152,6 +214,7 @@ class LocalLeaders:
                 if choice is None:
                     return None
             choice.left -= size
+            choice.written += size
             return choice.partition.partition
 
     def _is_usable(self, choice: Choice, metadata: Metadata) -> bool:
@@ -167,14 +230,17 @@ class LocalLeaders:
         return node is choice.node or (node is not None and node.rack == self.rack)
 
     def _next(self, topic: str, before: Choice | None, metadata: Metadata) -> Choice | None:
+        if before is not None and self._max_share is not None:
+            recent = self._recent.setdefault(topic, RecentBytes())
+            recent.add(before.partition.partition, before.written, self._clock())
         drawn = None if before is None else self._draw_again(before, metadata)
         if drawn is None:
-            candidates, local = self._candidates(topic, metadata, before)
-            if not candidates:
+            candidates = self._candidates(topic, metadata, before)
+            if not candidates.tiers[0]:
                 self.choices.pop(topic, None)
                 return None
-            avoid = None if before is None else before.partition.partition
-            partition = TopicPartition(topic, self._draw(candidates, avoid))
+            number, local = self._draw(topic, candidates, None if before is None else before.partition.partition)
+            partition = TopicPartition(topic, number)
             drawn = Choice(partition, _leader(partition, metadata), local, 0, inf, None, candidates)
         drawn.left = self.batch_size
         drawn.until = self._clock() + self._keep_s if self._keep_s != inf else inf
@@ -186,37 +252,70 @@ class LocalLeaders:
         """Return another one of the same candidates; None if the metadata are others, or it has another leader."""
         if before.node is None or _leader(before.partition, metadata) is not before.node:
             return None
-        number = self._draw(before.candidates, before.partition.partition)
-        partition = TopicPartition(before.partition.topic, number)
+        topic = before.partition.topic
+        number, local = self._draw(topic, before.candidates, before.partition.partition)
+        partition = TopicPartition(topic, number)
         node = _leader(partition, metadata)
-        if node is None or (before.local and node.rack != self.rack):
+        if node is None or (local and node.rack != self.rack):
             return None
-        return Choice(partition, node, before.local, 0, inf, None, before.candidates)
+        return Choice(partition, node, local, 0, inf, None, before.candidates)
 
-    def _draw(self, candidates: Sequence[int], avoid: int | None) -> int:
-        """Return a random candidate; with several ones not the given one."""
-        for _ in range(_DRAWS):
-            drawn = self._rng.choice(candidates)
-            if drawn != avoid or len(candidates) == 1:
-                break
-        return drawn
+    def _draw(self, topic: str, candidates: Candidates, avoid: int | None) -> tuple[int, bool]:
+        """Return a random partition of the first tier with one that may get more, and whether it is in the rack."""
+        recent = self._recent.get(topic)
+        if recent is not None and self._max_share is not None:
+            limit = self._max_share * recent.total / candidates.partitions
+            for tier, numbers in enumerate(candidates.tiers):
+                # A topic may have thousands of partitions, and the work for a batch must not depend on that.
+                some = numbers if len(numbers) <= _DRAWS else self._rng.sample(numbers, _DRAWS)
+                below = [number for number in some if recent.of(number) <= limit]
+                if below:
+                    return self._draw_one(topic, below, avoid), candidates.local and tier == 0
+        return self._draw_one(topic, candidates.tiers[0], avoid), candidates.local
 
-    def _candidates(self, topic: str, metadata: Metadata, before: Choice | None) -> tuple[Sequence[int], bool]:
-        """Return the partitions to choose from, and whether their leaders are in this rack."""
+    def _draw_one(self, topic: str, candidates: Sequence[int], avoid: int | None) -> int:
+        """Return a random candidate: of two, the one with fewer batches in its queue, and then not the given one.
+
+        Java's producer compares all queues (KIP-794). Two are enough for a slow leader to get less, and cost the same
+        however many there are (Mitzenmacher: The power of two choices in randomized load balancing, 2001).
+        """
+        if len(candidates) == 1:
+            return candidates[0]
+        one, other = self._rng.sample(candidates, 2)
+        if self.queued is not None:
+            queues = [self.queued(TopicPartition(topic, number)) for number in (one, other)]
+            if queues[0] != queues[1]:
+                return one if queues[0] < queues[1] else other
+        return one if one != avoid else other
+
+    def _candidates(self, topic: str, metadata: Metadata, before: Choice | None) -> Candidates:
+        """Return the partitions to choose from."""
         every = sorted(metadata.partitions_for_topic(topic) or ())
         leaders = {number: metadata.leader_for_partition(TopicPartition(topic, number)) for number in every}
         led = {number: leader for number, leader in leaders.items() if leader is not None and leader >= 0}
+        anywhere = Candidates((tuple(led) or every,), local=False, partitions=len(led or every))
         if self.rack is None:
             self._once.warn("no rack", "the producer has no rack, so records go to leaders in all racks")
-            return tuple(led) or every, False
+            return anywhere
         racks = {broker: node.rack for broker in set(led.values()) if (node := metadata.broker_metadata(broker))}
-        local = tuple(number for number, leader in led.items() if racks.get(leader) == self.rack)
-        if racks and not local:
-            if before is not None and before.local:
+        by_rack: dict[str, list[int]] = {}
+        for number, leader in led.items():
+            by_rack.setdefault(racks.get(leader) or "", []).append(number)
+        if self.rack not in by_rack:
+            if racks and before is not None and before.local:
                 log.info("the leaders of topic %s have left rack %r: its records go to other racks", topic, self.rack)
-            else:
+            elif racks:
                 self._warn_of_no_leader(topic, metadata)
-        return local or tuple(led) or every, bool(local)
+            return anywhere
+        local = tuple(by_rack.pop(self.rack))
+        others: list[str] = []
+        if self._max_share is not None:
+            # The racks after this one first, so that not all producers use the same one.
+            others = [
+                *sorted(rack for rack in by_rack if rack > self.rack),
+                *sorted(r for r in by_rack if r < self.rack),
+            ]
+        return Candidates((local, *(tuple(by_rack[rack]) for rack in others)), local=True, partitions=len(led))
 
     def _warn_of_no_leader(self, topic: str, metadata: Metadata) -> None:
         known = sorted({broker.rack for broker in metadata.brokers() if broker.rack})

@@ -33,10 +33,11 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
             `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
             `detect_rack`), which blocks the loop until one responds; it is an error if none has a rack.
         zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
+        max_share: How many times its fair share of the records without a key a partition may get; see `LocalLeaders`.
         **configs: As for `AIOKafkaProducer`.
 
     Raises:
-        ConfigError: "auto" finds no rack, or `zone_hint` cannot be followed.
+        ConfigError: `max_share` is not valid, "auto" finds no rack, or `zone_hint` cannot be followed.
     """
 
     def __init__(
@@ -44,10 +45,11 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
         *,
         client_rack: str | None = None,
         zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        max_share: float | None = None,
         **configs: Any,  # noqa: ANN401 - as aiokafka's
     ) -> None:
         rack = resolve_client_rack(configs, client_rack, zone_hint, "aiokafka-producer")
-        leaders = LocalLeaders(rack, batch_size=configs.get("max_batch_size", _BATCH_SIZE))
+        leaders = LocalLeaders(rack, batch_size=configs.get("max_batch_size", _BATCH_SIZE), max_share=max_share)
         super().__init__(**configs)
         once = WarnOnce(log)
         internals.choose_partitions(self, leaders, once)

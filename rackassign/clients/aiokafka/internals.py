@@ -133,7 +133,8 @@ def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> N
     """Let `leaders` choose the partitions of a producer's records without key and partition.
 
     Shadows `_partition`, which `send` and `send_batch` call once the topic is in `client.cluster`: a partitioner of
-    aiokafka gets no topic, so it cannot look up leaders. `send_batch` calls it with neither key nor value.
+    aiokafka gets no topic, so it cannot look up leaders. `send_batch` calls it with neither key nor value. Reads
+    `_message_accumulator._batches`, which has a queue for each partition.
     """
     original = getattr(producer, "_partition", None)
     cluster = getattr(getattr(producer, "client", None), "cluster", None)
@@ -152,6 +153,11 @@ def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> N
         return original(topic, partition, key, value, serialized_key, serialized_value)
 
     producer._partition = choose
+    queues = getattr(getattr(producer, "_message_accumulator", None), "_batches", None)
+    if isinstance(queues, dict):
+        leaders.queued = lambda partition: len(queues.get(partition, ()))
+    else:
+        once.warn("queues", "%s differs: slow leaders get as many records", with_version("aiokafka"))
 
 
 _PRODUCE = 0

@@ -274,10 +274,12 @@ class RackAwareProducer(Producer):
     Args:
         config: librdkafka's properties.
         zone_hint: The vendor of a service that reads the zone from `client.id`; see `client_id_with_zone`.
+        max_share: How many times its fair share of the records without a key a partition may get; see `LocalLeaders`.
+            With it, `produce()` takes a microsecond longer.
         more: Properties as keywords, and `logger`.
 
     Raises:
-        ConfigError: "auto" finds no rack, or `zone_hint` cannot be followed.
+        ConfigError: `max_share` is not valid, "auto" finds no rack, or `zone_hint` cannot be followed.
         KafkaException: librdkafka rejects a property.
     """
 
@@ -286,6 +288,7 @@ class RackAwareProducer(Producer):
         config: Mapping[str, Any] | None = None,
         *,
         zone_hint: Any = None,  # noqa: ANN401 - `**more` may have values of any type
+        max_share: float | None = None,
         **more: Any,  # noqa: ANN401 - as confluent-kafka's
     ) -> None:
         settings = ProducerConfig.of({**(config or {}), **more} if more or config is None else config)
@@ -300,7 +303,8 @@ class RackAwareProducer(Producer):
             properties["stats_cb"] = WriteStatistics(meter, properties.get("stats_cb"))
         super().__init__(dict(properties))
         set_meter(self, meter if settings.counts else f"{STATISTICS} is not set")
-        self._local = LocalLeaders(rack, keep_s=settings.keep_s, snapshots=True)
+        # Of a record that is written without a call the bytes are not counted.
+        self._local = LocalLeaders(rack, keep_s=settings.keep_s, max_share=max_share, snapshots=max_share is None)
         self._choices = self._local.choices
         weakref.finalize(self, watch.stop)
         if settings.counts:
@@ -330,7 +334,7 @@ class RackAwareProducer(Producer):
             if choice is not None and choice.seen is leaders and monotonic() < choice.until:
                 number = choice.partition.partition
             else:
-                number = self._choose(topic, leaders)
+                number = self._choose(topic, leaders, len(value or ""))
         try:
             # Without empty arguments the call is faster.
             if args or more:
@@ -365,7 +369,7 @@ class RackAwareProducer(Producer):
         for message in messages:
             number = _ANY
             if message.get("key") is None and message.get("partition", _ANY) == _ANY:
-                number = self._choose(topic, leaders)
+                number = self._choose(topic, leaders, len(message.get("value") or ""))
             parts.setdefault(number, []).append(message)
         return sum(
             super(RackAwareProducer, self).produce_batch(topic, part, number, *args, **more)
@@ -396,10 +400,10 @@ class RackAwareProducer(Producer):
         self._watch.stop()
         return super().__exit__(kind, error, trace)
 
-    def _choose(self, topic: str, leaders: Leaders) -> int:
+    def _choose(self, topic: str, leaders: Leaders, size: int) -> int:
         if self._local.rack is None:
             return _ANY
-        chosen = self._local.choose(topic, 0, leaders)
+        chosen = self._local.choose(topic, size, leaders)
         if chosen is None:
             self._watch.add(topic)
             return _ANY

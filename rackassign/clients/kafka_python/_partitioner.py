@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from kafka import KafkaProducer
@@ -13,10 +14,11 @@ from kafka.partitioner import DefaultPartitioner, Partitioner
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import RackTraffic
-from rackassign.clients.kafka_python.internals.writes import count_writes, rack_of
+from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, rack_of
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders, Metadata
 from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -34,13 +36,14 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
         rack: Rack of the producer, as in `broker.rack`; by default that of `RACKASSIGN_RACK`. "auto" detects it.
             Without a rack all partitions are used, and a warning is logged once.
         batch_size: That of the producer, in bytes.
+        max_share: How many times its fair share of these records a partition may get; see `LocalLeaders`.
 
     Raises:
-        ConfigError: The rack or the size is not valid, or "auto" found none.
+        ConfigError: The rack, the size or the share is not valid, or "auto" found no rack.
     """
 
-    def __init__(self, rack: str | None = None, *, batch_size: int = 16_384) -> None:
-        self._leaders = LocalLeaders(resolve_rack(rack, "rack"), batch_size=batch_size)
+    def __init__(self, rack: str | None = None, *, batch_size: int = 16_384, max_share: float | None = None) -> None:
+        self._leaders = LocalLeaders(resolve_rack(rack, "rack"), batch_size=batch_size, max_share=max_share)
         self._keyed = DefaultPartitioner()
         self._again = threading.local()
         """Of each thread: the topic and the partition of a record that kafka-python will ask for once more."""
@@ -49,6 +52,10 @@ class RackAwarePartitioner(Partitioner):  # type: ignore[misc] # kafka-python is
     def rack(self) -> str | None:
         """Rack of the producer; None if it has none."""
         return self._leaders.rack
+
+    def watch_queues(self, queued: Callable[[TopicPartition], int] | None) -> None:
+        """Prefer partitions with fewer batches to be sent: those that are not known are taken for equal."""
+        self._leaders.queued = queued
 
     def partition(  # noqa: PLR0917 - kafka-python's interface
         self,
@@ -97,10 +104,12 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
             `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
             `detect_rack`); it is an error if none has a rack.
         zone_hint: The vendor of a service that reads the zone from the client ID; see `client_id_with_zone`.
+        max_share: How many times its fair share of the records without a key a partition may get; see `LocalLeaders`.
         **configs: As for `KafkaProducer`.
 
     Raises:
-        ConfigError: There is a `partitioner`, "auto" finds no rack, or `zone_hint` cannot be followed.
+        ConfigError: There is a `partitioner`, `max_share` is not valid, "auto" finds no rack, or `zone_hint` cannot be
+            followed.
     """
 
     def __init__(
@@ -108,6 +117,7 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         *,
         client_rack: str | None = None,
         zone_hint: Any = None,  # noqa: ANN401 - `**configs` may have values of any type
+        max_share: float | None = None,
         **configs: Any,  # noqa: ANN401 - as kafka-python's
     ) -> None:
         # kafka-python's `__del__` shows it, also of a producer that is refused here.
@@ -117,12 +127,14 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         rack = resolve_client_rack(configs, client_rack, zone_hint, "kafka-python-producer")
         size = configs.get("batch_size", KafkaProducer.DEFAULT_CONFIG["batch_size"])
         # The rack is resolved: without one, the partitioner must not look for it again.
-        partitioner = RackAwarePartitioner(rack or "", batch_size=size)
+        partitioner = RackAwarePartitioner(rack or "", batch_size=size, max_share=max_share)
         super().__init__(partitioner=partitioner, **configs)
         this = weakref.proxy(self)
         meter = WriteMeter(rack, lambda broker: rack_of(this, broker))
         set_meter(self, meter)
-        count_writes(self, meter, WarnOnce(log))
+        once = WarnOnce(log)
+        count_writes(self, meter, once)
+        partitioner.watch_queues(queue_lengths(self, once))
 
     def locality(self) -> RackTraffic:
         """Return the traffic written so far, by topic and by rack of the leader."""

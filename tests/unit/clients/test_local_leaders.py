@@ -6,10 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from rackassign.clients.local_leaders import LocalLeaders
+from rackassign.clients.local_leaders import LocalLeaders, RecentBytes
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 
 
@@ -90,3 +92,101 @@ def test_a_partition_is_left_when_its_time_is_over() -> None:
     assert leaders.choose("t", 10**9, metadata) == first
     now[0] = 15.0
     assert leaders.choose("t", 0, metadata) != first
+
+
+@dataclass
+class Layout(Metadata):
+    """A topic whose partitions are led in these racks, a letter each."""
+
+    partitions: int = 0
+    racks: str = ""
+
+    def __post_init__(self) -> None:
+        self.partitions = len(self.racks)
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        self.lookups += 1
+        return "abc".index(self.racks[partition.partition])
+
+
+def shares(rack: str, layout: Layout, max_share: float, batches: int = 5000) -> dict[str, float]:
+    """Return the share of each rack in so many batches."""
+    leaders = LocalLeaders(rack, batch_size=100, max_share=max_share, rng=random.Random(7))
+    counts = Counter(layout.racks[leaders.choose("t", 100, layout) or 0] for _ in range(batches))
+    return {name: round(count / batches, 2) for name, count in counts.items()}
+
+
+@pytest.mark.parametrize(
+    ("rack", "racks", "max_share", "expected"),
+    [
+        pytest.param("a", "abcabcabcabc", 3, {"a": 1.0}, id="enough leaders"),
+        pytest.param("a", "abcabcabcabc", 1.5, {"a": 0.5, "b": 0.5}, id="the next rack"),
+        pytest.param("c", "abcabcabcabc", 2, {"c": 0.67, "a": 0.33}, id="the next rack is the first one"),
+        pytest.param("a", "abbbbbbbbbbb", 3, {"a": 0.25, "b": 0.75}, id="one leader of twelve"),
+        pytest.param("a", "abbccccccccc", 3, {"a": 0.25, "b": 0.5, "c": 0.25}, id="all racks"),
+        pytest.param("a", "abc", 1, {"a": 0.33, "b": 0.33, "c": 0.33}, id="fair shares"),
+        pytest.param("b", "aaacccaaaccc", 1, {"a": 0.5, "c": 0.5}, id="no leader in the rack"),
+    ],
+)
+def test_no_partition_gets_more_than_its_share_and_the_rest_goes_to_the_next_rack(
+    rack: str, racks: str, max_share: float, expected: dict[str, float]
+) -> None:
+    assert shares(rack, Layout(racks=racks), max_share) == pytest.approx(expected, abs=0.011)
+
+
+def test_what_was_written_long_ago_does_not_count() -> None:
+    now, layout = 0.0, Layout(racks="abbb")
+    leaders = LocalLeaders("a", batch_size=100, max_share=2, clock=lambda: now)
+    for begin in (0, 130, 1000):
+        now = begin
+        written = [layout.racks[leaders.choose("t", 100, layout) or 0] for _ in range(1000)]
+        assert 480 <= written.count("a") <= 520
+    recent = RecentBytes()
+    recent.add(0, 10, 0)
+    recent.add(0, 5, 130)
+    assert (recent.of(0), recent.total) == (15, 15)
+    recent.add(1, 1, 260)
+    assert (recent.of(0), recent.total) == (5, 6)
+    recent.add(1, 1, 1000)
+    assert (recent.of(0), recent.total) == (0, 1)
+
+
+def test_the_work_for_a_batch_is_the_same_with_many_partitions_and_a_limit() -> None:
+    layout = Layout(racks="abc" * 1700)
+    leaders = LocalLeaders("a", batch_size=100, max_share=1.5)
+    leaders.choose("t", 100, layout)
+    layout.lookups = 0
+    for _ in range(1000):
+        leaders.choose("t", 100, layout)
+    assert layout.lookups <= 1000 * 8
+
+
+@pytest.mark.parametrize("max_share", [0.5, True, "2", float("nan"), float("inf")])
+def test_a_share_that_cannot_be_is_refused(max_share: Any) -> None:
+    with pytest.raises(ConfigError, match="max_share"):
+        LocalLeaders("a", max_share=max_share)
+
+
+def test_a_leader_that_is_slow_gets_fewer_batches() -> None:
+    leaders, metadata = LocalLeaders("a", batch_size=100, rng=random.Random(3)), Metadata(12)
+    queues: Counter[int] = Counter()
+    leaders.queued = lambda partition: queues[partition.partition]
+    written: Counter[int] = Counter()
+    for turn in range(20_000):
+        number = leaders.choose("t", 100, metadata)
+        assert number is not None
+        written[number] += 1
+        queues[number] += 1
+        # Partitions 0, 3, 6 and 9 are led in the rack; 0 is sent every 40th turn, each other one every third.
+        for other in [3, 6, 9] if turn % 3 == 0 else [0] if turn % 40 == 1 else []:
+            queues[other] = max(0, queues[other] - 1)
+    assert written[0] <= 20_000 / 40 + 20
+    assert queues[0] < 20
+    assert max(written[each] for each in (3, 6, 9)) < 1.05 * min(written[each] for each in (3, 6, 9))
+
+
+def test_equal_queues_change_nothing() -> None:
+    leaders, metadata = LocalLeaders("b", batch_size=100, rng=random.Random(52)), Metadata(30)
+    leaders.queued = lambda _: 1
+    counts = Counter(leaders.choose("t", 100, metadata) for _ in range(10_000))
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 27.9

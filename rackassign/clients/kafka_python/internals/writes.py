@@ -1,9 +1,9 @@
-"""Produce requests of kafka-python's producers, observed as they are made."""
+"""Produce requests of kafka-python's producers, observed as they are made, and the queues of their batches."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rackassign.clients.fetch_metrics import Traffic, count_records
@@ -16,6 +16,18 @@ def rack_of(producer: Any, broker: int) -> str | None:
     """Return the rack of a broker in a producer's metadata; reads `_metadata`."""
     node = producer._metadata.broker_metadata(broker)
     return None if node is None else node.rack
+
+
+def queue_lengths(producer: Any, once: WarnOnce) -> Callable[[TopicPartition], int] | None:
+    """Return a function that returns how many batches of a partition are to be sent; None if it cannot be known.
+
+    Reads `_accumulator._batches`, which has a queue for each partition.
+    """
+    queues = getattr(getattr(producer, "_accumulator", None), "_batches", None)
+    if not isinstance(queues, dict):
+        once.warn("queues", "%s differs: slow leaders get as many records", with_version("kafka-python"))
+        return None
+    return lambda partition: len(queues.get(partition, ()))
 
 
 def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.clients.kafka_python.internals.writes import count_writes
+from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths
 from rackassign.clients.write_metrics import WriteMeter
+from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
 
 
@@ -61,3 +63,13 @@ def test_a_sender_that_differs_is_left_alone(sender: Any, warnings: pytest.LogCa
     counting(sender)
     assert vars(sender or SimpleNamespace()) == before
     assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["what is written is not counted"]
+
+
+def test_queues_are_read_by_partition_and_without_them_it_is_reported(warnings: pytest.LogCaptureFixture) -> None:
+    once = WarnOnce(logging.getLogger("rackassign.t"))
+    shown = SimpleNamespace(_accumulator=SimpleNamespace(_batches={KafkaPythonPartition("t", 1): [1, 2]}))
+    queued = queue_lengths(shown, once)
+    assert queued is not None
+    assert [queued(TopicPartition("t", number)) for number in range(3)] == [0, 2, 0]
+    assert queue_lengths(SimpleNamespace(), once) is None
+    assert "slow leaders get as many records" in warnings.text
