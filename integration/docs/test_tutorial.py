@@ -44,6 +44,8 @@ def test_each_step_does_what_it_promises(
             page.write()
             # The rest are metadata, and what was read before a follower was known.
             assert min(shares(page.run(environment=ONE_LINE))) >= 95
+            page.write()
+            page.run()
             assert "100.0 %" in page.run(commands=2)
             page.run()
             assert cluster.wait() == 0
