@@ -392,7 +392,8 @@ class RackAwareProducer(Producer):
     def close(self) -> bool:
         """Send what is queued, and close the producer."""
         self._watch.stop()
-        return super().close()
+        # Before confluent-kafka 2.13 a producer is closed when it is released.
+        return super().close() if hasattr(Producer, "close") else self.flush() == 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -24,6 +24,7 @@ from rackassign.testing.harness import wait_until
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 OFFLINE: dict[str, Any] = {"bootstrap.servers": "localhost:1", "log_level": 0}
+needs_exit = pytest.mark.skipif(not hasattr(Producer, "__exit__"), reason="needs confluent-kafka 2.13")
 NODES = {1: Broker("a"), 2: Broker("b")}
 LEADERS = Leaders(NODES, {"t": {0: 1, 1: 2, 2: 2, 3: -1}})
 
@@ -295,7 +296,7 @@ def test_a_topic_that_cannot_be_described_now_keeps_its_leaders_and_one_that_is_
     assert seen == Leaders({1: Broker("a"), 2: Broker(None)}, {"t": {0: 1, 1: -1}, "late": {0: 1}})
 
 
-@pytest.mark.parametrize("end", ["close", "exit", "release"])
+@pytest.mark.parametrize("end", ["close", pytest.param("exit", marks=needs_exit), "release"])
 def test_the_thread_ends_with_the_producer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     Looks(monkeypatch, LEADERS)
     producer: RackAwareProducer | None = RackAwareProducer({**OFFLINE, "client.rack": "b"})
