@@ -28,7 +28,7 @@ from benchmarks.tables import Sheet, write_markdown
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing._machine import reserve_ports
 from rackassign.testing.harness import wait_until
-from tests.helpers.kernel_traffic import ReceivedBytes
+from tests.helpers.kernel_traffic import ConnectionBytes
 from tests.helpers.threads import meanwhile
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +142,7 @@ class Member:
             self.process = subprocess.Popen(
                 [example.python, *words], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
             )
-        self.received = ReceivedBytes(self.process.pid)
+        self.received = ConnectionBytes(self.process.pid)
 
     def close(self) -> None:
         """Kill it."""

@@ -21,6 +21,7 @@ from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kernel_traffic import ConnectionBytes
 
 pytestmark = pytest.mark.brokers
 
@@ -152,10 +153,16 @@ def test_records_without_a_key_are_written_in_the_rack(
     rack_cluster: Cluster, make_topic: MakeTopic, opened: Open, replicas: list[list[int]]
 ) -> None:
     topic = make_topic(replicas=replicas * 2)
+    connections = ConnectionBytes(sent=True)
+    before = connections.look()
     with opened(rack_cluster, "b", 500) as send:
         stored = send(topic, numbered(0, 500))
+        after = connections.look()
+        sent = {broker.rack: after.get(broker.port, 0) - before.get(broker.port, 0) for broker in rack_cluster.brokers}
         # Broker 2 leads these, and both are used.
         assert set(stored) == {1, 4}
+        # The other brokers get requests for metadata.
+        assert sent["b"] > 50_000 > 10 * (sent["a"] + sent["c"])
         assert set(send(topic, numbered(500, 20), partition=3)) == {3}
         assert len(set(send(topic, numbered(520, 1), key=b"k"))) == 1
     written = read(rack_cluster, topic, 6)

@@ -1,4 +1,4 @@
-"""Bytes that the kernel has received on each TCP connection of a process, whatever its client counts itself."""
+"""Bytes that the kernel has moved on each TCP connection of a process, whatever its client counts itself."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-_BYTES_RECEIVED = 128
-"""Offset of tcpi_bytes_received, of 64 bits, in the kernel's struct tcp_info (Linux 4.1)."""
+_BYTES_ACKED, _BYTES_RECEIVED = 120, 128
+"""Offsets of tcpi_bytes_acked and tcpi_bytes_received, of 64 bits, in the kernel's struct tcp_info (Linux 4.1)."""
 
 _PIDFD_GETFD = 438
 """Number of the system call, on all architectures (Linux 5.6)."""
 
 
-class ReceivedBytes:
-    """Bytes received from each port by a process, also on connections that are closed by now.
+class ConnectionBytes:
+    """Bytes received from each port by a process, or sent to it, also on connections that are closed by now.
 
     A connection that is opened and closed between two looks is missed.
 
     Args:
         pid: A process of the same user; None for this one.
+        sent: Whether bytes are counted that were sent and have arrived, and not those received.
     """
 
-    def __init__(self, pid: int | None = None) -> None:
+    def __init__(self, pid: int | None = None, *, sent: bool = False) -> None:
         self._pid = pid
+        self._offset = _BYTES_ACKED if sent else _BYTES_RECEIVED
         self._process = None if pid is None else os.pidfd_open(pid)
         self._seen: dict[str, tuple[int, int]] = {}
 
@@ -57,7 +59,7 @@ class ReceivedBytes:
             if connection.family not in {socket.AF_INET, socket.AF_INET6}:
                 return
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            (size,) = struct.unpack_from("Q", info, _BYTES_RECEIVED)
+            (size,) = struct.unpack_from("Q", info, self._offset)
             self._seen[link] = (connection.getpeername()[1], size)
 
     def _duplicate(self, descriptor: int) -> int:

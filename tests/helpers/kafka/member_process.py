@@ -17,7 +17,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Literal
 
-from tests.helpers.kernel_traffic import ReceivedBytes
+from tests.helpers.kernel_traffic import ConnectionBytes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -160,7 +160,7 @@ def _main(client: Any, bootstrap: str, group: str, topics: str, rack: str, clien
         "slowly": bool(slowly),
     }
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    stop, records, connections = Event(), 0, ReceivedBytes()
+    stop, records, connections = Event(), 0, ConnectionBytes()
 
     def read(count: int) -> None:
         nonlocal records
