@@ -59,6 +59,8 @@ class Suite:
     tests: tuple[str, ...]
 
 
+_PRODUCERS = "integration/clients/test_producers.py::test_records_without_a_key_are_written_in_the_rack"
+
 SUITES = {
     "core": Suite(
         ("cli",),
@@ -72,8 +74,8 @@ SUITES = {
         ),
     ),
     "kafka-python": Suite(
-        # The helpers of tests with state write with confluent-kafka.
-        ("cli", "confluent"),
+        # The helpers of tests with state write with confluent-kafka, and a module has the producers of all clients.
+        ("aiokafka", "cli", "confluent"),
         (
             "tests/unit/clients/kafka_python",
             "tests/unit/wire/test_consumer_protocol.py",
@@ -83,26 +85,29 @@ SUITES = {
             "integration/clients/test_patches.py::test_join_finished_between_polls_is_kept",
             "integration/clients/test_patches.py::test_group_goes_on_beside_a_broken_member",
             "integration/clients/test_follower_fetching.py::test_a_follower_is_not_left_after_each_answer",
+            f"{_PRODUCERS}[2-kafka_python]",
             "integration/placement/test_placement.py::test_an_audit_finds_what_was_planted",
             "integration/stateful/test_copartitioned.py::test_one_member_has_both_partitions_and_its_successor_is_warm",
         ),
     ),
     "aiokafka": Suite(
-        ("aiokafka",),
+        ("aiokafka", "confluent"),
         (
             "tests/unit/clients/aiokafka",
             "integration/clients/test_aiokafka.py::test_three_members_read_at_home_with_nothing_but_a_strategy",
             "integration/clients/test_aiokafka.py::test_every_byte_comes_from_the_own_rack_through_followers",
             "integration/clients/test_aiokafka.py::test_aiokafka_leads_cooperative_members_through_both_rounds",
+            f"{_PRODUCERS}[2-asynchronous]",
         ),
     ),
     "confluent-kafka": Suite(
-        ("confluent",),
+        ("aiokafka", "confluent"),
         (
             "tests/unit/clients/confluent",
             "integration/clients/test_confluent.py::test_three_members_read_everything_once_and_at_home",
             "integration/clients/test_confluent.py::test_a_mixed_group_with_kafka_python",
             "integration/clients/test_confluent_statistics.py",
+            f"{_PRODUCERS}[2-librdkafka]",
         ),
     ),
     "pyspark": Suite(
