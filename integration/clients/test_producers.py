@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import pairwise
@@ -21,6 +22,7 @@ from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.java.producer_peer import producer_peer
 from tests.helpers.kernel_traffic import ConnectionBytes
 
 pytestmark = pytest.mark.brokers
@@ -168,6 +170,29 @@ def test_records_without_a_key_are_written_in_the_rack(
     written = read(rack_cluster, topic, 6)
     assert sorted(value for partition in written for value in partition) == numbered(0, 521)
     assert all(one < other for partition in written for one, other in pairwise(partition))
+
+
+@pytest.mark.long
+def test_shares_of_partitions_equal_those_of_javas_producer(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    uneven, elsewhere = make_topic(replicas=[[1], [2], [2], [3], [1], [2]]), make_topic(replicas=[[1], [2]] * 3)
+    config = {"bootstrap.servers": rack_cluster.bootstrap, "batch.size": "500", "partitioner.rack.aware": "true"}
+    # Otherwise a partition gets less while its broker is slow.
+    config["partitioner.adaptive.partitioning.enable"] = "false"
+    layouts = [
+        (uneven, "b", {1, 2, 5}),
+        (uneven, "c", {3}),
+        (elsewhere, "c", set(range(6))),
+        (uneven, "d", set(range(6))),
+    ]
+    with producer_peer() as peer:
+        for topic, rack, expected in layouts:
+            java = peer.write(topic, 4000, 100, {**config, "client.rack": rack})
+            with kafka_python(rack_cluster, rack, 500) as send:
+                ours = Counter(send(topic, numbered(0, 4000)))
+            assert java.keys() == ours.keys() == expected
+            # Shares of 800 batches, of which Java may fill twice the bytes: 0.1 is four standard deviations or more.
+            for stored in (java, ours):
+                assert all(abs(count / 4000 - 1 / len(expected)) < 0.1 for count in stored.values())
 
 
 @pytest.mark.parametrize("opened", CLIENTS)
