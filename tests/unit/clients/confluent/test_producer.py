@@ -255,13 +255,14 @@ class Described:
 
     def __init__(self, found: dict[str, dict[int, int | None] | int]) -> None:
         self.found = found
+        self.requests: list[int] = []
 
     def describe_cluster(self, **_: object) -> Future[Any]:
         return done(SimpleNamespace(nodes=[SimpleNamespace(id=1, rack="a"), SimpleNamespace(id=2, rack="")]))
 
     def describe_topics(self, topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
-        assert [name for name in self.found if name not in topics.topic_names] == []
-        return {name: self._topic(found) for name, found in self.found.items()}
+        self.requests.append(len(topics.topic_names))
+        return {name: self._topic(self.found[name]) for name in topics.topic_names}
 
     def _topic(self, found: dict[int, int | None] | int) -> Future[Any]:
         if isinstance(found, int):
@@ -287,13 +288,26 @@ def test_a_topic_that_cannot_be_described_now_keeps_its_leaders_and_one_that_is_
     admin: Any = Described(
         {
             "t": {0: 1, 1: None},
-            "late": KafkaError._TIMED_OUT,
+            "late": KafkaError.LEADER_NOT_AVAILABLE,
             "gone": KafkaError.UNKNOWN_TOPIC_OR_PART,
             "denied": KafkaError.TOPIC_AUTHORIZATION_FAILED,
         }
     )
     seen = read_leaders(admin, ["t", "late", "gone", "denied"], before)
     assert seen == Leaders({1: Broker("a"), 2: Broker(None)}, {"t": {0: 1, 1: -1}, "late": {0: 1}})
+
+
+def test_a_request_without_a_response_is_an_error() -> None:
+    admin: Any = Described({"t": KafkaError._TIMED_OUT})
+    with pytest.raises(KafkaException):
+        read_leaders(admin, ["t"], LEADERS)
+
+
+def test_many_topics_are_described_in_several_requests() -> None:
+    admin: Any = Described({f"t{number}": {0: 1} for number in range(450)})
+    seen = read_leaders(admin, admin.found, Leaders())
+    assert seen.topics == admin.found
+    assert admin.requests == [200, 200, 50]
 
 
 @pytest.mark.parametrize("end", ["close", pytest.param("exit", marks=needs_exit), "release"])
