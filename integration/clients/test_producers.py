@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,6 @@ from kafka.structs import TopicPartition
 
 from rackassign import RackAwareProducer
 from rackassign.admin.alter import ReassignmentAdmin
-from rackassign.admin.describe import describe_topics
 from rackassign.clients import aiokafka, confluent
 from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
@@ -24,6 +24,7 @@ from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.java.producer_peer import producer_peer
 from tests.helpers.kernel_traffic import ConnectionBytes
+from tests.helpers.threads import meanwhile
 
 pytestmark = pytest.mark.brokers
 
@@ -45,6 +46,7 @@ def kafka_python(cluster: Cluster, rack: str, size: int, transactional: str | No
         "batch_size": size,
         "metadata_max_age_ms": REFRESH_MS,
         "acks": "all",
+        "enable_idempotence": True,
     }
     with closing(RackAwareProducer(**cluster.client_config(), **configs, transactional_id=transactional)) as producer:
         if transactional is not None:
@@ -70,6 +72,8 @@ def librdkafka(cluster: Cluster, rack: str, size: int, transactional: str | None
         "batch.size": size,
         "sticky.partitioning.linger.ms": 0,
         "topic.metadata.refresh.interval.ms": REFRESH_MS,
+        "acks": "all",
+        "enable.idempotence": True,
     }
     if transactional is not None:
         config["transactional.id"] = transactional
@@ -102,12 +106,18 @@ def librdkafka(cluster: Cluster, rack: str, size: int, transactional: str | None
 
 @contextmanager
 def asynchronous(cluster: Cluster, rack: str, size: int, transactional: str | None = None) -> Iterator[Send]:
-    configs: dict[str, Any] = {"client_rack": rack, "max_batch_size": size, "metadata_max_age_ms": REFRESH_MS}
+    configs: dict[str, Any] = {
+        "client_rack": rack,
+        "max_batch_size": size,
+        "metadata_max_age_ms": REFRESH_MS,
+        "acks": "all",
+        "enable_idempotence": True,
+    }
     loop = asyncio.new_event_loop()
 
     async def start() -> aiokafka.RackAwareProducer:
         producer = aiokafka.RackAwareProducer(
-            bootstrap_servers=cluster.bootstrap, **configs, acks="all", transactional_id=transactional
+            bootstrap_servers=cluster.bootstrap, **configs, transactional_id=transactional
         )
         await producer.start()
         return producer
@@ -215,41 +225,73 @@ def test_transactions_are_written_in_the_rack(
     assert read(rack_cluster, topic, 3) == [[], [], numbered(0, 90)]
 
 
-@pytest.mark.long
+class Writer:
+    """Writes 20 records after the other to a topic with the name of its client, on a thread, while the block lasts."""
+
+    def __init__(self, cluster: Cluster, opened: Open) -> None:
+        self.topic = opened.__name__
+        self.sent = 0
+        self._used: list[set[int]] = []
+        self._cluster, self._opened = cluster, opened
+        self._error: BaseException | None = None
+
+    def write(self, over: threading.Event) -> None:
+        try:
+            with self._opened(self._cluster, "a", 500) as send:
+                while not over.is_set():
+                    stored = send(self.topic, numbered(self.sent, 20))
+                    self.sent += 20
+                    self._used.append(set(stored))
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def uses(self, partitions: set[int]) -> bool:
+        """Return whether the last 200 records are in these partitions, and in all of them."""
+        if self._error is not None:
+            raise self._error
+        return set().union(*self._used[-10:]) == partitions
+
+
+@pytest.mark.release
 @pytest.mark.local
-@pytest.mark.parametrize("opened", CLIENTS)
-def test_leaders_that_move_are_followed_and_nothing_is_lost(make_cluster: MakeCluster, opened: Open) -> None:
-    cluster = make_cluster(["a", "b", "c"])
-    with (
-        closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin,
-        opened(cluster, "a", 500) as send,
-    ):
-        create_topic(cluster.bootstrap, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
-        assert set(send("t", numbered(0, 100))) == {0}
-        cluster.kill_rack("a")
-        wait_until(lambda: 1 not in leaders(admin), "leaders in the other racks")
-        sent = 100
+def test_leaders_that_move_or_die_are_followed_and_nothing_is_lost(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(["a", "b", "c", "a"])
+    writers = [Writer(cluster, opened) for opened in CLIENTS]
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as client, ExitStack() as writing:
+        admin = ReassignmentAdmin(client)
+        for writer in writers:
+            create_topic(cluster.bootstrap, writer.topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [4, 2, 3]])
+            writing.enter_context(meanwhile(writer.write))
 
-        def are_spread() -> bool:
-            nonlocal sent
-            sent += 100
-            return set(send("t", numbered(sent - 100, 100))) == {0, 1, 2}
+        def wait_for(partitions: set[int], electing: Sequence[int] = ()) -> None:
+            """Wait until records go to these; until then elect the preferred leaders of others again and again."""
 
-        wait_until(are_spread, "records in all racks, as no leader is at home")
+            def are_used() -> bool:
+                # Refused until a broker's replica is in sync again.
+                admin.elect_preferred_leaders(OwnTopicPartition(each.topic, p) for each in writers for p in electing)
+                return all(writer.uses(partitions) for writer in writers)
+
+            wait_until(are_used, f"records in {partitions} and nowhere else")
+
+        def prefer(replicas: Sequence[int]) -> None:
+            """Change the order of the replicas of partition 0."""
+            admin.alter_reassignments(dict.fromkeys((OwnTopicPartition(each.topic, 0) for each in writers), replicas))
+            wait_until(lambda: not admin.list_reassignments(), "the end of reassignments")
+
+        wait_for({0, 3})
+        prefer([2, 1, 3])
+        wait_for({3}, electing=[0])
+        prefer([1, 2, 3])
+        wait_for({0, 3}, electing=[0])
+        cluster.kill(4)
+        wait_for({0})
+        cluster.kill(1)
+        # There is no leader in the rack.
+        wait_for({0, 1, 2, 3})
         cluster.start_rack("a")
-
-        def is_home() -> bool:
-            # Refused until the broker's replica is in sync again.
-            nonlocal sent
-            ReassignmentAdmin(admin).elect_preferred_leaders([OwnTopicPartition("t", 0)])
-            sent += 10
-            return set(send("t", numbered(sent - 10, 10))) == {0}
-
-        wait_until(is_home, "records at home again")
-    written = read(cluster, "t", 3)
-    assert sorted(value for partition in written for value in partition) == numbered(0, sent)
-    assert all(one < other for partition in written for one, other in pairwise(partition))
-
-
-def leaders(admin: KafkaAdminClient) -> list[int | None]:
-    return [row.leader for row in describe_topics(admin, ["t"])["t"].partitions]
+        wait_for({0, 3}, electing=[0, 3])
+    for writer in writers:
+        written = read(cluster, writer.topic, 4)
+        assert sorted(value for partition in written for value in partition) == numbered(0, writer.sent)
+        assert all(one < other for partition in written for one, other in pairwise(partition))
