@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import aiokafka
 import confluent_kafka
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -119,8 +120,15 @@ def test_racks_and_client_ids(open_page: OpenPage, monkeypatch: pytest.MonkeyPat
 
 
 def test_producing_locally(
-    open_page: OpenPage, rack_cluster: Cluster, topic: str, unique_name: Callable[[], str]
+    open_page: OpenPage,
+    rack_cluster: Cluster,
+    topic: str,
+    unique_name: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The page replaces both for the frameworks of a process.
+    for package, name in ((aiokafka, "AIOKafkaProducer"), (confluent_kafka, "Producer")):
+        monkeypatch.setattr(package, name, getattr(package, name))
     server, _ = start_http_server(0, "127.0.0.1")
     url = f"http://127.0.0.1:{server.server_port}/metrics"
     with open_page("docs/how-to/produce-locally.md", orders=topic, **{"http://localhost:9095/metrics": url}) as page:
@@ -134,6 +142,8 @@ def test_producing_locally(
             page.execute()
             # Until the leaders are known, librdkafka chooses.
             assert sum(consumer.end_offsets([TopicPartition(topic, n) for n in range(3)]).values()) == 3000
+            page.execute()
+            page.execute()
             assert page.execute(producer=producer)["written"].by_rack(topic)["a"].records == 1000
             metrics = page.execute(producer=producer)["metrics"]
             consumer.subscribe([topic])
