@@ -259,7 +259,7 @@ class Writer:
 def test_leaders_that_move_or_die_are_followed_and_nothing_is_lost(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(["a", "b", "c", "a"])
     writers = [Writer(cluster, opened, transactional=False) for opened in CLIENTS]
-    # kafka-python 3.0.12 waits for ever if the coordinator of its transactions is killed, whatever its partitioner.
+    # A transaction of kafka-python 3.0.12 may stand still after a broker was killed, whatever the partitioner.
     writers += [Writer(cluster, opened, transactional=True) for opened in CLIENTS if opened is not kafka_python]
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as client, ExitStack() as writing:
         admin = ReassignmentAdmin(client)
