@@ -25,11 +25,11 @@ from rackassign.reassignment.operations import PreparedReassignment, Reassignmen
 from rackassign.reassignment.partition_execution import ReplicaMove
 from rackassign.reassignment.plan import (
     ReassignmentPlan,
-    ReassignmentRequest,
     layout_of,
     plan_leader_balance,
     plan_reassignment,
 )
+from rackassign.reassignment.request import ReassignmentRequest
 
 __all__ = [
     "ExecutionLimits",

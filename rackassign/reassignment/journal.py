@@ -21,7 +21,8 @@ from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
-from rackassign.reassignment.plan import JSON_KEY, ReassignmentPlan, ReassignmentRequest, plan_from_lists
+from rackassign.reassignment.plan import ReassignmentPlan, plan_from_lists
+from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
 from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.text import parse_digits, short_repr
 from rackassign.util.files import array_field, locked, object_field, object_fields, text_field, write_file

@@ -44,11 +44,11 @@ from rackassign.reassignment.kafka_cluster import ReassignmentCluster
 from rackassign.reassignment.partition_execution import PartitionStatus, ReplicaMove, Replicas
 from rackassign.reassignment.plan import (
     ReassignmentPlan,
-    ReassignmentRequest,
     check_even,
     plan_leader_balance,
     plan_reassignment,
 )
+from rackassign.reassignment.request import ReassignmentRequest
 from rackassign.reassignment.throttle import restore_configs
 from rackassign.text import counted, describe_error, short_repr
 
