@@ -42,6 +42,7 @@ callers that must respond in time, whatever the load of the machine.
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -104,6 +105,12 @@ def changes(keys: Ints) -> Bools:
     found = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=found[1:])
     return found
+
+
+def exact_dot(left: Ints, right: Ints) -> int:
+    """Return the sum of products, also where it is too large for 64 bits."""
+    most = int(np.abs(left).max(initial=0)) * int(np.abs(right).max(initial=0)) * len(left)
+    return int(left @ right) if most < 2**63 else sum(map(operator.mul, left.tolist(), right.tolist()))
 
 
 Charge: TypeAlias = Callable[[int], None]
@@ -548,8 +555,8 @@ class Network:
     def dual_bound(self, cost: Ints, price: Ints) -> int:
         """Return a lower bound of the cost of all flows, by these prices (weak duality)."""
         reduced = self.reduced_costs(cost, price)
-        return int(np.where(reduced > 0, self.lower, self.upper) @ reduced) + int(
-            np.where(price > 0, self.low, self.high) @ price
+        return exact_dot(np.where(reduced > 0, self.lower, self.upper), reduced) + exact_dot(
+            np.where(price > 0, self.low, self.high), price
         )
 
 
@@ -672,6 +679,6 @@ def certified(network: Network, cost: Ints, flow: Ints, price: Ints) -> Certifie
     Raises:
         SolverError: They do not.
     """
-    if not network.is_feasible(flow) or int(cost @ flow) != network.dual_bound(cost, price):
+    if not network.is_feasible(flow) or exact_dot(cost, flow) != network.dual_bound(cost, price):
         raise SolverError(_FAILED)
     return CertifiedFlow(flow, price)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import highspy
@@ -42,5 +42,36 @@ def lowest_cost(network: Network, cost: Ints) -> int:
     highs = new_highs({"solver": "simplex"})
     highs.passModel(model)
     highs.run()
+    assert highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return round(highs.getInfo().objective_function_value)
+
+
+def cheapest_choice(costs: Sequence[Mapping[int, int]], low: Sequence[int], high: Sequence[int]) -> int | None:
+    """Return the lowest sum of costs if each item chooses one of its nodes, as an integer program; None if none is.
+
+    Args:
+        costs: Cost of each node of each item; small enough to be exact in doubles.
+        low: The fewest items of each node.
+        high: The most.
+    """
+    arcs = [(item, node, cost) for item, of in enumerate(costs) for node, cost in of.items()]
+    if not arcs:
+        return 0
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(arcs), len(costs) + len(low)
+    model.col_cost_ = np.asarray([cost for *_, cost in arcs], np.float64)
+    model.col_lower_, model.col_upper_ = np.zeros(len(arcs)), np.ones(len(arcs))
+    model.integrality_ = [highspy.HighsVarType.kInteger] * len(arcs)
+    model.row_lower_ = np.asarray([*[1] * len(costs), *low], np.float64)
+    model.row_upper_ = np.asarray([*[1] * len(costs), *high], np.float64)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = np.arange(0, 2 * len(arcs) + 1, 2, dtype=np.int32)
+    model.a_matrix_.index_ = np.asarray([(item, len(costs) + node) for item, node, _ in arcs], np.int32).ravel()
+    model.a_matrix_.value_ = np.ones(2 * len(arcs))
+    highs = new_highs({"mip_rel_gap": 0.0, "mip_abs_gap": 1e-9})
+    highs.passModel(model)
+    highs.run()
+    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        return None
     assert highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
     return round(highs.getInfo().objective_function_value)

@@ -20,7 +20,7 @@ Theory of operation
    objectives is balance (coverage of racks, then nodes), moves, groups, unless configured otherwise. Flows are
    distributed over items (`expand`) so that pairs of nodes mix.
 3. *Order* (`leaders`): the leader of each set and then its successor are chosen, as flows again. `reorder_leaders` is
-   this step alone, for copies that stay where they are.
+   this step alone, for copies that stay where they are. `leader_costs` chooses leaders by cost instead.
 
 Each step is optimal given the one before. For even sets this loses nothing. If every node has its fair share of copies,
 a fair share of leaders is possible too: taking 1/n of each of an item's n copies is a fair, if fractional, choice, and
@@ -40,6 +40,7 @@ from dataclasses import replace
 import numpy as np
 
 from rackassign.solver.network_flow import SolveBudget, SolverError
+from rackassign.solver.placement.leader_costs import LeaderCosts, cheapest_leaders
 from rackassign.solver.placement.leaders import (
     MOST_CELLS,
     MOST_MIXED,
@@ -81,6 +82,7 @@ __all__ = [
     "SHORTAGES",
     "BrokerArrays",
     "Constraints",
+    "LeaderCosts",
     "LeaderGoal",
     "Objectives",
     "PartitionArrays",
@@ -89,6 +91,7 @@ __all__ = [
     "Shortage",
     "ShortageError",
     "bounds_of",
+    "cheapest_leaders",
     "place_replicas",
     "reorder_leaders",
 ]

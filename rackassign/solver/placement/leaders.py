@@ -35,7 +35,7 @@ from rackassign.solver.placement.problem import (
 
 _SINGLE = 2
 _ROUNDS = 24
-_NO_NODE = -1
+NO_NODE = -1
 MIXES = 4
 MOST_CELLS = 6_000
 """Limit of classes x racks and of groups x nodes. Beyond it, groups are no part of flows."""
@@ -45,7 +45,7 @@ MOST_MIXED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Choices:
+class Choices:
     """Classes of items that choose among the same nodes.
 
     Args:
@@ -61,20 +61,20 @@ class _Choices:
     arcs: Ints
 
 
-def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
+def group_choices(offers: list[tuple[int, tuple[int, ...], int]]) -> Choices:
     """Group items into classes; an item offers its key, its nodes in order, and its current node."""
     choices: dict[tuple[int, tuple[int, ...], int], int] = {}
-    of = [choices.setdefault(offer, len(choices)) if offer[1] else _NO_NODE for offer in offers]
+    of = [choices.setdefault(offer, len(choices)) if offer[1] else NO_NODE for offer in offers]
     arcs = [(class_, node, int(node == now)) for (_, nodes, now), class_ in choices.items() for node in nodes]
-    return _Choices(
+    return Choices(
         of,
-        np.bincount([class_ for class_ in of if class_ != _NO_NODE], minlength=len(choices)).astype(np.int64),
+        np.bincount([class_ for class_ in of if class_ != NO_NODE], minlength=len(choices)).astype(np.int64),
         np.asarray([key for key, _, _ in choices], np.int64),
         np.asarray(arcs, np.int64).reshape(-1, 3),
     )
 
 
-def _fair_shares(choices: _Choices) -> Ints:
+def _fair_shares(choices: Choices) -> Ints:
     """Return a flow of arcs that divides each class among its nodes, which gives every node about its fair share.
 
     Flows that begin here are optimal with the fewest changes, and leave the leaders of a class mixed. If all of a class
@@ -89,14 +89,14 @@ def _fair_shares(choices: _Choices) -> Ints:
     return shares
 
 
-def _distribute(choices: _Choices, flow: Ints) -> list[int]:
+def distribute(choices: Choices, flow: Ints) -> list[int]:
     """Return the node of each item; -1 for one that has no choice."""
     left: dict[int, list[int]] = {}
     for (class_, node, _), count in zip(choices.arcs.tolist(), flow.tolist(), strict=True):
         left.setdefault(class_, []).extend([node] * count)
     for nodes in left.values():
         nodes.reverse()
-    return [left[class_].pop() if class_ != _NO_NODE else _NO_NODE for class_ in choices.of]
+    return [left[class_].pop() if class_ != NO_NODE else NO_NODE for class_ in choices.of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *
 
 def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[float, int]:
     count = len(nodes.rack)
-    led = nodes.leader_load + np.bincount([node for node in first if node != _NO_NODE], minlength=count)
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != _NO_NODE]
+    led = nodes.leader_load + np.bincount([node for node in first if node != NO_NODE], minlength=count)
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != NO_NODE]
     taken = np.zeros((count, count), np.int64)
     np.add.at(taken, tuple(np.asarray(pairs, np.int64).reshape(-1, 2).T), 1)
     after = np.where(taken > 0, led[None, :] + taken, 0)
@@ -171,21 +171,21 @@ def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: 
     offers = []
     for group, own, current, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
         nodes_of = nodes.may_lead(own, leader_racks)
-        now = current[0] if current and current[0] in nodes_of else _NO_NODE
+        now = current[0] if current and current[0] in nodes_of else NO_NODE
         nodes_of = (kept,) if kept in nodes_of else nodes_of
         offers.append((group, nodes_of, now))
-    choices = _choices(offers)
+    choices = group_choices(offers)
     if not len(choices.size):
-        return [_NO_NODE] * len(sets), ""
+        return [NO_NODE] * len(sets), ""
     flow, note = _Leading(choices, nodes, problem.goals).solved(work, mix)
-    return _distribute(choices, flow), note
+    return distribute(choices, flow), note
 
 
 def as_even_as_any(problem: Problem, first: list[int]) -> bool:
     """Return whether leaders are as even as any with that sum, for any nodes of items: by node, by rack, or by both."""
     nodes, goal, racks = problem.nodes, problem.goals.leaders, problem.limits.leader_racks
     may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
-    led = np.bincount([node for node in first if node != _NO_NODE], minlength=len(nodes.rack)).astype(np.int64)
+    led = np.bincount([node for node in first if node != NO_NODE], minlength=len(nodes.rack)).astype(np.int64)
     # Items without an eligible node have no leader; each other item is led by an eligible node.
     by_node = _as_even(led[may], nodes.leader_load[may], inverse_weights(nodes.weight)[may])
     count = int(nodes.rack.max(initial=-1)) + 1
@@ -207,7 +207,7 @@ def _as_even(count: Ints, base: Ints, scale: Ints) -> bool:
 
 
 class _Leading:
-    def __init__(self, choices: _Choices, nodes: BrokerArrays, goals: Objectives) -> None:
+    def __init__(self, choices: Choices, nodes: BrokerArrays, goals: Objectives) -> None:
         self._choices, self._nodes, self._goals = choices, nodes, goals
         count = len(nodes.rack)
         self._racks = int(nodes.rack.max(initial=-1)) + 1
@@ -308,16 +308,16 @@ def choose_successors(
     count = len(nodes.rack)
     offers = []
     for own, first, current in zip(sets, leading, problem.items.current, strict=True):
-        followers = tuple(sorted(node for node in own if node != first)) if first != _NO_NODE else ()
+        followers = tuple(sorted(node for node in own if node != first)) if first != NO_NODE else ()
         # The current successor is worth keeping only if the whole list then stays as it is.
         stays = bool(followers) and current[:1] == (first,) and sorted(current) == sorted(own)
-        now = current[1] if stays else _NO_NODE
+        now = current[1] if stays else NO_NODE
         followers = (now,) if stays and keep else followers
         offers.append((first, followers, now))
-    choices = _choices(offers)
+    choices = group_choices(offers)
     if not len(choices.size):
-        return [_NO_NODE] * len(sets), ""
-    leads = nodes.leader_load + np.bincount([first for first in leading if first != _NO_NODE], minlength=count)
+        return [NO_NODE] * len(sets), ""
+    leads = nodes.leader_load + np.bincount([first for first in leading if first != NO_NODE], minlength=count)
     class_, node, now_ = choices.arcs.T
     pair, at = np.unique(choices.key[class_] * count + node, return_inverse=True)
     most = np.bincount(at.ravel(), choices.size[class_]).astype(np.int64)
@@ -342,7 +342,7 @@ def choose_successors(
         return builder, objectives, levels
 
     flow, note = _settled(model, most, centre, _fair_shares(choices), work)
-    return _distribute(choices, flow), note
+    return distribute(choices, flow), note
 
 
 def _settled(
@@ -402,7 +402,7 @@ def reorder_leaders(
         choice = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
     notes = tuple(note for note in (choice.note, leaders_outside_racks(choice.first, nodes, racks)) if note)
     lists = tuple(
-        _ordered(current, leader, next_, nodes)
+        ordered(current, leader, next_, nodes)
         for current, leader, next_ in zip(items.current, choice.first, choice.second, strict=True)
     )
     return PlacementResult(lists, 0, 0, proven=not notes, notes=notes, leads_proven=not notes)
@@ -414,8 +414,9 @@ def leaders_outside_racks(leading: list[int], nodes: BrokerArrays, racks: frozen
     return f"{count} have no eligible leader in the racks where leaders must be" if count else ""
 
 
-def _ordered(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
-    front = tuple(node for node in (leader, second) if node != _NO_NODE)
+def ordered(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
+    """Return the nodes of an item in order: leader, successor, then the others, those that may not lead last."""
+    front = tuple(node for node in (leader, second) if node != NO_NODE)
     if front == held[: len(front)]:
         return held
     rest = (node for node in held if node not in front)
