@@ -150,10 +150,14 @@ def test_producing_locally(
             wait_until(lambda: consumer.poll(LONG_MS), "records")
             assert "explained" in page.run(more="--interval 1")
         REGISTRY.unregister(metrics)
+        page.run()
+        page.run()
+        metrics = page.execute(producer=producer)["metrics"]
+        # Records without a key are local already.
+        assert "no other leaders within these bounds have fewer bytes across racks" in page.run()
+        REGISTRY.unregister(metrics)
         server.shutdown()
         server.server_close()
-        page.run()
-        page.run()
 
 
 def test_aiokafka(open_page: OpenPage, unique_name: Callable[[], str], written: str, has_all: Any) -> None:

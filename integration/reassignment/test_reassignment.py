@@ -6,26 +6,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
+from prometheus_client import CollectorRegistry, generate_latest
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareProducer
 from rackassign.admin.alter import OngoingReassignment, ReassignmentAdmin
 from rackassign.admin.describe import describe_topics, list_brokers
 from rackassign.admin.raw_requests import forget_controller
 from rackassign.model import TopicPartition
+from rackassign.monitoring.prometheus import ProducerMetrics
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
 from rackassign.reassignment.throttle import MOST_BYTES
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.exposition import parsed
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.layout_states import fenced, moving, whole
 from tests.helpers.kafka.rack_group import RackGroup
@@ -314,6 +317,109 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     asked = [record.getMessage() for record in caplog.records if record.name == watcher]
     assert len(asked) == triggers
     assert all("makes 6 local instead of" in message for message in asked)
+
+
+def written_from(bootstrap: str, topic: str, keys: Mapping[str, Sequence[bytes]]) -> str:
+    """Write records with these keys, by rack of their producer, and return the metrics of the producers."""
+    registry = CollectorRegistry()
+    registry.register(metrics := ProducerMetrics(by_partition=True))
+    with ExitStack() as producers:
+        for rack, of_rack in keys.items():
+            producer = RackAwareProducer(bootstrap_servers=bootstrap, client_rack=rack)
+            producers.enter_context(closing(producer))
+            metrics.add(producer)
+            for key in of_rack:
+                producer.send(topic, key.ljust(1000), key=key)
+            producer.flush()
+        return generate_latest(registry).decode()
+
+
+def crossing(metrics: str) -> int:
+    return round(
+        sum(
+            value
+            for (name, labels), value in parsed(metrics).items()
+            if name == "rackassign_written_bytes_total" and ("locality", "cross") in labels
+        )
+    )
+
+
+@pytest.mark.long
+def test_leaders_follow_the_keys_of_producers_and_the_prediction_is_what_is_then_measured(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    run, topic = commands(six.bootstrap, tmp_path), unique_name()
+    # One broker leads everything, and no partition has a replica in rack c.
+    create_topic(six.bootstrap, topic, [[1, 2, 4], [1, 5, 6], [1, 2, 6], [1, 5, 4]] * 3)
+    # Each rack has keys of its own, so most partitions are written from one rack more than from others.
+    keys = {rack: [b"%s-%d" % (rack.encode(), number % 9) for number in range(90)] for rack in "abc"}
+    before = written_from(six.bootstrap, topic, keys)
+    (tmp_path / "metrics.txt").write_text(before)
+    words = ("--topic", topic, "--near-producers", "metrics.txt")
+
+    tried = run("balance-leaders", *words, "--dry-run")
+    led = run("balance-leaders", *words, "--max-skew", "2")
+
+    assert tried["producers"]["total"]["now"] == led["producers"]["total"]["now"] == crossing(before)
+    assert led["producers"]["total"]["after"] <= tried["producers"]["total"]["after"]
+    assert led["copies"] == 0
+    predicted, measured = led["producers"]["total"]["after"], crossing(written_from(six.bootstrap, topic, keys))
+    assert predicted < crossing(before)
+    assert abs(predicted - measured) <= 0.03 * measured
+
+    moved = run("reassign plan", *words, "--max-skew", "12")
+
+    assert (moved["producers"]["total"]["now"], moved["copies"] > 0) == (predicted, True)
+    assert run("reassign apply")["failed"] == {}
+    predicted, fewest = moved["producers"]["total"]["after"], crossing(written_from(six.bootstrap, topic, keys))
+    assert predicted < measured
+    assert abs(predicted - fewest) <= 0.03 * fewest
+    run("reassign rollback")
+    run("reassign rollback", "--plan-file", "rackassign-leaders.json")
+    assert list(lists(admin, topic).values()) == [(1, 2, 4), (1, 5, 6), (1, 2, 6), (1, 5, 4)] * 3
+    assert crossing(written_from(six.bootstrap, topic, keys)) == pytest.approx(crossing(before), rel=0.03)
+
+
+@pytest.mark.long
+def test_readers_that_are_sent_to_leaders_count_and_their_prediction_is_what_they_then_read(
+    make_cluster: MakeCluster, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    three = make_cluster(["a", "b", "c"], config={"replica.selector.class": None})
+    run, topic, group = commands(three.bootstrap, tmp_path), unique_name(), unique_name()
+    create_topic(three.bootstrap, topic, [[1, 2, 3]] * 6)
+    keys = {rack: [b"%d" % number for number in range(60)] * count for rack, count in (("b", 2), ("c", 1))}
+    setup = {"bootstrap_servers": three.bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+    with closing(RackAwareConsumer(topic, **setup, client_rack="c")) as consumer:
+        wait_until(lambda: consumer.poll(200) is not None and len(consumer.assignment()) == 6, "the assignment")
+        before = written_from(three.bootstrap, topic, keys)
+        (tmp_path / "metrics.txt").write_text(before)
+        words = ("--topic", topic, "--near-producers", "metrics.txt", "--near-group", group)
+
+        most = run("balance-leaders", *words, "--max-skew", "6", "--dry-run")["producers"]["total"]
+        total = run("balance-leaders", *words)["producers"]["total"]
+
+        # One of three bytes is written in the rack of the reader, and two in another one; each is read once.
+        assert most["read_now"] == most["now"] == most["written"] == crossing(before)
+        assert (most["read_after"], most["after"]) == (0, pytest.approx(2 / 3 * most["written"], rel=0.03))
+        assert total["read_after"] > 0
+
+        def read_across() -> int:
+            """Read all there is, and return the bytes that crossed racks so far."""
+            ends = consumer.end_offsets(consumer.assignment())
+
+            def read_all() -> bool:
+                consumer.poll(200)
+                return all(consumer.position(tp) >= end for tp, end in ends.items())
+
+            wait_until(read_all, "everything read")
+            return consumer.locality().cross().bytes
+
+        begin = read_across()
+        measured = crossing(written_from(three.bootstrap, topic, keys))
+        read = read_across() - begin
+
+    assert total["after"] == pytest.approx(measured, rel=0.03)
+    assert total["read_after"] == pytest.approx(read, rel=0.03)
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from rich.table import Table
 from rackassign.cli.terminal import plain_line
 from rackassign.monitoring.report import format_bytes, format_percent
 from rackassign.placement.layout import LayoutMetrics
+from rackassign.placement.leader_traffic import CrossRackBytes
 from rackassign.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _bar(replicas: int, leaders: int, most: int) -> str:
 
 _SHOWN = 20
 _NAMED = 5
+_LARGEST_TOPICS = 10
 
 
 def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
@@ -113,7 +115,28 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
             "possible_now": asdict(near.inspection.best.partitions),
             "possible_after": asdict(near.with_layout(prepared.planned.after)),
         },
+        **prediction_as_json(prepared),
     }
+
+
+def prediction_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
+    """Return the bytes across racks now and with the plan, and the leaders of each broker; nothing without metrics."""
+    if prepared.clients is None:
+        return {}
+    topics, leaders = prepared.predicted(), _leaders(prepared.planned)
+    return {
+        "producers": {
+            "total": asdict(sum(topics.values(), CrossRackBytes())),
+            "topics": {topic: asdict(found) for topic, found in topics.items()},
+            "leaders": {str(broker): {"now": now, "after": after} for broker, (now, after) in leaders.items()},
+        }
+    }
+
+
+def _leaders(planned: ReassignmentPlan) -> dict[int, tuple[int, int]]:
+    """Return how many partitions each broker leads, before and after, by the first replica of each list."""
+    before, after = (_held(layout)[1] for layout in (planned.before, planned.after))
+    return {broker: (before[broker], after[broker]) for broker in sorted(planned.before.racks())}
 
 
 def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
@@ -170,6 +193,42 @@ def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
         )
     if prepared.readers is not None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
+    show_prediction(prepared, console)
+
+
+def show_prediction(prepared: PreparedReassignment, console: Console) -> None:
+    """Print the bytes across racks now and with the plan, by topic, and the leaders of each broker."""
+    if prepared.clients is None:
+        return
+    topics, readers = prepared.predicted(), prepared.clients.readers
+    total = sum(topics.values(), CrossRackBytes())
+    if not total.written:
+        console.print("the metrics count no bytes of these topics", soft_wrap=True)
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("topic", overflow="fold")
+    reads = ["reads across racks", "predicted"] if readers is not None else []
+    for column in ("written", "across racks", "predicted", *reads):
+        table.add_column(column, justify="right")
+    shown = [*list(topics.items())[:_LARGEST_TOPICS], *([("total", total)] if len(topics) > 1 else [])]
+    for name, found in shown:
+        read = (found.read_now, found.read_after) if readers is not None else ()
+        table.add_row(plain_line(name), *map(format_bytes, (found.written, found.now, found.after, *read)))
+    console.print(table)
+    racks = prepared.planned.before.racks()
+    leaders = [
+        f"{broker} ({racks[broker] or 'no rack'}) {now}" + (f" to {after}" if after != now else "")
+        for broker, (now, after) in _leaders(prepared.planned).items()
+    ]
+    console.print(plain_line(f"leaders by broker: {join_first(leaders, _SHOWN)}"), soft_wrap=True)
+    now, after = total.now + total.read_now, total.after + total.read_after
+    if after < now:
+        ends = f"{format_bytes(after)} would cross racks instead of {format_bytes(now)}"
+    elif after > now:
+        ends = f"{format_bytes(after - now)} more would cross racks, since leaders have to be even; see --max-skew"
+    else:
+        ends = "no other leaders within these bounds have fewer bytes across racks"
+    console.print(ends, soft_wrap=True)
 
 
 def show_planned(planned: ReassignmentPlan, console: Console) -> None:

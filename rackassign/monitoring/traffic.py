@@ -10,7 +10,7 @@ can be local depends on the leader's broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -209,12 +209,14 @@ class ObservedCluster:
         """Return the locality that assignors of this cluster's consumers should have."""
         return "leader" if self.read_policy in {"leader", "unknown"} else "any-replica"
 
+    def serving_all(self) -> frozenset[int]:
+        """Return the brokers that serve all readers of the partitions that they lead."""
+        silent = [broker.id for broker in self.brokers if broker.problem] if self.read_policy != "any-replica" else []
+        return frozenset({*self.without_selector(), *silent})
+
     def selectable_replicas(self, topology: Topology) -> Topology:
         """Return a topology with the replicas of each partition to which the leader's broker sends readers."""
-        silent = (
-            {broker.id for broker in self.brokers if broker.problem} if self.read_policy != "any-replica" else set()
-        )
-        plain = {*self.without_selector(), *silent}
+        plain = self.serving_all()
         if not plain:
             return topology
         return replace(
@@ -235,7 +237,7 @@ class ObservedCluster:
         return self.selectable_replicas(replace(topology, topics=topics))
 
 
-def _kept(partition: Partition, plain: set[int]) -> Partition:
+def _kept(partition: Partition, plain: Collection[int]) -> Partition:
     if partition.leader is None or partition.leader not in plain:
         return partition
     return replace(partition, replicas=(partition.leader,))

@@ -86,7 +86,7 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
 def _shown(source: str) -> str:
     """Return a source for messages, without passwords: neither its user information nor its query."""
     if "://" not in source:
-        return strip_control_chars(source)
+        return strip_control_chars(source) or '""'
     start, _, rest = source.partition("://")
     return truncate(f"{start}://{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}")
 

@@ -55,7 +55,10 @@ class LocalReads(Protocol):
     def cross_rack_reads(self, layout: Layout) -> Iterable[CrossRackRead]:
         """Return the cross-rack reads by readers in a rack of the brokers."""
 
-    def would_be_local(self, read: CrossRackRead, replicas: Replicas) -> bool:
+    def local_reads(self, layout: Layout) -> Iterable[PartitionRead]:
+        """Return the local reads with the optimal assignment for a layout."""
+
+    def would_be_local(self, read: CrossRackRead | PartitionRead, replicas: Replicas) -> bool:
         """Return whether a partition with these replicas would be local to the same reader."""
 
 
@@ -73,7 +76,7 @@ def move_replicas_to_readers(
             at no cost.
         rules: Constraints of the lists.
     """
-    moved = _ReplicaMover(layout, rules).all(near, before)
+    moved = ReplicaMover(layout, rules).all(near, before)
     # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
     while moved:
         after = _with(layout, moved)
@@ -87,7 +90,7 @@ def move_replicas_to_readers(
     return moved
 
 
-class _ReplicaMover:
+class ReplicaMover:
     """Computes local lists one after the other, with the resulting load of each broker."""
 
     def __init__(self, layout: Layout, rules: PlacementConstraints) -> None:
@@ -108,10 +111,34 @@ class _ReplicaMover:
                 None,
             )
             if drawn is not None:
-                self._load.update(set(drawn) - set(row))
-                self._load.subtract(set(row) - set(drawn))
+                self.count(row, drawn)
                 moved[read.tp] = drawn
         return moved
+
+    def count(self, row: Replicas, drawn: Replicas) -> None:
+        """Count a list instead of another in the load of brokers."""
+        self._load.update(set(drawn) - set(row))
+        self._load.subtract(set(row) - set(drawn))
+
+    def led_from(self, row: Replicas, before: Replicas, home: str, kept: Collection[str]) -> Replicas | None:
+        """Return a list with one other replica, in a rack that has none, which leads; None if no such list is allowed.
+
+        Args:
+            row: The list.
+            before: The current list.
+            home: The rack.
+            kept: Racks that the partition does not leave.
+        """
+        new = self._new(row, home)
+        if new is None:
+            return None
+        for old in self._old(row, before):
+            drawn = (new, *(broker for broker in row if broker != old))
+            rack = self._racks.get(old)
+            left = rack in kept and all(self._racks.get(broker) != rack for broker in drawn)
+            if not left and self._allowed(drawn, row):
+                return drawn
+        return None
 
     def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
         """Yield lists with a local replica, the smallest change first: another copy, and only then another leader."""
@@ -230,7 +257,11 @@ class GroupLocality:
             if read.kind == "cross" and read.home is not None and read.home in self.coverage
         )
 
-    def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
+    def local_reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
+        """Return the local reads with the optimal assignment for a layout."""
+        return tuple(read for read in self._reads(layout) if read.kind == "local")
+
+    def would_be_local(self, read: CrossRackRead | PartitionRead, replicas: tuple[int, ...]) -> bool:
         """Return whether a partition with these replicas would be local to the same reader."""
         shot, topic = self.inspection.snapshot, read.tp.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})

@@ -28,10 +28,12 @@ from rackassign.solver.network_flow import Bools, Ints
 from rackassign.solver.placement import (
     BrokerArrays,
     Constraints,
+    LeaderCosts,
     Objectives,
     PartitionArrays,
     PlacementResult,
     ShortageError,
+    cheapest_leaders,
     place_replicas,
     reorder_leaders,
 )
@@ -111,6 +113,14 @@ class IndexedLayout:
     def lead(self, items: PartitionArrays, others: ReplicaLists, *, keep: bool) -> PlacementResult:
         """Choose leaders among the nodes of items, with the leaders of other topics as load."""
         return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
+
+    def lead_at_least_cost(self, items: PartitionArrays, others: ReplicaLists, costs: LeaderCosts) -> PlacementResult:
+        """Choose leaders by their cost, with the leaders of other topics as load."""
+        return cheapest_leaders(items, self._loaded(others), costs, self.limits, work=self.rules.work)
+
+    def by_node(self, values: Mapping[int, int]) -> dict[int, int]:
+        """Return values of existing brokers by node."""
+        return {self.node_of_broker[id_]: value for id_, value in values.items() if id_ in self.node_of_broker}
 
     def _loaded(self, others: ReplicaLists) -> BrokerArrays:
         load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
@@ -405,6 +415,73 @@ def rebalance_leaders(
         for replicas, own, nodes in zip(rows.replicas, current, led.nodes, strict=True)
     )
     return Placement(rows.lists(ordered), led.moved, led.lower_bound, led.proven, led.notes, led.leads_proven)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingCosts:
+    """What it costs that a broker leads a partition.
+
+    Args:
+        of: Cost of each broker that can lead, for each partition.
+        other: Other lists for some partitions, used as a whole and only if their first broker is to lead.
+    """
+
+    of: Mapping[TopicPartition, Mapping[int, int]]
+    other: Mapping[TopicPartition, tuple[int, ...]]
+
+    def led_by(self, tp: TopicPartition, broker: int, row: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the list of a partition that a broker leads."""
+        return (broker, *(each for each in row if each != broker)) if broker in row else self.other[tp]
+
+
+def lead_at_least_cost(
+    layout: Layout,
+    rules: PlacementConstraints,
+    costs: LeadingCosts,
+    *,
+    topics: Collection[str],
+    max_skew: int,
+    at_least_now: bool,
+) -> Placement:
+    """Choose the leaders of least total cost with the leaders of each broker in bounds; then few copies and changes.
+
+    Args:
+        layout: Existing brokers and replicas.
+        rules: Where leaders may be (`leader_racks`, `exclude`), and the weights of brokers.
+        costs: Costs of all partitions of the topics.
+        topics: Topics whose leaders are chosen. Leaders of other topics count as load.
+        max_skew: How many leaders more or less than its even share, rounded, a broker may have.
+        at_least_now: Whether a broker may have as many or as few as now in any case.
+
+    Raises:
+        ConfigError: A topic does not exist.
+        ReplicaPlacementError: Some brokers have no rack.
+    """
+    rows = _Rows.of(layout, topics)
+    if not rows.replicas:
+        return rows.as_they_are()
+    indexed = IndexedLayout.of(
+        [broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True
+    )
+    tps, current = rows.tps(), tuple(indexed.numbered(replicas) for replicas in rows.replicas)
+    count = np.asarray([max(1, len(own)) for own in current], np.int64)
+    found = indexed.lead_at_least_cost(
+        PartitionArrays(count, np.asarray(rows.group, np.int64), current),
+        rows.others,
+        LeaderCosts(
+            [indexed.by_node(costs.of[tp]) for tp in tps],
+            {item: indexed.numbered(costs.other[tp]) for item, tp in enumerate(tps) if tp in costs.other},
+            max_skew,
+            at_least_now,
+        ),
+    )
+    lists: list[tuple[int, ...]] = []
+    for tp, replicas, own, nodes in zip(tps, rows.replicas, current, found.nodes, strict=True):
+        # Brokers that are offline stay in the list.
+        whole = costs.other[tp] if set(nodes) - set(own) else replicas
+        same = nodes == own and (replicas[:1] == indexed.named(own[:1]) or not indexed.may_lead(own))
+        lists.append(replicas if same else tuple(dict.fromkeys((*indexed.named(nodes), *whole))))
+    return Placement(rows.lists(lists), 0, 0, found.proven, found.notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,11 @@ from rackassign.admin.describe import cluster_id, describe_log_dirs, list_broker
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
+from rackassign.monitoring.written_bytes import WrittenBytes
 from rackassign.placement import state_file as state_files
 from rackassign.placement.cluster_state import ClusterState, describe_cluster_state
 from rackassign.placement.constraints import PlacementConstraints
+from rackassign.placement.leader_traffic import CrossRackBytes, LeaderTraffic, OwnerReads
 from rackassign.placement.local_reads import GroupLocality, describe_readers
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment import journal as journals
@@ -109,6 +111,7 @@ class PreparedReassignment:
         journal: The journal to be written and executed.
         readers: The group in whose racks replicas are to be placed; None without one.
         bytes: Bytes to be copied, by the current size of the logs; None if a broker does not report it.
+        clients: What producers write, near which leaders are to be; None without metrics of producers.
     """
 
     state: ClusterState
@@ -116,6 +119,18 @@ class PreparedReassignment:
     journal: Journal
     readers: GroupLocality | None = None
     bytes: int | None = None
+    clients: LeaderTraffic | None = None
+
+    def predicted(self) -> dict[str, CrossRackBytes]:
+        """Return the bytes of each topic, and how many of them cross racks now and with the plan."""
+        if self.clients is None:
+            return {}
+        topics, planned = self.state.topics, self.planned
+
+        def leader(tp: TopicPartition) -> int | None:
+            return topics[tp.topic].partitions[tp.partition].leader
+
+        return self.clients.predicted(planned.before, planned.after, planned.topics, leader, planned.skipped)
 
     @property
     def has_changes(self) -> bool:
@@ -133,11 +148,25 @@ class PreparedReassignment:
         return tuple(sorted(replaced - listed))
 
 
-def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: PlacementState) -> PreparedReassignment:
+def prepare(
+    admin: KafkaAdminClient,
+    request: ReassignmentRequest,
+    registry: PlacementState,
+    *,
+    written: WrittenBytes | None = None,
+    max_skew: int = 0,
+) -> PreparedReassignment:
     """Describe a cluster and plan a reassignment; nothing is changed.
 
+    Args:
+        admin: Admin client.
+        request: What is requested.
+        registry: The content of the state file.
+        written: What producers have written; the plan file does not contain it.
+        max_skew: Of `LeaderTraffic`, with `written`.
+
     Raises:
-        ConfigError: A topic, broker or rack does not exist.
+        ConfigError: A topic, broker or rack does not exist, or what producers have written has no partitions.
         ReplicaPlacementError: No layout satisfies these constraints.
         UnevenError: The plan would leave brokers much less even, which the request does not allow.
         KafkaUnavailableError: No broker is available, or the brokers do not allow it.
@@ -150,7 +179,10 @@ def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: Pla
         state = replace(state, brokers=tuple(replace(broker, rack=None) for broker in state.brokers), gone={})
     _check_seen(state, request, registry)
     cluster, coverage = cluster_id(admin), None if near is None else near.members_per_rack(topics or ())
-    planned = plan_reassignment(state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near)
+    clients = _clients(written, state, near, max_skew)
+    planned = plan_reassignment(
+        state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near, clients=clients
+    )
     if not request.force:
         # With a group, --rebalance keeps the copies near its members, which may be what piles up.
         check_even(
@@ -159,7 +191,15 @@ def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: Pla
             "" if request.rebalance or request.group else " (--rebalance plans an even one, which copies more)",
         )
     journal = Journal(cluster, request, planned.moves, planned.waiting)
-    return PreparedReassignment(state, planned, journal, near, _to_copy(admin, state, planned.moves))
+    return PreparedReassignment(state, planned, journal, near, _to_copy(admin, state, planned.moves), clients)
+
+
+def _clients(
+    written: WrittenBytes | None, state: ClusterState, near: GroupLocality | None, max_skew: int
+) -> LeaderTraffic | None:
+    if written is None:
+        return None
+    return LeaderTraffic.of(written, state, None if near is None else OwnerReads.of(near), max_skew)
 
 
 def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: PlacementState) -> None:
@@ -197,19 +237,35 @@ def prepare_from_lists(
 
 
 def prepare_leaders(
-    admin: KafkaAdminClient, rules: PlacementConstraints, topics: tuple[str, ...] | None
+    admin: KafkaAdminClient,
+    rules: PlacementConstraints,
+    topics: tuple[str, ...] | None,
+    *,
+    written: WrittenBytes | None = None,
+    group: str = "",
+    max_skew: int = 0,
 ) -> PreparedReassignment:
     """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed.
 
+    Args:
+        admin: Admin client.
+        rules: Which leaders are balanced, and where they may be.
+        topics: Topics to plan; None for all.
+        written: What producers have written; leaders are then where the fewest bytes cross racks.
+        group: Consumer group whose reads count as well, with `written`; empty for none.
+        max_skew: Of `LeaderTraffic`, with `written`.
+
     Raises:
-        ConfigError: A topic does not exist.
+        ConfigError: A topic does not exist, or what producers have written has no partitions.
         ReplicaPlacementError: Some brokers have no rack.
         KafkaUnavailableError: As for `prepare`.
         KafkaError: Raised by the admin client.
     """
     state = _seen(admin, topics)
-    planned = plan_leader_balance(state, rules, topics)
-    return PreparedReassignment(state, planned, Journal(cluster_id(admin), moves=planned.moves))
+    near = describe_readers(admin, group) if group else None
+    clients = _clients(written, state, near, max_skew)
+    planned = plan_leader_balance(state, rules, topics, clients)
+    return PreparedReassignment(state, planned, Journal(cluster_id(admin), moves=planned.moves), near, clients=clients)
 
 
 def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: PlacementState) -> Journal | None:

@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
+from rackassign.placement.leader_traffic import LeaderTraffic
 from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
-from rackassign.placement.optimal_placer import MissingRackError, rebalance, rebalance_leaders
+from rackassign.placement.optimal_placer import (
+    LeadingCosts,
+    MissingRackError,
+    lead_at_least_cost,
+    rebalance,
+    rebalance_leaders,
+)
 from rackassign.placement.placer import ReplicaPlacementError
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
@@ -66,6 +73,8 @@ def plan_reassignment(
     registry: PlacementState,
     coverage: Coverage | None = None,
     near: LocalReads | None = None,
+    *,
+    clients: LeaderTraffic | None = None,
 ) -> ReassignmentPlan:
     """Plan the fewest copies that satisfy a request, then even out the leaders of the moved partitions.
 
@@ -83,6 +92,9 @@ def plan_reassignment(
         coverage: Weights of racks for each topic, where a group reads; Kafka's own topics are then left out. It decides
             where the copies go that are made anyway.
         near: Reads of that group: copies beyond those are made only if they make the group more local.
+        clients: What producers write to each partition, and a group reads: each partition that is written is led where
+            the fewest bytes cross racks, and copies beyond those are made only if that is less with them.
+            A broker may have as many leaders as now in any case.
 
     Raises:
         ConfigError: A broker, a topic, or a rack for leaders does not exist, or the replication factor is below
@@ -126,7 +138,17 @@ def plan_reassignment(
     unchanged = [*dict.fromkeys((*unchanged, *drawn))]
     led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], unchanged)
     placed |= led
-    moves = {tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp)}
+    elected: set[TopicPartition] = set()
+    if clients is not None:
+        written = {tp: mine[tp] for tp in free if tp in clients.written and tp not in waiting}
+        settled = _with(layout, placed)
+        costs = _costs(state, settled, rules, written, clients)
+        drawn, more = _led_near(settled, rules, costs, clients.max_skew, near)
+        placed, notes = placed | drawn, (*notes, *more)
+        elected = {tp for tp in drawn if _led_by(state, tp) != placed[tp][0]}
+    moves = {
+        tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp) or tp in elected
+    }
     return ReassignmentPlan(
         layout,
         _with(after, {tp: move.after for tp, move in moves.items()}),
@@ -142,12 +164,22 @@ def plan_reassignment(
 
 
 def plan_leader_balance(
-    state: ClusterState, rules: PlacementConstraints, topics: Collection[str] | None = None
+    state: ClusterState,
+    rules: PlacementConstraints,
+    topics: Collection[str] | None = None,
+    clients: LeaderTraffic | None = None,
 ) -> ReassignmentPlan:
     """Plan new orders of the replica lists, so that leaders are balanced and nothing is copied.
 
     A partition that keeps its list, but whose preferred leader is not the leader, is a move to the list that it has.
     Brokers without a rack count as one in a rack of its own: this moves no replica.
+
+    Args:
+        state: The cluster.
+        rules: Which leaders are balanced, and where they may be.
+        topics: Topics to plan; None for all.
+        clients: What producers write to each partition, and a group reads: within the bounds of its `max_skew`, the
+            fewest bytes across racks come before everything else.
 
     Raises:
         ConfigError: A topic, a broker with a weight, or a rack for leaders, does not exist.
@@ -156,16 +188,89 @@ def plan_leader_balance(
     _check_rules(state, layout, rules)
     rules = replace(rules, rackless="rack")
     left_out = _left_out(state, layout, topics)
-    part = _Part(layout, [tp for tp in _topic_partitions(layout, topics) if tp not in left_out])
-    balanced = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
-    lists = part.back(balanced.topics)
+    free = [tp for tp in _topic_partitions(layout, topics) if tp not in left_out]
+    if clients is None:
+        part = _Part(layout, free)
+        balanced = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
+        lists, notes = part.back(balanced.topics), balanced.notes
+    else:
+        costs = {tp: clients.costs(tp, _now(layout, tp), _offline(state, tp)) for tp in free}
+        lists, notes = _led_at_least_cost(layout, rules, LeadingCosts(costs, {}), clients.max_skew)
     moves = {
         tp: ReplicaMove(_now(layout, tp), row)
         for tp, row in lists.items()
-        if row != _now(layout, tp) or state.topics[tp.topic].partitions[tp.partition].leader != row[0]
+        if row != _now(layout, tp) or _led_by(state, tp) != row[0]
     }
     after = _with(layout, {tp: move.after for tp, move in moves.items()})
-    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, balanced.notes, topics=_topics(layout, topics))
+    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, notes, topics=_topics(layout, topics))
+
+
+def _led_at_least_cost(
+    layout: Layout,
+    rules: PlacementConstraints,
+    costs: LeadingCosts,
+    max_skew: int,
+    *,
+    at_least_now: bool = False,
+) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
+    """Return lists of the partitions that have costs, with the leaders of least cost, and notes."""
+    part = _Part(layout, costs.of)
+    found = lead_at_least_cost(
+        part.layout,
+        rules,
+        LeadingCosts(part.by_place(costs.of), part.by_place(costs.other)),
+        topics=part.topics,
+        max_skew=max_skew,
+        at_least_now=at_least_now,
+    )
+    return part.back(found.topics), found.notes
+
+
+def _costs(
+    state: ClusterState,
+    layout: Layout,
+    rules: PlacementConstraints,
+    before: Mapping[TopicPartition, Replicas],
+    clients: LeaderTraffic,
+) -> LeadingCosts:
+    """Return the bytes across racks with each replica of partitions, and with one other replica where that is less."""
+    lists = {tp: _now(layout, tp) for tp in before}
+    other = clients.moved_to_producers(layout, lists, before, rules)
+    of = {tp: clients.costs(tp, row, _offline(state, tp)) for tp, row in lists.items()}
+    return LeadingCosts(of | {tp: {**of[tp], row[0]: clients.cross(tp, row)} for tp, row in other.items()}, other)
+
+
+def _led_near(
+    layout: Layout,
+    rules: PlacementConstraints,
+    costs: LeadingCosts,
+    max_skew: int,
+    near: LocalReads | None,
+) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
+    """Return lists of partitions with the fewest bytes across racks, by other leaders and then replicas, and notes."""
+    found, notes = _led_at_least_cost(layout, rules, costs, max_skew, at_least_now=True)
+    if near is None or near.local_partitions(_with(layout, found)) >= near.local_partitions(layout):
+        return found, notes
+    # Brokers send readers to leaders: what readers have gained comes before what producers gain.
+    kept = dict(costs.of)
+    for read in near.local_reads(layout):
+        local = {
+            broker: cost
+            for broker, cost in kept.get(read.tp, {}).items()
+            if near.would_be_local(read, costs.led_by(read.tp, broker, _now(layout, read.tp)))
+        }
+        if local:
+            kept[read.tp] = local
+    return _led_at_least_cost(layout, rules, replace(costs, of=kept), max_skew, at_least_now=True)
+
+
+def _offline(state: ClusterState, tp: TopicPartition) -> tuple[int, ...]:
+    rows = state.topics[tp.topic].offline
+    return rows[tp.partition] if rows else ()
+
+
+def _led_by(state: ClusterState, tp: TopicPartition) -> int | None:
+    return state.topics[tp.topic].partitions[tp.partition].leader
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
@@ -424,6 +529,9 @@ def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
     return layout.with_topics(rows)
 
 
+_Value = TypeVar("_Value")
+
+
 class _Part:
     """Some partitions of a layout, with all others as load.
 
@@ -451,7 +559,7 @@ class _Part:
         self.layout = Layout(brokers, topics, weights)
         self.topics = sorted(self._numbers)
 
-    def by_place(self, values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def by_place(self, values: Mapping[TopicPartition, _Value]) -> dict[TopicPartition, _Value]:
         """Return values by the numbers that partitions have in this part."""
         return {
             TopicPartition(topic, at): values[TopicPartition(topic, number)]

@@ -16,10 +16,12 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.layouts import (
     outcome_as_json,
     planned_as_json,
+    prediction_as_json,
     prepared_as_json,
     share,
     show_metrics,
     show_outcome,
+    show_prediction,
     show_prepared,
     show_rest,
 )
@@ -45,6 +47,7 @@ from rackassign.cli.terminal import (
 )
 from rackassign.errors import ConfigError
 from rackassign.monitoring.report import selector_warnings
+from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes
 from rackassign.placement import PlacementConstraints, state_file
 from rackassign.reassignment import ExecutionLimits, ReassignmentRequest, journal, operations
 from rackassign.reassignment.journal import read_reassignment, write_reassignment
@@ -64,7 +67,7 @@ from rackassign.text import counted, join_first, join_ids, parse_digits, short_r
 
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition
-    from rackassign.reassignment import Journal, Progress
+    from rackassign.reassignment import Journal, PreparedReassignment, Progress
     from rackassign.reassignment.executor import Direction
     from rackassign.reassignment.operations import PartitionState, PlanStatus, ReassignmentOutcome
 
@@ -90,6 +93,21 @@ StallTimeout = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0, help="Seconds after which the remaining partitions are given up; 0 for no limit.")
 ]
+NearProducers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--near-producers",
+        help="File or URL with the metrics of producers; replicas lead where most is written. Repeatable.",
+    ),
+]
+MaxSkew = Annotated[
+    int,
+    typer.Option(
+        "--max-skew",
+        min=0,
+        help="Number of leaders by which a broker may differ from its even share, with --near-producers.",
+    ),
+]
 
 
 @app.command(
@@ -113,6 +131,8 @@ def plan(
     near_group: Annotated[
         str, typer.Option("--near-group", help="Consumer group ID; replicas are placed in the racks of its members.")
     ] = "",
+    near_producers: NearProducers = None,
+    max_skew: MaxSkew = 0,
     constraints: Annotated[
         str, typer.Option("--constraints", help="JSON file of placement constraints: leader_racks, max_per_rack, ...")
     ] = "",
@@ -146,17 +166,21 @@ def plan(
         allow_placeholders,
     )
     reassignment = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
-    if reassignment is not None and request != ReassignmentRequest(force=force):
+    if reassignment is not None and (request != ReassignmentRequest(force=force) or near_producers or max_skew):
         raise ConfigError(
             "--reassignment-json-file cannot be combined with --topic, --replication-factor, --remove-broker,"
-            " --rebalance, --near-group, --constraints, --disable-rack-aware and --allow-placeholders"
+            " --rebalance, --near-group, --near-producers, --max-skew, --constraints, --disable-rack-aware and"
+            " --allow-placeholders"
         )
+    if ignore_racks and near_producers:
+        raise ConfigError("--near-producers needs racks; leave out --disable-rack-aware")
+    written_bytes = _read_producers(near_producers, max_skew)
     with journal.file_lock(file):
         journal.require_finished(file)
         try:
             with admin_client(bootstrap, client_config) as admin:
                 prepared = (
-                    prepare(admin, request, known)
+                    prepare(admin, request, known, written=written_bytes, max_skew=max_skew)
                     if reassignment is None
                     else prepare_from_lists(admin, reassignment, force=force)
                 )
@@ -166,8 +190,7 @@ def plan(
         backup, written = store(prepared, file, Path(state), known), prepared.has_changes
     if reassignment is None:
         _warn_of_unlisted(sorted(set(prepared.unlisted) - request.removed_brokers))
-    for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
-        warn(trouble)
+    _warn_of_clients(prepared)
     if output == "json":
         sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
         return ExitCode.DONE
@@ -181,6 +204,20 @@ def plan(
     if backup is not None:
         console.print(f"the plan that was there before is kept in {backup}", soft_wrap=True)
     return ExitCode.DONE
+
+
+def _read_producers(sources: Sequence[str] | None, max_skew: int) -> WrittenBytes | None:
+    """Return what producers have written; None without --near-producers."""
+    if max_skew and not sources:
+        raise ConfigError("--max-skew bounds the leaders that --near-producers moves; it needs that option")
+    return read_written_bytes(sources) if sources else None
+
+
+def _warn_of_clients(prepared: PreparedReassignment) -> None:
+    for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
+        warn(trouble)
+    for problem in prepared.clients.problems if prepared.clients is not None else ():
+        warn(f"near-producers: {problem}")
 
 
 def of_plan(plan: str) -> str:
@@ -502,6 +539,7 @@ leaders_app = typer.Typer(rich_markup_mode=None)
     epilog=examples(
         "balance-leaders --bootstrap-server localhost:9092 --dry-run",
         "balance-leaders --bootstrap-server localhost:9092 --balance-by rack",
+        "balance-leaders --bootstrap-server localhost:9092 --near-producers http://app-1:9100/metrics",
     )
 )
 def balance_leaders(
@@ -514,6 +552,11 @@ def balance_leaders(
     leader_rack: Annotated[
         list[str] | None, typer.Option(help="Rack that leaders are restricted to; repeatable.")
     ] = None,
+    near_producers: NearProducers = None,
+    near_group: Annotated[
+        str, typer.Option("--near-group", help="Consumer group ID whose reads count as well, with --near-producers.")
+    ] = "",
+    max_skew: MaxSkew = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without changing anything.")] = False,
     plan: Annotated[
         str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
@@ -526,12 +569,18 @@ def balance_leaders(
 
     if balance_by not in LEADER_GOALS:
         raise ConfigError(f"balance-by: expected {', '.join(LEADER_GOALS)}, got {short_repr(balance_by)}")
-    file = Path(plan)
+    if near_producers and balance_by != "broker":
+        raise ConfigError("--near-producers cannot be combined with --balance-by: --max-skew bounds leaders by broker")
+    if near_group and not near_producers:
+        raise ConfigError("--near-group counts the bytes of --near-producers; it needs that option")
+    file, written = Path(plan), _read_producers(near_producers, max_skew)
     if not dry_run:
         journal.require_finished(file)
     rules = PlacementConstraints.of({"leaders": balance_by, "leader_racks": leader_rack or []})
     with admin_client(bootstrap, client_config) as admin:
-        prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
+        topics = tuple(sorted(set(topic))) if topic else None
+        prepared = prepare_leaders(admin, rules, topics, written=written, group=near_group, max_skew=max_skew)
+        _warn_of_clients(prepared)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
             with journal.file_lock(file), progress_display() as display, stop_requested(TAKING_BACK) as stop:
@@ -549,7 +598,7 @@ def balance_leaders(
                 stopped = stop()
     if output == "json":
         result = {} if outcome is None else outcome_as_json(outcome)
-        sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
+        sys.stdout.write(json.dumps({**planned_as_json(planned), **prediction_as_json(prepared), **result}) + "\n")
     else:
         console = plain_console()
         show_metrics(planned, console)
@@ -560,6 +609,7 @@ def balance_leaders(
             soft_wrap=True,
         )
         show_rest(planned, console)
+        show_prediction(prepared, console)
         if outcome is not None:
             show_outcome(outcome, "as planned", console)
     if stopped:

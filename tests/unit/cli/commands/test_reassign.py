@@ -176,6 +176,8 @@ def test_what_is_wrong_with_lists_to_import_is_named(
         ["--remove-broker", "1"],
         ["--rebalance"],
         ["--near-group", "g"],
+        ["--near-producers", "metrics.txt"],
+        ["--max-skew", "1"],
         ["--constraints", "rules.json"],
         ["--disable-rack-aware"],
         ["--allow-placeholders"],
@@ -215,6 +217,45 @@ def test_an_output_that_there_is_not_is_refused(
 def test_leaders_cannot_be_evened_over_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     said = one_line(["balance-leaders", *NOBODY, "--balance-by", "topic"], capsys)
     assert "broker, rack, mixed" in said
+
+
+PRODUCERS = ["--near-producers", "metrics.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["balance-leaders", "--max-skew", "1"], "--max-skew bounds the leaders that --near-producers moves; it needs"),
+        (
+            ["reassign", "plan", "--max-skew", "1"],
+            "--max-skew bounds the leaders that --near-producers moves; it needs",
+        ),
+        (["balance-leaders", "--near-group", "g"], "--near-group counts the bytes of --near-producers; it needs"),
+        (["balance-leaders", "--balance-by", "rack", *PRODUCERS], "cannot be combined with --balance-by"),
+        (["reassign", "plan", "--disable-rack-aware", *PRODUCERS], "--near-producers needs racks; leave out"),
+        (["balance-leaders", *PRODUCERS], "metrics.txt: No such file or directory"),
+        (["reassign", "plan", *PRODUCERS], "metrics.txt: No such file or directory"),
+        (
+            ["reassign", "plan", "--near-producers", "ftp://h/m"],
+            "ftp://h/m: expected a file, or an address that begins",
+        ),
+        (["balance-leaders", *PRODUCERS, "--max-skew", "-1"], "--max-skew"),
+    ],
+)
+def test_what_near_producers_cannot_do_is_refused(
+    words: list[str], problem: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problem in one_line([*words, *NOBODY], capsys)
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.usefixtures("home")
+def test_metrics_are_read_before_a_cluster_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("metrics.txt").write_text("up 1\n", "utf-8")
+    for words in (["balance-leaders"], ["reassign", "plan"]):
+        assert "has no rackassign_written_bytes_total" in one_line([*words, *NOBODY, *PRODUCERS], capsys)
 
 
 @pytest.mark.usefixtures("home")

@@ -1,0 +1,344 @@
+"""Leaders and replicas near producers: the fewest bytes across racks, within bounds, and never at the readers' cost."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rackassign.admin.describe import DescribedTopic
+from rackassign.cli.layouts import prediction_as_json, show_prediction
+from rackassign.errors import ConfigError
+from rackassign.model import Broker, Partition, TopicPartition
+from rackassign.monitoring import BrokerDescription, MemberDescription, RackMap, ReadRates
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.live_groups import snapshot
+from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries
+from rackassign.placement import PlacementConstraints
+from rackassign.placement.cluster_state import ClusterState
+from rackassign.placement.layout import Layout
+from rackassign.placement.leader_traffic import CrossRackBytes, LeaderTraffic, OwnerReads
+from rackassign.placement.local_reads import GroupLocality
+from rackassign.placement.state_file import PlacementState
+from rackassign.reassignment import (
+    Journal,
+    PreparedReassignment,
+    ReassignmentPlan,
+    ReassignmentRequest,
+    plan_leader_balance,
+    plan_reassignment,
+)
+from tests.helpers.builders import SELECTOR, cluster, group, member
+from tests.helpers.examples import seeds
+from tests.helpers.highs import cheapest_choice
+
+BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
+RACKS = {broker.id: broker.rack for broker in BROKERS}
+
+Rows = Sequence[Sequence[int]]
+Written = Sequence[Mapping[str | None, int]]
+"""Bytes of each partition of topic t, by rack of the producer."""
+
+
+def state(
+    rows: Rows,
+    others: Mapping[str, Rows] | None = None,
+    *,
+    down: Sequence[int] = (),
+    brokers: Sequence[Broker] = BROKERS,
+) -> ClusterState:
+    def described(lists: Rows) -> DescribedTopic:
+        up = [tuple(broker for broker in row if broker not in down) for row in lists]
+        return DescribedTopic(
+            tuple(Partition(tuple(row), next(iter(live), None)) for row, live in zip(lists, up, strict=True)),
+            tuple(up),
+            tuple(tuple(broker for broker in row if broker in down) for row in lists),
+        )
+
+    known = tuple(replace(broker, fenced=broker.id in down) for broker in brokers)
+    return ClusterState(known, {name: described(lists) for name, lists in {"t": rows, **(others or {})}.items()})
+
+
+def metrics(written: Written, topic: str = "t") -> WrittenBytes:
+    return WrittenBytes(
+        {
+            WrittenSeries(topic, number, rack, "a"): count
+            for number, by_rack in enumerate(written)
+            for rack, count in by_rack.items()
+        }
+    )
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+def balanced(seen: ClusterState, written: Written, **more: Any) -> ReassignmentPlan:
+    rules = PlacementConstraints(leader_racks=more.pop("leader_racks", frozenset()))
+    return plan_leader_balance(seen, rules, None, LeaderTraffic.of(metrics(written), seen, **more))
+
+
+def moved(seen: ClusterState, written: Written, near: GroupLocality | None = None, **more: Any) -> ReassignmentPlan:
+    traffic = LeaderTraffic.of(
+        metrics(written), seen, None if near is None else OwnerReads.of(near), more.pop("max_skew", 0)
+    )
+    request = ReassignmentRequest(**{"group": "g" if near is not None else "", **more})
+    coverage = None if near is None else near.members_per_rack(["t"])
+    return plan_reassignment(seen, request, PlacementState(), coverage, near, clients=traffic)
+
+
+def prepared(seen: ClusterState, planned: ReassignmentPlan, traffic: LeaderTraffic) -> PreparedReassignment:
+    return PreparedReassignment(seen, planned, Journal("c"), clients=traffic)
+
+
+def crossing(layout: Layout, written: Written) -> int:
+    """Return the bytes across racks with the first replica of each list as the leader."""
+    return sum(
+        count
+        for row, by_rack in zip(layout.topics["t"], written, strict=True)
+        for rack, count in by_rack.items()
+        if rack not in {None, RACKS[row[0]]}
+    )
+
+
+def led(layout: Layout) -> Counter[int]:
+    return Counter(row[0] for rows in layout.topics.values() for row in rows)
+
+
+def near_of(rows: Rows, *members: MemberDescription, selector: str = SELECTOR) -> GroupLocality:
+    there = cluster(
+        {"t": rows}, tuple(BrokerDescription(broker.id, broker.rack, selector=selector) for broker in BROKERS)
+    )
+    shot = snapshot(group(*members), there.topology, RackMap())
+    racks = [each.rack for each in shot.group.members]
+    coverage = {rack: racks.count(rack) for rack in "abc"}
+    return GroupLocality(there, inspect(shot, there, ReadRates()), coverage, {}, 0)
+
+
+def test_each_partition_is_led_where_it_is_written_and_nothing_is_copied() -> None:
+    rows = [[1, 3, 5]] * 3
+    written: Written = [{"a": 9, "b": 1}, {"b": 9, "c": 1}, {"c": 9, "a": 1}]
+    found = balanced(state(rows), written)
+
+    assert [row[0] for row in found.after.topics["t"]] == [1, 3, 5]
+    assert all(sorted(move.before) == sorted(move.after) for move in found.moves.values())
+    assert (found.copies, set(found.moves)) == (0, {place(1), place(2)})
+
+
+def test_balance_bounds_what_producers_gain_as_far_as_the_option_allows() -> None:
+    rows = [[3, 1]] * 4 + [[1, 3]] * 4
+    written: Written = [{"a": 10 + number} for number in range(8)]
+    seen = state(rows, brokers=(BROKERS[0], BROKERS[2]))
+
+    numbers = [led(balanced(seen, written, max_skew=skew).after) for skew in (0, 1, 10**30)]
+
+    assert numbers == [{1: 4, 3: 4}, {1: 5, 3: 3}, {1: 8}]
+    # Those with the fewest bytes are led from the other rack.
+    even = balanced(seen, written)
+    assert [row[0] for row in even.after.topics["t"]] == [3] * 4 + [1] * 4
+
+
+def test_partitions_without_bytes_keep_their_leader() -> None:
+    rows = [[1, 3, 5], [3, 5, 1], [5, 1, 3]] * 4
+    found = balanced(state(rows), [{}] * 11 + [{"a": 5}], max_skew=2)
+
+    assert set(found.moves) == {place(11)}
+    assert found.after.topics["t"][11][0] == 1
+
+
+def test_where_lists_do_not_allow_balance_its_bounds_are_what_they_allow() -> None:
+    found = balanced(state([[1, 3]] * 4), [{"a": 1}, {"a": 2}, {"b": 1}, {"a": 3}])
+
+    # Four brokers lead nothing, and a fair share is less than one.
+    assert led(found.after) == {1: 2, 3: 2}
+    assert found.after.topics["t"][2][0] == 3
+    assert found.after.topics["t"][3][0] == 1
+
+
+@pytest.mark.parametrize("seed", seeds(20, 200))
+def test_leaders_are_those_of_an_integer_program(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(6, 40)
+    rows = [rng.sample(range(1, 7), rng.randint(2, 4)) for _ in range(count)]
+    written: Written = [{rack: rng.choice([0, rng.randint(1, 10**6)]) for rack in (*"abc", "zz")} for _ in rows]
+    skew = rng.choice([0, 1, 5])
+    seen = state(rows)
+
+    found = balanced(seen, written, max_skew=skew)
+
+    even = led(plan_leader_balance(seen, PlacementConstraints()).after)
+    low = [max(0, min(count // 6, even[broker]) - skew) for broker in RACKS]
+    high = [max(-(-count // 6), even[broker]) + skew for broker in RACKS]
+    costs = [
+        {broker - 1: sum(n for rack, n in by_rack.items() if rack != RACKS[broker]) for broker in row}
+        for row, by_rack in zip(rows, written, strict=True)
+    ]
+    assert crossing(found.after, written) == cheapest_choice(costs, low, high)
+    assert found.notes == ()
+
+    repaired = plan_reassignment(seen, ReassignmentRequest(), PlacementState())
+    better = moved(seen, written, max_skew=skew)
+    gained = 0
+    for before, row, by_rack in zip(repaired.after.topics["t"], better.after.topics["t"], written, strict=True):
+        assert len({RACKS[broker] for broker in row}) >= len({RACKS[broker] for broker in before})
+        assert len(set(row)) == len(before)
+        if set(row) != set(before):
+            gained += 1
+            assert {row[0]} == set(row) - set(before)
+            assert 2 * by_rack[str(RACKS[row[0]])] > sum(by_rack.values())
+    assert better.copies <= repaired.copies + gained
+    assert crossing(better.after, written) <= crossing(repaired.after, written)
+
+
+def test_a_replica_is_copied_only_to_where_more_than_half_is_written() -> None:
+    rows = [[1, 3], [3, 1], [1, 3], [3, 1]]
+    written: Written = [{"c": 6, "a": 5}, {"c": 5, "a": 3, "b": 3}, {"c": 5, "a": 5}, {}]
+    found = moved(state(rows), written, max_skew=9)
+
+    assert set(found.moves) == {place(0)}
+    assert found.moves[place(0)].after[0] in {5, 6}
+    assert (found.copies, found.lower_bound) == (1, 1)
+
+
+def test_a_plan_for_producers_leaves_unmeasured_partitions_and_their_leaders_alone() -> None:
+    rows = [[1, 3, 5]] * 9
+    written: Written = [{"b": 5}, *[{}] * 8]
+    found = moved(state(rows), written)
+
+    assert set(found.moves) == {place(0)}
+    assert found.moves[place(0)].after[0] == 3
+
+
+def test_constraints_bind_leaders_and_copies() -> None:
+    written: Written = [{"c": 5}, {"b": 5, "a": 1}]
+    found = balanced(state([[1, 3, 5]] * 2), written, leader_racks=frozenset({"a", "b"}), max_skew=9)
+    assert [RACKS[row[0]] for row in found.after.topics["t"]] == ["a", "b"]
+    kept = moved(state([[1, 3]] * 2), written, rules={"leader_racks": ["a", "b"]}, max_skew=9)
+    assert kept.copies == 0
+    emptied = moved(state([[1, 3]] * 2), written, removed_brokers=frozenset({5, 6}), max_skew=9)
+    assert (emptied.copies, set(emptied.moves)) == (0, {place(1)})
+
+
+def test_an_offline_broker_does_not_lead_and_its_partition_without_leader_is_left_out() -> None:
+    seen = state([[1, 3, 5], [5]], down=[5])
+    found = balanced(seen, [{"c": 9, "b": 1}, {"c": 3}], max_skew=9)
+
+    assert found.after.topics["t"][0] == (3, 1, 5)
+    assert found.skipped == {place(1): "has no leader to copy from"}
+    # A disk that failed, on a broker that is there.
+    disk = replace(state([[1, 3, 5]]), topics={"t": replace(state([[1, 3, 5]], down=[5]).topics["t"])})
+    assert balanced(disk, [{"c": 9, "b": 1}], max_skew=9).after.topics["t"][0] == (3, 1, 5)
+
+
+def test_one_rack_or_none_gives_nothing_to_gain() -> None:
+    written: Written = [{"a": 5, "b": 5}] * 2
+    for brokers in ((Broker(1, "a"), Broker(2, "a")), (Broker(1), Broker(2))):
+        seen = state([[1, 2], [2, 1]], brokers=brokers)
+        for found in (balanced(seen, written), moved(seen, written)):
+            assert (found.moves, found.notes) == ({}, ())
+
+
+def test_a_reader_that_is_sent_to_the_leader_counts_as_much_as_all_writers() -> None:
+    rows = [[1, 3, 5], [3, 1, 5]]
+    written: Written = [{"b": 4, "c": 5}, {"b": 9}]
+    owners = member("m", "c", {"t": (0, 1)}, "t")
+    seen = state(rows)
+
+    for selector, leaders in (("", [5, 3]), (SELECTOR, [5, 3])):
+        readers = OwnerReads.of(near_of(rows, owners, selector=selector))
+        found = balanced(seen, written, readers=readers, max_skew=9)
+        assert [row[0] for row in found.after.topics["t"]] == leaders
+        traffic = LeaderTraffic.of(metrics(written), seen, readers, 9)
+        total = prediction_as_json(prepared(seen, found, traffic))["producers"]["total"]
+        assert total == {
+            "written": 18,
+            "now": 9,
+            "after": 4,
+            "read_now": 0 if selector else 18,
+            "read_after": 0 if selector else 9,
+        }
+
+
+def test_readers_who_are_local_stay_local() -> None:
+    rows = [[1, 5], [1, 5], [3, 5]]
+    for selector in (SELECTOR, ""):
+        near = near_of(
+            rows, member("m1", "a", {"t": (0, 1)}, "t"), member("m2", "b", {"t": (2,)}, "t"), selector=selector
+        )
+        alone = moved(state(rows), [{"c": 9}, {"b": 9}, {"a": 9}], max_skew=9)
+        found = moved(state(rows), [{"c": 9}, {"b": 9}, {"a": 9}], near, max_skew=9)
+        assert near.local_partitions(found.after) >= near.local_partitions(found.before) == 3
+        # By itself a producer takes the only replica of a reader's rack.
+        assert alone.copies == 2
+        assert found.copies <= (2 if selector else 0)
+
+
+def test_series_without_partitions_are_refused_and_what_is_not_counted_is_reported() -> None:
+    seen = state([[1, 3]])
+    with pytest.raises(ConfigError, match=r"ProducerMetrics\(\.\.\., by_partition=True\)"):
+        LeaderTraffic.of(WrittenBytes({WrittenSeries("t", None, "a", "b"): 5}), seen)
+    found = LeaderTraffic.of(
+        WrittenBytes(
+            {
+                WrittenSeries("t", None, "a", "b"): 1,
+                WrittenSeries("t", 0, "A", "b"): 4,
+                WrittenSeries("t", 0, None, "b"): 4,
+                WrittenSeries("t", 9, "a", "b"): 1,
+                WrittenSeries("gone", 0, "a", "b"): 1,
+                WrittenSeries("idle", 0, "other", "b"): 0,
+            }
+        ),
+        seen,
+    )
+    assert found.written == {place(0): {"A": 4, None: 4}}
+    assert found.problems == (
+        "9.1 % of the bytes have no partition, and are not counted",
+        "not counted, since they do not exist or may not be described: gone, t-9",
+        'no broker is in the racks of producers "A"; racks are a, b, c',
+    )
+    assert found.cross(place(0), (1, 3)) == 4
+    assert LeaderTraffic.of(WrittenBytes({}), seen).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "skew", "ends"),
+    [
+        ([{"b": 2000}, {"a": 5}], 9, "0 B would cross racks instead of 2 kB"),
+        ([{"a": 7}, {"c": 5}], 9, "no other leaders within these bounds have fewer bytes across racks"),
+        ([{"a": 7}, {"a": 5}], 0, "5 B more would cross racks, since leaders have to be even; see --max-skew"),
+        ([{}, {}], 0, "the metrics count no bytes of these topics"),
+    ],
+)
+def test_the_end_of_the_table_states_what_is_gained(written: Written, skew: int, ends: str) -> None:
+    seen = state([[1, 3], [1, 3]], brokers=(BROKERS[0], BROKERS[2]))
+    traffic = LeaderTraffic.of(metrics(written), seen, max_skew=skew)
+    planned = plan_leader_balance(seen, PlacementConstraints(), None, traffic)
+    out = io.StringIO()
+
+    show_prediction(prepared(seen, planned, traffic), Console(file=out, width=120))
+
+    assert out.getvalue().splitlines()[-1] == ends
+
+
+def test_the_table_has_the_topics_with_most_bytes_across_racks_and_their_sum() -> None:
+    names = [f"u{number:02d}" for number in range(12)]
+    seen = state([[1, 3]], {name: [[1, 3]] for name in names})
+    written = WrittenBytes({WrittenSeries(name, 0, "b", "a"): 10 + at for at, name in enumerate(names)})
+    traffic = LeaderTraffic.of(written, seen, max_skew=99)
+    ready = prepared(seen, plan_leader_balance(seen, PlacementConstraints(), None, traffic), traffic)
+    out = io.StringIO()
+
+    show_prediction(ready, Console(file=out, width=120))
+
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    assert [line[0] for line in lines if line and line[0].startswith("u")] == names[:1:-1]
+    assert ["total", "186", "B", "186", "B", "0", "B"] in lines
+    assert "leaders by broker: 1 (a) 13 to 1, 2 (a) 0, 3 (b) 0 to 12, 4 (b) 0" in out.getvalue()
+    assert ready.predicted()["u11"] == CrossRackBytes(21, 21, 0)
+    assert prepared(seen, ready.planned, traffic).predicted().keys() == set(names)
