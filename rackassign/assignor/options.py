@@ -2,7 +2,7 @@
 
 An assignor of a client inherits its options from here and the interface of its library from the client's base class. A
 new option is added here, and where it takes effect: in `OptimalPlanner`, or in `MemberContext` and
-`Assignor.member_context` if it is every member's, which then `StandbyAwareAssignor` of kafka-python has as well.
+`Assignor.member_context` if it is every member's. Then `StandbyAwareAssignor` of kafka-python needs it, too.
 """
 
 from __future__ import annotations

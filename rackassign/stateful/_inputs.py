@@ -30,8 +30,8 @@ _AT_END_MS = 2000
 class OffsetCommits:
     """The commits of a consumer, one at a time; those made meanwhile are merged.
 
-    A commit during a rebalance is answered once the slowest member has joined. The next owner of a partition does not
-    need it, since the changelog has the same offset.
+    A commit during a rebalance may be answered only once the slowest member has joined. The next owner of a partition
+    does not need it, since the changelog has the same offset.
 
     Args:
         consumer: The group's consumer.
