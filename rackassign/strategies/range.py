@@ -32,7 +32,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain, repeat
+from itertools import chain
 from operator import and_, or_
 
 from rackassign.locality import RackSets
@@ -87,32 +87,33 @@ def _explain(group: Group, options: Options | None, plan: Plan) -> Explanation:
 
 def _moved(group: Group, target: Mapping[str, Partitions]) -> int:
     """Return the number of partitions that leave their valid owner, as `OwnershipClaims.moved` counts them."""
-    claims: dict[tuple[str, int], tuple[int, str | None]] = {}
+    # For each partition the highest generation that claims it, and who does: None if several do, or it may not.
+    by_topic: dict[str, dict[int, tuple[int, str | None]]] = {}
     for member in group.members:
         generation = -1 if member.generation is None else member.generation
+        valid, void = (generation, member.id), (generation, None)
         for topic, partitions in member.owned.items():
-            subscriber = member.id if topic in member.topics else None
-            for place in zip(repeat(topic), partitions):
-                highest, _ = claims.get(place, (-2, None))
-                if generation >= highest:
-                    claims[place] = (generation, None if generation == highest else subscriber)
-    sizes = {topic: len(partitions) for topic, partitions in group.topology.topics.items()}
-    owners = {
-        place: owner for place, (_, owner) in claims.items() if owner is not None and place[1] < sizes.get(place[0], 0)
-    }
-    kept = sum(
-        owners.get((topic, partition)) == member
-        for member, owned in (target.items() if owners else ())
-        for topic, partitions in owned.items()
-        for partition in partitions
-    )
-    return len(owners) - kept
+            claims, claim = by_topic.setdefault(topic, {}), valid if topic in member.topics else void
+            for partition in partitions:
+                before = claims.get(partition)
+                if before is None or generation > before[0]:
+                    claims[partition] = claim
+                elif generation == before[0]:
+                    claims[partition] = void
+    moved = 0
+    for topic, claims in by_topic.items():
+        size = len(group.topology.topics.get(topic, ()))
+        moved += sum(partition < size and owner is not None for partition, (_, owner) in claims.items())
+    for member_id, own in target.items() if moved else ():
+        for topic, partitions in own.items():
+            claims = by_topic.get(topic, {})
+            moved -= sum(claims.get(partition, (-1, None))[1] == member_id for partition in partitions)
+    return moved
 
 
 def _order(member: Member) -> tuple[bool, bytes, bytes]:
     """Sort static members first, and IDs as Java compares strings: by UTF-16 code units."""
-    dynamic = member.instance_id is None
-    return dynamic, _utf16(member.instance_id or ""), _utf16(member.id)
+    return member.instance_id is None, _utf16(member.instance_id or ""), _utf16(member.id)
 
 
 def _utf16(text: str) -> bytes:
@@ -233,10 +234,6 @@ class _TopicAssignmentState:
         self._left = copartitioned.size
         self.owner = [NO_MEMBER] * copartitioned.size
 
-    def _capacity(self, member_index: int) -> int:
-        """Return how many more partitions the member may get now. It never grows: neither does `_extra`."""
-        return self._quota + (self._extra > 0) - self._given[member_index]
-
     def _assign_to(self, member_index: int, partition: int) -> None:
         self.owner[partition] = member_index
         self._given[member_index] += 1
@@ -297,8 +294,8 @@ class _TopicAssignmentState:
         for partition, here in enumerate(racks):
             first = len(self._homes)
             for home, queue in queues.items():
-                # A member without capacity never gets any again, so it is removed from its queue for good.
-                while queue and self._capacity(queue[0]) <= 0:
+                # Who has as many as it may have never gets any again, since `_extra` does not grow.
+                while queue and self._given[queue[0]] >= self._quota + (self._extra > 0):
                     queue.popleft()
                 if queue and queue[0] < first and (home == ANYWHERE or here & home):
                     first = queue[0]
