@@ -74,11 +74,13 @@ class ClientStatistics:
 
     Args:
         client: Name of the client, unique in a process.
+        made_us: When they were made, in microseconds of a clock that never goes back.
         brokers: Its connections.
         partitions: Its partitions.
     """
 
     client: str
+    made_us: int
     brokers: tuple[BrokerStatistics, ...]
     partitions: tuple[PartitionStatistics, ...]
 
@@ -93,6 +95,7 @@ class ClientStatistics:
         reported = json.loads(text)
         return cls(
             _typed(reported, "name", str),
+            _typed(reported, "ts", int),
             _brokers(reported),
             tuple(
                 _partition(topic, counts)
@@ -114,8 +117,8 @@ class ClientStatistics:
             ValueError: The text is not JSON, or has no such part.
             KeyError, TypeError, AttributeError, RecursionError: It is JSON, but of another format.
         """
-        reported = {key: _first_value(text, key) for key in ("name", "brokers")}
-        return cls(_typed(reported, "name", str), _brokers(reported), ())
+        reported = {key: _first_value(text, key) for key in ("name", "ts", "brokers")}
+        return cls(_typed(reported, "name", str), _typed(reported, "ts", int), _brokers(reported), ())
 
 
 def await_reports(

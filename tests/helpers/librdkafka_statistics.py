@@ -25,7 +25,8 @@ def statistics_json(
     *,
     topic: str = "t",
     client: str = "rdkafka#consumer-1",
+    made_us: int = 0,
 ) -> str:
     """Return the text that a `stats_cb` is called with."""
     topics = {topic: {"topic": topic, "partitions": {str(each["partition"]): each for each in partitions}}}
-    return json.dumps({"name": client, "brokers": dict(brokers or {}), "topics": topics})
+    return json.dumps({"name": client, "ts": made_us, "brokers": dict(brokers or {}), "topics": topics})

@@ -226,7 +226,8 @@ class WriteStatistics:
     """A `stats_cb` that counts what a producer sends, and then calls that of the application.
 
     It counts what librdkafka reports: the bytes of keys and values, uncompressed. If a partition is written to another
-    broker than in the last statistics, all since then counts as the new broker's.
+    broker than in the last statistics, all since then counts as the new broker's. If several threads call `poll()`,
+    older statistics may come after newer ones, which include them: the older ones are not counted.
 
     Args:
         meter: Counts.
@@ -237,13 +238,19 @@ class WriteStatistics:
         self._meter = meter
         self._also = also
         self._last: dict[TopicPartition, Traffic] = {}
+        self._counted_us = -1
+        self._lock = threading.Lock()
         self._once = WarnOnce(log)
 
     def __call__(self, statistics: str) -> None:
         """Count what was sent since the last statistics."""
         try:
-            for each in ClientStatistics.from_json(statistics).partitions:
-                self._count(each)
+            reported = ClientStatistics.from_json(statistics)
+            with self._lock:
+                if reported.made_us > self._counted_us:
+                    self._counted_us = reported.made_us
+                    for each in reported.partitions:
+                        self._count(each)
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
         if self._also is not None:

@@ -62,8 +62,8 @@ def test_connections_are_read_whatever_is_told_of_partitions() -> None:
     ("text", "told"),
     [
         ("", "no name in statistics"),
-        ('{"name": "c"}', "no brokers in statistics"),
-        ('{"name": "c", "brokers": {"', "Unterminated string"),
+        ('{"name": "c", "ts": 1}', "no brokers in statistics"),
+        ('{"name": "c", "ts": 1, "brokers": {"', "Unterminated string"),
     ],
 )
 def test_statistics_without_connections_are_none(text: str, told: str) -> None:

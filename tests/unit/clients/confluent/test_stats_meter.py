@@ -108,8 +108,8 @@ ODD: list[Any] = [
     "null",
     "[" * 100_000,
     json.dumps({"name": "c", "topics": {}}),
-    json.dumps({"name": "c", "topics": {"t": None}, "brokers": {}}),
-    json.dumps({"name": "c", "topics": {"t": {"partitions": []}}, "brokers": {}}),
+    json.dumps({"name": "c", "ts": 1, "topics": {"t": None}, "brokers": {}}),
+    json.dumps({"name": "c", "ts": 1, "topics": {"t": {"partitions": []}}, "brokers": {}}),
     json.dumps({"topics": {}, "brokers": {}}),
     statistics((0, 1, 10, 1)).replace("10", '"10"'),
     statistics((0, 1, 10, 1)).replace("10", "true"),
@@ -144,7 +144,7 @@ def test_what_makes_no_sense_is_left_out_and_said_once(odd: Any, caplog: pytest.
             st.lists(inner, max_size=3)
             | st.dictionaries(
                 st.sampled_from(
-                    ["name", "topics", "partitions", "brokers", "0", "partition", "broker", "rxbytes", "rxmsgs"]
+                    ["name", "ts", "topics", "partitions", "brokers", "0", "partition", "broker", "rxbytes", "rxmsgs"]
                 ),
                 inner,
             )
