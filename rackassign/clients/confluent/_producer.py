@@ -176,10 +176,6 @@ class LeaderWatch:
         node = self.leaders.nodes.get(broker)
         return None if node is None else node.rack
 
-    def look_now(self) -> None:
-        """Read all leaders as soon as possible; returns at once."""
-        self._look.set()
-
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these credentials for new connections."""
         self._credentials = username, password
@@ -360,8 +356,8 @@ class RackAwareProducer(Producer):
         except KafkaException as error:
             if number == partition or error.args[0].code() != UNKNOWN_PARTITION:
                 raise
-            # The topic was created again, with fewer partitions.
-            self._watch.look_now()
+            # Its metadata are older than those of the last look, or newer: partitions were added, or the topic was
+            # created again with fewer of them.
             _produce(self, topic, value, key, partition, *args, **more)
 
     def produce_batch(
@@ -387,10 +383,17 @@ class RackAwareProducer(Producer):
             if message.get("key") is None and message.get("partition", _ANY) == _ANY:
                 number = self._choose(topic, leaders, len(message.get("value") or ""))
             parts.setdefault(number, []).append(message)
-        return sum(
-            super(RackAwareProducer, self).produce_batch(topic, part, number, *args, **more)
-            for number, part in parts.items()
-        )
+        count = 0
+        for number, part in parts.items():
+            taken = super().produce_batch(topic, part, number, *args, **more)
+            error = None if taken or number == _ANY else part[0].get("_error")
+            if error is not None and error.code() == UNKNOWN_PARTITION:
+                # As in `produce`; no record was taken.
+                for message in part:
+                    del message["_error"]
+                taken = super().produce_batch(topic, part, _ANY, *args, **more)
+            count += taken
+        return count
 
     def locality(self) -> RackTraffic:
         """Return the traffic written so far, by topic and by rack of the leader, as of librdkafka's last statistics.

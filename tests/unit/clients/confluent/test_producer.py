@@ -151,6 +151,27 @@ def test_a_batch_is_divided_by_partition(sent: Sent, monkeypatch: pytest.MonkeyP
     assert all("partition" not in message for message in messages if message is not messages[4])
 
 
+def test_a_batch_for_a_partition_that_librdkafka_does_not_know_yet_goes_anywhere(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    class Refusing:
+        def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
+            assert topic == "t"
+            calls.append(partition)
+            if partition == -1:
+                return sum("_error" not in message for message in messages)
+            for message in messages:
+                message["_error"] = KafkaError(KafkaError._UNKNOWN_PARTITION)
+            return 0
+
+    monkeypatch.setattr(_producer, "super", lambda *_: Refusing(), raising=False)
+    messages: list[dict[str, Any]] = [{"value": b"x"} for _ in range(3)]
+    assert sent.producer.produce_batch("t", messages) == 3
+    assert (len(calls), calls[-1], messages) == (2, -1, [{"value": b"x"}] * 3)
+
+
 @pytest.mark.parametrize(
     ("given", "keep_s", "refresh_s"),
     [
