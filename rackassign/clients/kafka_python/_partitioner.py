@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from kafka.partitioner import DefaultPartitioner, Partitioner
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import RackTraffic
-from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, rack_of
+from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, racks_of
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders, Metadata
 from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.errors import ConfigError
@@ -129,8 +128,7 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         # The rack is resolved: without one, the partitioner must not look for it again.
         partitioner = RackAwarePartitioner(rack or "", batch_size=size, max_share=max_share)
         super().__init__(partitioner=partitioner, **configs)
-        this = weakref.proxy(self)
-        meter = WriteMeter(rack, lambda broker: rack_of(this, broker))
+        meter = WriteMeter(rack, racks_of(self))
         set_meter(self, meter)
         once = WarnOnce(log)
         count_writes(self, meter, once)

@@ -75,10 +75,10 @@ def missed_local_replica(consumer: Any, rack: str, broker: int, partition: Topic
     """
     # Called for every partition of every response: most come from this rack, and then one lookup is enough.
     cluster = consumer._cluster
-    if _rack_of(cluster, broker) in {None, rack}:
+    if rack_of(cluster, broker) in {None, rack}:
         return False
     known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
-    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
+    return known is not None and any(rack_of(cluster, replica) == rack for replica in known.isr_nodes)
 
 
 def partitions_with_leader(consumer: Any, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -111,7 +111,8 @@ def read_brokers(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[To
     return found
 
 
-def _rack_of(cluster: Any, broker: int) -> str | None:
+def rack_of(cluster: Any, broker: int) -> str | None:
+    """Return the rack of a broker in a client's metadata; None if it is not known."""
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack
 

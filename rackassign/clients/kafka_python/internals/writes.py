@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from rackassign.clients.fetch_metrics import Traffic, count_records
+from rackassign.clients.kafka_python.internals.adapter import rack_of
 from rackassign.clients.write_metrics import WriteMeter
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce, with_version
 
 
-def rack_of(producer: Any, broker: int) -> str | None:
-    """Return the rack of a broker in a producer's metadata; reads `_metadata`."""
-    node = producer._metadata.broker_metadata(broker)
-    return None if node is None else node.rack
+def racks_of(producer: Any) -> Callable[[int], str | None]:
+    """Return a function that returns the rack of a broker in a producer's metadata; reads `_metadata`.
+
+    It does not refer to the producer: the sender's thread sends what is left of one that was garbage-collected.
+    """
+    return partial(rack_of, getattr(producer, "_metadata", None))
 
 
 def queue_lengths(producer: Any, once: WarnOnce) -> Callable[[TopicPartition], int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths
+from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, racks_of
 from rackassign.clients.write_metrics import WriteMeter
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
@@ -47,6 +47,12 @@ def test_a_request_is_counted_by_topic_and_rack_and_passed_on() -> None:
     traffic = meter.locality()
     assert {rack: amount.bytes for rack, amount in traffic.by_rack().items()} == {"a": 6, "b": 6}
     assert traffic.cross("t").bytes == 4
+
+
+def test_the_racks_of_a_producer_outlive_it() -> None:
+    metadata = SimpleNamespace(broker_metadata={1: SimpleNamespace(rack="a")}.get)
+    racks = racks_of(SimpleNamespace(_metadata=metadata))
+    assert (racks(1), racks(2)) == ("a", None)
 
 
 def test_a_request_that_cannot_be_counted_is_sent(warnings: pytest.LogCaptureFixture) -> None:
