@@ -29,27 +29,30 @@ class WriteMeter:
     Args:
         rack: Rack of the producer; None if it has none.
         rack_of: Returns the rack of a broker, None if it is not known.
+
+    Attributes:
+        counts: What `by_partition` returns a copy of. It outlives the meter.
     """
 
-    __slots__ = ("_counts", "_lock", "_rack_of", "rack")
+    __slots__ = ("__weakref__", "_lock", "_rack_of", "counts", "rack")
 
     def __init__(self, rack: str | None, rack_of: Callable[[int], str | None]) -> None:
         self.rack = rack
         self._rack_of = rack_of
         self._lock = threading.Lock()
-        self._counts: dict[tuple[TopicPartition, str | None], Traffic] = {}
+        self.counts: dict[tuple[TopicPartition, str | None], Traffic] = {}
 
     def __call__(self, broker: int, sent: Iterable[tuple[TopicPartition, Traffic]]) -> None:
         """Count what was sent to a broker."""
         rack = self._rack_of(broker)
         with self._lock:
             for partition, amount in sent:
-                self._counts[partition, rack] = self._counts.get((partition, rack), Traffic()).plus(amount)
+                self.counts[partition, rack] = self.counts.get((partition, rack), Traffic()).plus(amount)
 
     def by_partition(self) -> Written:
         """Return all traffic counted so far, by partition and rack."""
         with self._lock:
-            return dict(self._counts)
+            return dict(self.counts)
 
     def locality(self) -> RackTraffic:
         """Return all traffic counted so far, by topic and rack."""

@@ -81,6 +81,21 @@ def test_what_a_released_producer_has_written_stays_in_the_sum() -> None:
     assert written(metrics) == {("local", "b", "b", "t"): 15}
 
 
+def test_what_is_sent_while_a_producer_is_released_counts() -> None:
+    producer: Producer | None = Producer()
+    metrics = ProducerMetrics(producer)
+    # As the thread of kafka-python's sender, which has the meter until it ends.
+    sender = meter_of(producer)
+    producer = None
+    gc.collect()
+    assert written(metrics) == {}
+    sender(2, [(TopicPartition("t", 0), Traffic(10, 1))])
+    assert written(metrics) == {("local", "b", "b", "t"): 10}
+    del sender
+    gc.collect()
+    assert written(metrics) == {("local", "b", "b", "t"): 10}
+
+
 def test_what_counts_nothing_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match=r"not counted: object is no RackAwareProducer"):
         ProducerMetrics(object())
