@@ -38,12 +38,14 @@ class WrittenSeries(NamedTuple):
         partition: The partition; None if the producer does not export it.
         rack: Rack of the producer; None if unknown.
         to_rack: Rack of the leader at that time; None if unknown.
+        origin: Number of its source, and all labels. Series that differ only in these are of different processes.
     """
 
     topic: str
     partition: int | None
     rack: str | None
     to_rack: str | None
+    origin: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class WrittenBytes:
     """Bytes that producers have written, since each of them was started.
 
     Args:
-        series: Bytes of each series, summed up over producers.
+        series: Bytes of each series.
     """
 
     series: Mapping[WrittenSeries, int]
@@ -62,11 +64,11 @@ class WrittenBytes:
 
 
 def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
-    """Read and sum up `rackassign_written_bytes_total` from Prometheus's text format.
+    """Read `rackassign_written_bytes_total` from Prometheus's text format.
 
     Args:
-        sources: Files and http or https addresses. What is in two of them is added, since each is another process, and
-            so are series of one text that differ only in other labels, as in what Prometheus federates.
+        sources: Files and http or https addresses. Each is another process, and so are series of one text that differ
+            only in other labels, as in what Prometheus federates.
 
     Raises:
         ConfigError: A source cannot be read, is no such text, has only other series, or has an impossible value.
@@ -75,11 +77,11 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
     if sources and text_string_to_metric_families is None:
         raise MissingExtraError("prometheus-client", "prometheus")
     series: Counter[WrittenSeries] = Counter()
-    for source in sources:
+    for number, source in enumerate(sources):
         shown = _shown(source)
         text = _read(source, shown)
         for labels, value in _samples(text, shown):
-            series[_series(labels, shown)] += _bytes(value, shown)
+            series[_series(labels, shown, number)] += _bytes(value, shown)
     return WrittenBytes(series)
 
 
@@ -157,13 +159,14 @@ def _samples(text: str, shown: str) -> Iterator[tuple[Mapping[str, str], float]]
         raise ConfigError(f"{shown}: has no {NAME}; is it the metrics of a producer with ProducerMetrics?")
 
 
-def _series(labels: Mapping[str, str], shown: str) -> WrittenSeries:
+def _series(labels: Mapping[str, str], shown: str, source: int) -> WrittenSeries:
     topic, partition = labels.get("topic", ""), labels.get("partition", "")
     number = parse_digits(partition) if partition else None
     if not topic or (partition and (number is None or number >= _MOST_PARTITIONS)):
         wrong = f"partition={short_repr(partition)}" if topic else "no topic"
         raise ConfigError(f"{shown}: {NAME} has a series with {wrong}")
-    return WrittenSeries(topic, number, _rack(labels, "rack"), _rack(labels, "to_rack"))
+    origin = source, *sorted(labels.items())
+    return WrittenSeries(topic, number, _rack(labels, "rack"), _rack(labels, "to_rack"), origin)
 
 
 def _rack(labels: Mapping[str, str], label: str) -> str | None:

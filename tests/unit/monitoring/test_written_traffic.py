@@ -20,8 +20,8 @@ def counters(sizes: Mapping[str, int]) -> WrittenBytes:
     """Return bytes by topic, rack and rack of the leader in one word: `t a b`, with `?` for an unknown rack."""
     series = {}
     for names, size in sizes.items():
-        topic, *racks = names.split()
-        series[WrittenSeries(topic, 0, *(None if rack == "?" else rack for rack in racks))] = size
+        topic, rack, to_rack = (None if name == "?" else name for name in names.split())
+        series[WrittenSeries(topic or "", 0, rack, to_rack)] = size
     return WrittenBytes(series)
 
 
@@ -50,6 +50,15 @@ def test_rates_are_increases_between_the_two_looks() -> None:
 def test_a_process_that_was_started_again_has_written_what_it_counts_since() -> None:
     (t,) = compared({"t a b": 5000}, {"t a b": 40}, {}).topics
     assert (t.written.cross, t.log_bytes_s) == (4, None)
+
+
+def test_a_process_that_was_started_again_does_not_spoil_the_counters_of_another() -> None:
+    before, after = (
+        WrittenBytes({WrittenSeries("t", 0, "a", "b", (number,)): size for number, size in enumerate(sizes)})
+        for sizes in ((5000, 10**12), (40, 10**12 + 60))
+    )
+    (t,) = written_traffic(report({}), before, after, SECONDS).topics
+    assert t.written.cross == 10
 
 
 def test_what_has_not_changed_counts_by_its_shares() -> None:
