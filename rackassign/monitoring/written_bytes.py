@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,6 +130,9 @@ def _fetched(url: str) -> bytes:
         if response.status != HTTPStatus.OK:
             raise urllib.error.HTTPError(url, response.status, "", response.headers, None)
         content: bytes = response.read(_LARGEST + 1)
+        if response.length and len(content) <= _LARGEST:
+            # A process that ends while it responds; `read` with a size does not raise then.
+            raise IncompleteRead(content, response.length)
         return content
 
 

@@ -44,13 +44,13 @@ def refused(source: object) -> str:
 
 
 @contextmanager
-def serving(body: bytes, status: int = 200) -> Iterator[str]:
-    """Serve one page on this machine, and yield host and port."""
+def serving(body: bytes, status: int = 200, *, missing: int = 0) -> Iterator[str]:
+    """Serve one page on this machine, of which so many bytes are not sent, and yield host and port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + missing))
             self.end_headers()
             self.wfile.write(body)
 
@@ -170,6 +170,11 @@ def test_files_that_cannot_be_read_are_named(metrics: Path) -> None:
     assert refused(metrics.parent) == f"{metrics.parent}: Is a directory"
     assert refused("") == '"": Is a directory'
     assert refused("a\0b") == "a\\x00b: not a valid name of a file"
+
+
+def test_a_response_that_breaks_off_is_not_taken_for_whole() -> None:
+    with serving(HEAD.encode() + line(12).encode(), missing=1) as address:
+        assert "no valid response (IncompleteRead)" in refused(f"http://{address}/metrics")
 
 
 def test_addresses_that_cannot_be_read_are_named_without_secrets() -> None:
