@@ -40,7 +40,7 @@ from rackassign.monitoring.report import (
     verdict,
 )
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
-from rackassign.monitoring.written_traffic import WrittenTraffic, written_warnings
+from rackassign.monitoring.written_bytes import WrittenTraffic, written_warnings
 from rackassign.text import clamp_middle, join_ranges, strip_control_chars
 
 WIDTH, HEIGHT = 360.0, 240.0

@@ -20,7 +20,7 @@ from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, Traffi
 from rackassign.text import counted, join_first, short_repr, strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring.written_traffic import WrittenTraffic
+    from rackassign.monitoring.written_bytes import WrittenTraffic
 
 CLOUDS: Mapping[str, tuple[float, str]] = {
     "aws": (0.02, "AWS between availability zones: 0.01 USD/GB on each side"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rackassign.clients.kafka_python.internals.fetches import MetricGroup
+from rackassign.clients.kafka_python.internals.traffic import MetricGroup
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
 

@@ -71,8 +71,7 @@ from rackassign.monitoring.report import (
     format_usd,
     hidden_topics,
 )
-from rackassign.monitoring.written_bytes import read_written_bytes
-from rackassign.monitoring.written_traffic import WrittenTraffic, written_traffic, written_warnings
+from rackassign.monitoring.written_bytes import WrittenTraffic, read_written_bytes, written_traffic, written_warnings
 from rackassign.text import clamp_middle, counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:

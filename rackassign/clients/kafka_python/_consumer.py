@@ -24,8 +24,8 @@ from rackassign.clients.fetch_metrics import (
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python._assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
 from rackassign.clients.kafka_python.internals.attributes import ClientFactory
-from rackassign.clients.kafka_python.internals.fetches import LocalityMetrics, observe_fetches
 from rackassign.clients.kafka_python.internals.joins import load_before_leading, warn_on_join_response
+from rackassign.clients.kafka_python.internals.traffic import LocalityMetrics, observe_fetches
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.patch import create_response_classes, install
 from rackassign.errors import ConfigError

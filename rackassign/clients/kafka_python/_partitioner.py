@@ -13,7 +13,7 @@ from kafka.partitioner import DefaultPartitioner, Partitioner
 from rackassign.assignor.member import resolve_rack
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import RackTraffic
-from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, racks_of
+from rackassign.clients.kafka_python.internals.traffic import count_writes, queue_lengths, racks_of
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders, Metadata
 from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
 from rackassign.errors import ConfigError

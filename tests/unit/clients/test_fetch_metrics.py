@@ -14,8 +14,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from rackassign.assignor.base import format_assignment
 from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
-from rackassign.clients.kafka_python.internals.fetches import LocalityMetrics
 from rackassign.clients.kafka_python.internals.joins import warn_on_join_response
+from rackassign.clients.kafka_python.internals.traffic import LocalityMetrics
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
 from rackassign.text import WarnOnce
 

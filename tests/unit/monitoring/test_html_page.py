@@ -16,7 +16,7 @@ from rackassign import __version__
 from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput, describe_action
 from rackassign.monitoring.html_page import HEIGHT, WIDTH, page, sankey_layout
 from rackassign.monitoring.traffic import TrafficMatrix
-from rackassign.monitoring.written_traffic import TopicTraffic, WrittenTraffic
+from rackassign.monitoring.written_bytes import TopicTraffic, WrittenTraffic
 from rackassign.text import strip_control_chars
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.html_checks import HOSTILE, Browse, Document, with_notes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -192,6 +193,34 @@ def test_addresses_that_cannot_be_read_are_named_without_secrets() -> None:
         said = refused(url)
         assert "s3cret" not in said
         assert said.startswith("http")
+
+
+def test_a_response_that_trickles_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_bytes, "_TIMEOUT_S", 0.2)
+
+    class Trickling(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(2000):
+                    self.wfile.write(b"#")
+                    time.sleep(0.01)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Trickling) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert "no complete response in" in refused(f"http://127.0.0.1:{server.server_port}/metrics")
+        thread.join()
+
+
+def test_a_source_that_is_given_twice_would_count_twice(metrics: Path) -> None:
+    metrics.write_text(HEAD + line())
+    with pytest.raises(ConfigError, match="given twice"):
+        read_written_bytes([str(metrics)] * 2)
 
 
 def test_text_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,13 @@ from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import ObservedCluster
-from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries
-from rackassign.monitoring.written_traffic import WrittenTraffic, written_traffic, written_warnings
+from rackassign.monitoring.written_bytes import (
+    WrittenBytes,
+    WrittenSeries,
+    WrittenTraffic,
+    written_traffic,
+    written_warnings,
+)
 
 SECONDS = 10.0
 

@@ -31,7 +31,7 @@ from rackassign.assignor.subscriptions import decode_join
 from rackassign.clients.fetch_metrics import ENOUGH, FetchedPartition, FollowerFetchCheck
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python._consumer import _patch_names, _with_rack
-from rackassign.clients.kafka_python.internals.fetches import observe_fetches
+from rackassign.clients.kafka_python.internals.traffic import observe_fetches
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.patch import install
 from rackassign.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.clients.kafka_python.internals.writes import count_writes, queue_lengths, racks_of
+from rackassign.clients.kafka_python.internals.traffic import count_writes, queue_lengths, racks_of
 from rackassign.clients.write_metrics import WriteMeter
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
