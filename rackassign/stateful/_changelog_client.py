@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.internals.attributes import discard, has_failed
@@ -321,8 +321,10 @@ class ChangelogClient:
     def _is_known(self, changelog: str) -> bool:
         try:
             return bool(self._reader.partitions_for_topic(changelog))
-        except KafkaConnectionError:
-            # kafka-python sends the request to one broker, and to another the next time.
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            # kafka-python sends the request to one broker, which may be gone or stand still, and to another next time.
             return False
 
     def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:

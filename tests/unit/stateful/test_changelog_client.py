@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError, TopicAuthorizationFailedError
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
@@ -22,7 +22,7 @@ from rackassign.stateful import StatefulConsumer, StateLostError, StateStore
 from rackassign.stateful import _active_tasks as active_tasks
 from rackassign.stateful import _changelog_topics as changelog_topics
 from rackassign.stateful._changelog_client import client_settings
-from tests.helpers.fakes.kafka import Kafka, Member, Record
+from tests.helpers.fakes.kafka import Consumer, Kafka, Member, Record
 from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member
 
 CONNECTION: dict[str, Any] = {
@@ -248,6 +248,26 @@ def test_a_standby_goes_on_after_a_read_that_has_failed(kafka: Kafka, tmp_path: 
         drain(copy, KafkaError)
         assert raised
         assert items(copy) == items(one)
+
+
+@pytest.mark.usefixtures("kafka")
+def test_a_broker_that_does_not_respond_about_a_changelog_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[KafkaError] = [KafkaConnectionError(), RequestTimedOutError("after 9999 ms")]
+    real = Consumer.partitions_for_topic
+
+    def partitions_for_topic(self: Consumer, name: str) -> set[int] | None:
+        if name == LOG and errors:
+            raise errors.pop()
+        return real(self, name)
+
+    monkeypatch.setattr(Consumer, "partitions_for_topic", partitions_for_topic)
+    member(tmp_path).close()
+    assert not errors
+    errors.append(TopicAuthorizationFailedError())
+    with pytest.raises(TopicAuthorizationFailedError):
+        member(tmp_path)
 
 
 def test_a_standby_waits_for_a_position_that_is_not_known(kafka: Kafka, tmp_path: Path) -> None:
