@@ -46,6 +46,7 @@ def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeClus
     assert len(rebalances(history)) >= 2
 
 
+@pytest.mark.release
 def test_members_that_read_with_librdkafka_lose_nothing_either(make_cluster: MakeCluster, tmp_path: Path) -> None:
     history = run(1, 30, make_cluster(RACKS), tmp_path, CONFLUENT)
     judge(history, tmp_path)

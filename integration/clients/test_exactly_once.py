@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 @pytest.mark.parametrize(
     ("client", "faults"),
     [
-        ("confluent", ["kill", "suspend", "crash"]),
+        pytest.param("confluent", ["kill", "suspend", "crash"], marks=pytest.mark.release),
+        ("confluent", ["kill"]),
         ("kafka-python", ["kill"]),
         ("aiokafka", ["kill"]),
         ("stateful", ["kill", "suspend"]),

@@ -125,7 +125,9 @@ def test_the_same_racks_in_another_order_trigger_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("undone", [False, True], ids=["goes on", "undone"])
+@pytest.mark.parametrize(
+    "undone", [pytest.param(False, id="goes on"), pytest.param(True, id="undone", marks=pytest.mark.release)]
+)
 def test_a_half_way_view_is_not_acted_upon(
     rack_cluster: Cluster,
     make_topic: MakeTopic,
