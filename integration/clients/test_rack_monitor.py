@@ -43,6 +43,7 @@ def start(group: RackGroup, policy: RackChangePolicy = SOON) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.release
 def test_rolling_restarts_trigger_nothing(
     make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
 ) -> None:

@@ -193,6 +193,7 @@ def written_steadily(bootstrap: str, topic: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.release
 def test_a_group_that_lags_pays_for_what_it_reads_and_not_for_what_is_written(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ CYCLES = 4
 SESSION_S = EXPIRING["session_timeout_ms"] / 1000
 
 
+@pytest.mark.release
 def test_a_member_that_resumes_takes_nothing_back_and_disturbs_no_living_owner(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
