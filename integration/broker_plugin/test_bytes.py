@@ -78,6 +78,6 @@ def test_what_can_be_read_locally_is(cluster: DockerCluster, unique_name: Callab
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replicas, len(RACKS)))
             shares[name, replicas] = cross_share(topic, more)
     # What `uniform` gives depends on the order in which members join: .50 to .83 and .17 to .42 have been seen.
-    assert shares["uniform", 1] > 0.2
+    assert shares["uniform", 1] > 0.45
     assert shares["uniform", 2] > 0.05
     assert max(shares["rackassign", replicas] for replicas in (1, 2, 3)) < 0.01, shares
