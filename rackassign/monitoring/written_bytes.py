@@ -222,13 +222,6 @@ class TopicTraffic:
     written: TrafficMatrix
     read: TrafficMatrix
 
-    def explained(self) -> float | None:
-        """Return which share of the log's growth the producers explain; None if the log is not known or idle.
-
-        It exceeds 1 if they count other bytes than the brokers: before compression, or sent twice.
-        """
-        return self.written.total / self.log_bytes_s if self.log_bytes_s else None
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenTraffic:
@@ -250,8 +243,11 @@ class WrittenTraffic:
         return total_traffic(each.written for each in self.topics)
 
     def explained(self, topic: TopicTraffic) -> float | None:
-        """Return which share of a topic's growth the producers explain; None if that is not known."""
-        return None if self.by_totals else topic.explained()
+        """Return which share of a topic's growth the producers explain; None if that is not known, or it does not grow.
+
+        It exceeds 1 if they count other bytes than the brokers: before compression, or sent twice.
+        """
+        return None if self.by_totals or not topic.log_bytes_s else topic.written.total / topic.log_bytes_s
 
 
 def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenBytes, seconds: float) -> WrittenTraffic:
