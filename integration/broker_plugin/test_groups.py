@@ -216,6 +216,8 @@ def test_classic_members_of_ours_are_placed_with_their_rack(group: Group) -> Non
 @pytest.mark.long
 def test_members_of_all_clients_share_a_group_and_a_stock_one_gets_what_is_left(group: Group) -> None:
     group.confluent("c")
+    # Kafka 4.1 to 4.4 refuses a member of the new protocol for good while a classic group has its first rebalance.
+    group.settle()
     # Classic members need a strategy in common, even if none of them is asked.
     group.kafka_python("a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")])
     group.kafka_python("b", KafkaConsumer, partition_assignment_strategy=[RangePartitionAssignor])
