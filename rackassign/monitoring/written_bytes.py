@@ -316,13 +316,18 @@ def written_warnings(written: WrittenTraffic | None, report: ClusterReport) -> I
             f"the producers' metrics have not changed in {written.seconds:.0f} s: only their shares count, of what the"
             " logs grow by"
         )
-    racks = set(report.cluster.topology.broker_racks().values())
     homes = {rack for (rack, _) in written.written.pairs if rack is not None}
-    if strange := sorted(homes - racks):
-        yield (
-            f"producers are in racks that no broker has: {join_first(strange, _NAMED)}; racks of brokers:"
-            f" {', '.join(sorted(racks)) or 'none'}"
-        )
+    if problem := foreign_racks(homes, set(report.cluster.topology.broker_racks().values())):
+        yield problem
 
 
-_NAMED = 3
+def foreign_racks(homes: set[str], racks: set[str]) -> str:
+    """Return what is wrong with racks of producers of which brokers have none; empty if they are all known."""
+    if not homes - racks:
+        return ""
+    foreign = join_first([short_repr(rack) for rack in sorted(homes - racks)], _NAMED)
+    exist = ", ".join(sorted(racks)) or "none"
+    return f"producers are in racks that no broker has: {foreign}; racks of brokers: {exist}"
+
+
+_NAMED = 5

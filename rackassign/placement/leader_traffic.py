@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.report import format_percent
-from rackassign.monitoring.written_bytes import WrittenBytes
+from rackassign.monitoring.written_bytes import WrittenBytes, foreign_racks
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout
 from rackassign.placement.local_reads import GroupLocality, ReplicaMover, Replicas
-from rackassign.text import join_first, short_repr
+from rackassign.text import join_first
 
 _NAMED = 5
 
@@ -129,10 +129,11 @@ class LeaderTraffic:
                     continue
                 written.setdefault(TopicPartition(series.topic, series.partition), Counter())[series.rack] += count
         racks = {broker.id: broker.rack for broker in state.brokers}
+        homes = {rack for by_rack in written.values() for rack in by_rack if rack is not None}
         problems = [
             _without_partition(sum(metrics.series.values()), sum(numbered.values())),
             _missing(gone),
-            _in_other_racks(written, {rack for rack in racks.values() if rack is not None}),
+            foreign_racks(homes, {rack for rack in racks.values() if rack is not None}),
         ]
         return cls(written, racks, readers, max_skew, tuple(filter(None, problems)))
 
@@ -238,9 +239,3 @@ def _without_partition(total: int, of_partitions: int) -> str:
 def _missing(names: Collection[str]) -> str:
     named = join_first(sorted(names), _NAMED)
     return f"not counted, since they do not exist or may not be described: {named}" if names else ""
-
-
-def _in_other_racks(written: Mapping[TopicPartition, Mapping[str | None, int]], known: set[str]) -> str:
-    others = sorted({rack for by_rack in written.values() for rack in by_rack if rack is not None} - known)
-    named, exist = join_first([short_repr(rack) for rack in others], _NAMED), ", ".join(sorted(known)) or "none"
-    return f"no broker is in the racks of producers {named}; racks are {exist}" if others else ""

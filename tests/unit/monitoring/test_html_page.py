@@ -130,7 +130,7 @@ def test_what_is_written_is_shown_by_topic_with_its_warnings() -> None:
     assert "Written, and read by these groups" in text
     assert all(strip_control_chars(name) in text for name in HOSTILE)
     assert {"4 kB/s", "50.0 %", "2 kB/s", "?"} <= set(shown.texts)
-    assert "producers are in racks that no broker has: nowhere" in text
+    assert 'producers are in racks that no broker has: "nowhere"' in text
     assert "Written, and read" not in page(seen, Price(), AT)
 
 

@@ -76,7 +76,7 @@ def test_what_has_not_changed_counts_by_its_shares() -> None:
     assert line.startswith("the producers' metrics have not changed in 10 s")
 
 
-@pytest.mark.parametrize(("rack", "lines"), [("a", []), ("?", []), ("A", ["A; racks of brokers: a, b"])])
+@pytest.mark.parametrize(("rack", "lines"), [("a", []), ("?", []), ("A", ['"A"; racks of brokers: a, b'])])
 def test_a_rack_that_no_broker_has_is_named(rack: str, lines: list[str]) -> None:
     written = compared({}, {f"t {rack} b": 10}, {})
     assert [line.rpartition("has: ")[2] for line in written_warnings(written, report({}))] == lines

@@ -300,7 +300,7 @@ def test_series_without_partitions_are_refused_and_what_is_not_counted_is_report
     assert found.problems == (
         "9.1 % of the bytes have no partition, and are not counted",
         "not counted, since they do not exist or may not be described: gone, t-9",
-        'no broker is in the racks of producers "A"; racks are a, b, c',
+        'producers are in racks that no broker has: "A"; racks of brokers: a, b, c',
     )
     assert found.cross(place(0), (1, 3)) == 4
     assert LeaderTraffic.of(WrittenBytes({}), seen).problems == ()
