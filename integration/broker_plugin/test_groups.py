@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.broker_plugins
 RACKS = "abc"
 PARTITIONS = 12
 ONE_REPLICA = [[1 + number % 3] for number in range(PARTITIONS)]
-OLDER = ("4.1", "4.2", "4.3")
+OLDEST, OLDER = "4.1", ("4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
 Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
@@ -186,7 +186,14 @@ def moves(before: Owned, after: Owned) -> int:
     return sum(owner[number] != name for name, own in before.items() if name in after for number in own)
 
 
-@pytest.mark.parametrize("kafka_version", [pytest.param(old, marks=pytest.mark.long) for old in OLDER] + [None])
+@pytest.mark.parametrize(
+    "kafka_version",
+    [
+        pytest.param(OLDEST, marks=pytest.mark.long),
+        *(pytest.param(old, marks=pytest.mark.release) for old in OLDER),
+        None,
+    ],
+)
 def test_members_of_two_clients_read_locally_and_few_partitions_move(group: Group) -> None:
     group.confluent("a")
     group.java("b")

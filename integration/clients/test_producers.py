@@ -183,6 +183,7 @@ def test_records_without_a_key_are_written_in_the_rack(
 
 
 @pytest.mark.long
+@pytest.mark.local
 def test_shares_of_partitions_equal_those_of_javas_producer(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     uneven, elsewhere = make_topic(replicas=[[1], [2], [2], [3], [1], [2]]), make_topic(replicas=[[1], [2]] * 3)
     config = {"bootstrap.servers": rack_cluster.bootstrap, "batch.size": "500", "partitioner.rack.aware": "true"}

@@ -111,7 +111,9 @@ def test_topics_of_different_sizes_are_refused_at_the_start(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", [0, 1], ids=["orders-first", "payments-first"])
+@pytest.mark.parametrize(
+    "first", [pytest.param(0, id="orders-first"), pytest.param(1, id="payments-first", marks=pytest.mark.release)]
+)
 def test_a_topic_extended_alone_waits_for_the_other(
     rack_cluster: Cluster, fleet: Fleet, topics: tuple[str, str], group: str, first: int
 ) -> None:

@@ -41,5 +41,10 @@ def examples(number: int) -> int:
 
 
 def seeds(few: int, many: int) -> list[Any]:
-    """Return as many seeds for `make test`, and more for `make test-all`."""
-    return [pytest.param(seed, marks=pytest.mark.long) if seed >= few else seed for seed in range(many)]
+    """Return seeds: a few for `make test`, and the share of all that `make test-all` asks for."""
+    return [*range(few), *further(*range(few, round(many * _share())))]
+
+
+def further(*params: Any) -> list[Any]:
+    """Return parameters for `make test-all` alone, and none if the run is to have as few examples as `make test`."""
+    return [] if _share() == _FEW else [pytest.param(param, marks=pytest.mark.long) for param in params]

@@ -10,6 +10,7 @@ import pytest
 
 import rackassign.stateful
 from rackassign.stateful import Output, State, StatefulConsumer
+from tests.helpers.examples import further
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.fakes.transactions import Coordinator, committed_values
 from tests.helpers.interrupts import LineInterrupt
@@ -99,7 +100,7 @@ GOES_ON = pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "clo
 @KINDS
 @pytest.mark.parametrize("calls", [polls, commits])
 @pytest.mark.parametrize("make", [counting, writing])
-@pytest.mark.parametrize("step", [97, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [97, *further(5)])
 def test_a_call_that_is_interrupted_anywhere_costs_nothing(
     make: Make, calls: Callable[[StatefulConsumer], None], kind: type[BaseException], step: int, *, goes_on: bool
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import machine_speed
-from tests.helpers.examples import SHARE, examples
+from tests.helpers.examples import SHARE, examples, seeds
 from tests.helpers.machine_speed import (
     FACTOR,
     MOST,
@@ -97,14 +97,14 @@ def test_a_run_that_loads_the_machine_itself_has_a_least_factor(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("share", ["", "1"])
-def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first(share: str) -> None:
+def test_a_run_with_workers_has_the_least_factor_whatever_is_measured_first() -> None:
     environment = {name: value for name, value in os.environ.items() if name != FACTOR and "PYTEST" not in name}
     command = [sys.executable, "-m", "pytest", "-n", str(os.cpu_count()), "tests/unit/test_model.py"]
     run = subprocess.run(
         command,
         cwd=ROOT,
-        env={**environment, SHARE: share},
+        # With a share, the factor is measured before workers are known.
+        env={**environment, SHARE: "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -126,6 +126,15 @@ def test_a_property_has_the_share_of_its_examples_that_is_asked_for(
     # A slower machine has fewer of them, and never less than without a share.
     monkeypatch.setenv(FACTOR, "1000")
     assert examples(number) == min(number, max(10, number // 10))
+
+
+@pytest.mark.parametrize(("share", "expected"), [("", 3), ("0.1", 3), ("0.4", 8), ("1", 20)])
+def test_so_has_a_test_with_seeds(monkeypatch: pytest.MonkeyPatch, share: str, expected: int) -> None:
+    monkeypatch.setenv(SHARE, share)
+    few, more = (chosen := seeds(3, 20))[:3], chosen[3:]
+    assert few == [0, 1, 2]
+    # Those that `make test` leaves out in any case.
+    assert [(*each.values, each.marks[0].name) for each in more] == [(seed, "long") for seed in range(3, expected)]
 
 
 @pytest.mark.parametrize("wrong", ["0", "1.5", "nan", "-1", "all"])
