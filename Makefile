@@ -112,7 +112,7 @@ test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of prop
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
 
 .PHONY: test-release
-test-release: $(VENV)/dev.stamp ## Whole programs: the demo, killed examples, brokers of all versions
+test-release: $(VENV)/dev.stamp ## Whole programs and older versions: the demo, exactly once, killed examples
 	$(BIN)/python -m pytest -n 4 $(TOGETHER) -m release tests integration
 
 .PHONY: test-docker

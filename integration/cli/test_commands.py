@@ -148,7 +148,7 @@ def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: i
     assert list(cache.glob("up/*")) == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(cache: Path, first_port: int) -> None:
     up = [*RACKASSIGN, "cluster", "up", "--with-demo-group", "--port", str(first_port)]
     with running(up) as process:

@@ -137,6 +137,7 @@ def protocols(group: RackGroup) -> set[tuple[str, RebalanceProtocol]]:
 
 
 @pytest.mark.long
+@pytest.mark.local
 def test_a_running_group_goes_from_the_default_strategies_to_cooperative_in_two_rolling_restarts(
     make_group: MakeGroup,
 ) -> None:

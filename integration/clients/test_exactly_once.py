@@ -15,15 +15,15 @@ from tools.chaos.history import Acked, Result
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 
-# `make exactly-once` plays all faults with each client, at random.
+# `make exactly-once` plays all faults with each client, at random; `make chaos-stateful` a stateful consumer.
 @pytest.mark.parametrize(
     ("client", "faults"),
     [
         pytest.param("confluent", ["kill", "suspend", "crash"], marks=pytest.mark.release),
-        ("confluent", ["kill"]),
+        pytest.param("confluent", ["kill"], marks=pytest.mark.release),
         ("kafka-python", ["kill"]),
-        ("aiokafka", ["kill"]),
-        ("stateful", ["kill", "suspend"]),
+        pytest.param("aiokafka", ["kill"], marks=pytest.mark.release),
+        pytest.param("stateful", ["kill", "suspend"], marks=pytest.mark.release),
     ],
 )
 def test_each_record_has_one_result(

@@ -48,10 +48,14 @@ def by_locality(collector: Collector, name: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({}, {"local": 3, "cross": 1, "unknown": 1}),
-        ({"replica.selector.class": None}, {"local": 1, "cross": 2, "unknown": 2}),
+        pytest.param({}, {"local": 3, "cross": 1, "unknown": 1}, id="selector"),
+        pytest.param(
+            {"replica.selector.class": None},
+            {"local": 1, "cross": 2, "unknown": 2},
+            id="no selector",
+            marks=pytest.mark.release,
+        ),
     ],
-    ids=["selector", "no selector"],
 )
 def test_a_consumer_and_a_report_agree(
     make_cluster: MakeCluster,

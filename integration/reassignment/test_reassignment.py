@@ -25,7 +25,7 @@ from rackassign.monitoring.prometheus import ProducerMetrics
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
 from rackassign.reassignment.throttle import MOST_BYTES
-from rackassign.testing import Cluster, create_topic
+from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.exposition import parsed
@@ -50,9 +50,27 @@ Command = Callable[..., Any]
 Lists = dict[int, tuple[int, ...]]
 
 
+@pytest.fixture(scope="module")
+def six_brokers(rack_cluster_session: Cluster) -> Iterator[Cluster]:
+    del rack_cluster_session  # it has seen to the jars, or skipped
+    with LocalCluster(RACKS) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def six(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(RACKS)
+def six(six_brokers: Cluster) -> Cluster:
+    """All brokers, without a topic of earlier tests: commands are about the whole cluster."""
+    six_brokers.start_all()
+    with closing(KafkaAdminClient(bootstrap_servers=six_brokers.bootstrap)) as admin:
+
+        def emptied() -> bool:
+            left = [name for name in admin.list_topics() if not name.startswith("__")]
+            if left:
+                admin.delete_topics(left, raise_errors=False)
+            return not left
+
+        wait_until(emptied, "no topic of an earlier test")
+    return six_brokers
 
 
 @pytest.fixture

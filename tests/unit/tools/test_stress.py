@@ -66,7 +66,7 @@ def test_a_run_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
     assert eventually(lambda: not alive(int(pid.read_text("utf-8"))))
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
 def test_rounds_are_played_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *, holds: bool, code: int
