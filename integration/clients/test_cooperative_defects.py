@@ -58,7 +58,7 @@ SOME = 5
 OUR_WAYS = [
     # Here all that is claimed is true, and nothing is waited for in vain.
     pytest.param(OURS, OURS, 1, id="ours"),
-    pytest.param(PLAIN, PLAIN, SOME, id="ours without attach", marks=pytest.mark.long),
+    pytest.param(PLAIN, PLAIN, SOME, id="ours without attach", marks=pytest.mark.release),
     pytest.param(OURS, HOST, SOME, id="ours leading the host's", marks=pytest.mark.long),
     pytest.param(MENDED, MENDED, SOME, id="the host's, attached", marks=pytest.mark.long),
 ]
@@ -118,7 +118,7 @@ def test_a_member_that_is_expelled_beside_a_joiner_leaves_two_of_four_unowned_by
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("staying", "leaving", "rebalances"),
-    [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one", marks=pytest.mark.long)],
+    [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one", marks=pytest.mark.release)],
 )
 def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
     play: Play, staying: Kind, leaving: Kind, rebalances: int
@@ -130,7 +130,7 @@ def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "kind", [pytest.param(OURS, id="ours"), pytest.param(PLAIN, id="ours without attach", marks=pytest.mark.long)]
+    "kind", [pytest.param(OURS, id="ours"), pytest.param(PLAIN, id="ours without attach", marks=pytest.mark.release)]
 )
 def test_a_leader_that_unsubscribes_leaves_nothing_unowned(play: Play, kind: Kind) -> None:
     assert play(unsubscribed, kind, kind, leaver_leads=True).unowned == 0

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
     ("client", "faults"),
     [
         pytest.param("confluent", ["kill", "suspend", "crash"], marks=pytest.mark.release),
-        pytest.param("confluent", ["kill"], marks=pytest.mark.release),
         ("kafka-python", ["kill"]),
         pytest.param("aiokafka", ["kill"], marks=pytest.mark.release),
         pytest.param("stateful", ["kill", "suspend"], marks=pytest.mark.release),
