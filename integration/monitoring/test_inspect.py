@@ -13,8 +13,9 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,28 @@ def test_the_gain_that_was_foretold_is_the_gain_that_comes(
     assert after.actions[0].kind != "strategy"
 
 
+@contextmanager
+def responding_once(content: bytes) -> Iterator[str]:
+    """Yield the address of a process that ends after its first response."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    def respond() -> None:
+        with server:
+            server.handle_request()
+
+    thread = threading.Thread(target=respond)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    thread.join()
+
+
 @pytest.mark.long
 def test_what_is_written_is_beside_what_is_read(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
@@ -288,6 +311,8 @@ def test_what_is_written_is_beside_what_is_read(
         metrics = tmp_path / "metrics.txt"
         metrics.write_text(fetched(url)[1], "utf-8")
         by_totals = rackassign(*command, "--interval", "2", "--producers", str(metrics))
+        with responding_once(metrics.read_bytes()) as ending:
+            lost = rackassign(*command, "--interval", "2", "--producers", ending, code=3)
     assert not thread.is_alive()
     written = seen["producers"]
     (of_topic,) = written["topics"]
@@ -300,6 +325,9 @@ def test_what_is_written_is_beside_what_is_read(
     assert of_topic["read"]["bytes_per_second"]["cross"] == pytest.approx(2 / 3 * log, rel=0.2)
     assert "have not changed in" in by_totals.stderr
     assert "written cross/s" in by_totals.stdout
+    # What was measured of the groups is shown all the same.
+    assert "what producers write could not be measured: http://127.0.0.1" in lost.stderr
+    assert topic in lost.stdout
 
 
 @pytest.mark.long

@@ -57,10 +57,12 @@ class MemberContext:
         self.locality = validate_locality_mode(locality)
         if not isinstance(name, str):
             raise ConfigError(f"name must be a string, got {short_repr(name)}")
-        if not name:
-            raise ConfigError("name must not be empty")
-        if len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
-            raise ConfigError(f"name must have {_LONGEST_NAME} bytes at most, got {len(name)} characters")
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= _LONGEST_NAME:
+            raise ConfigError(f"name must be text of 1 to {_LONGEST_NAME} bytes, got {short_repr(name)}")
         self.name = name
         self.log = logging.getLogger(f"{package}.assignor")
         self.once = WarnOnce(self.log)

@@ -225,7 +225,7 @@ def show_prediction(prepared: PreparedReassignment, console: Console) -> None:
     if after < now:
         ends = f"{format_bytes(after)} would cross racks instead of {format_bytes(now)}"
     elif after > now:
-        ends = f"{format_bytes(after - now)} more would cross racks, since leaders have to be even; see --max-skew"
+        ends = f"{format_bytes(after - now)} more would cross racks: --max-skew and --leader-rack come first"
     else:
         ends = "no other leaders within these bounds have fewer bytes across racks"
     console.print(ends, soft_wrap=True)

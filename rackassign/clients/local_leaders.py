@@ -265,12 +265,17 @@ class LocalLeaders:
         recent = self._recent.get(topic)
         if recent is not None and self._max_share is not None:
             limit = self._max_share * recent.total / candidates.partitions
+            above: list[tuple[float, int, int]] = []
             for tier, numbers in enumerate(candidates.tiers):
                 # A topic may have thousands of partitions, and the work for a batch must not depend on that.
                 some = numbers if len(numbers) <= _DRAWS else self._rng.sample(numbers, _DRAWS)
                 below = [number for number in some if recent.of(number) <= limit]
                 if below:
                     return self._draw_one(topic, below, avoid), candidates.local and tier == 0
+                above += [(recent.of(number), tier, number) for number in some]
+            # One that may get more was not among these.
+            _, tier, number = min(above)
+            return number, candidates.local and tier == 0
         return self._draw_one(topic, candidates.tiers[0], avoid), candidates.local
 
     def _draw_one(self, topic: str, candidates: Sequence[int], avoid: int | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from rackassign.errors import MissingExtraError
+from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.consumer_pool import (
     PARTITIONS,
     PARTITIONS_LABELS,
@@ -90,7 +90,11 @@ class OpenTelemetryProducerMetrics:
 
     Args:
         meter: Meter that gets the instrument; by default `rackassign` of the global meter provider.
-        by_partition: Whether each partition has series of its own, as `balance-leaders --near-producers` needs.
+        by_partition: Whether each partition has series of its own, as `balance-leaders --near-producers` needs. Of more
+            than 2,000 series the SDK exports the others without labels, unless a View has a greater limit.
+
+    Raises:
+        ConfigError: The meter has such an object already, with another `by_partition`.
     """
 
     def __init__(self, meter: Meter | None = None, *, by_partition: bool = False) -> None:
@@ -99,7 +103,9 @@ class OpenTelemetryProducerMetrics:
         counter = meter.create_observable_counter(
             "rackassign.written", [self._written], unit="By", description=WRITTEN_BYTES
         )
-        self._pool = vars(counter).setdefault(_ATTRIBUTE, self._pool)
+        labels, self._pool = self._pool.labels, vars(counter).setdefault(_ATTRIBUTE, self._pool)
+        if self._pool.labels != labels:
+            raise ConfigError(f"by_partition: this meter exports the labels {', '.join(self._pool.labels)} already")
 
     def add(self, producer: object) -> None:
         """Export what a `RackAwareProducer` of any client library writes; a second time has no effect.

@@ -25,7 +25,7 @@ from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.consumer_pool import UNKNOWN
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, total_traffic, traffic_matrix
-from rackassign.text import join_first, parse_digits, short_repr, strip_control_chars, truncate
+from rackassign.text import counted, join_first, parse_digits, short_repr, strip_control_chars, truncate
 
 try:
     from prometheus_client.parser import text_string_to_metric_families
@@ -34,6 +34,9 @@ except ModuleNotFoundError:
     text_string_to_metric_families = None  # type: ignore[assignment]
 
 NAME = "rackassign_written_bytes_total"
+
+_OVERFLOW = "otel_metric_overflow"
+"""Label of the series that has all bytes beyond the SDK's limit."""
 
 _TIMEOUT_S = 10.0
 _PART = 65_536
@@ -50,14 +53,16 @@ class WrittenSeries(NamedTuple):
         partition: The partition; None if the producer does not export it.
         rack: Rack of the producer; None if unknown.
         to_rack: Rack of the leader at that time; None if unknown.
-        origin: Number of its source, and all labels. Series that differ only in these are of different processes.
+        source: Number of the file or address that it is from.
+        labels: All labels. Series that differ only in these or in their source are of different processes.
     """
 
     topic: str
     partition: int | None
     rack: str | None
     to_rack: str | None
-    origin: tuple[object, ...] = ()
+    source: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,11 @@ class WrittenBytes:
 
     Args:
         series: Bytes of each series.
+        read_at: When each source was read, in seconds; only differences count.
     """
 
     series: Mapping[WrittenSeries, int]
+    read_at: tuple[float, ...] = ()
 
     def topics(self) -> frozenset[str]:
         """Return the topics that were written to."""
@@ -90,13 +97,17 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
         raise MissingExtraError("prometheus-client", "prometheus")
     if len(set(sources)) < len(sources):
         raise ConfigError("metrics of producers: one source is given twice, and would count twice")
+    # All are read before the first one is parsed: that takes seconds if there are many series.
+    texts, read_at = list[str](), list[float]()
+    for source in sources:
+        texts.append(_read(source, _shown(source)))
+        read_at.append(time.monotonic())
     series: Counter[WrittenSeries] = Counter()
-    for number, source in enumerate(sources):
+    for number, (source, text) in enumerate(zip(sources, texts, strict=True)):
         shown = _shown(source)
-        text = _read(source, shown)
         for labels, value in _samples(text, shown):
             series[_series(labels, shown, number)] += _bytes(value, shown)
-    return WrittenBytes(series)
+    return WrittenBytes(series, tuple(read_at))
 
 
 def _shown(source: str) -> str:
@@ -128,7 +139,8 @@ def _read(source: str, shown: str) -> str:
     if len(content) > _LARGEST:
         raise ConfigError(f"{shown}: more than {_LARGEST // 1024**2} MiB; expected the metrics of producers")
     try:
-        return content.decode()
+        # With the mark that editors and shells of Windows put at the begin.
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _no_metrics(shown) from None
 
@@ -182,13 +194,19 @@ def _samples(text: str, shown: str) -> Iterator[tuple[Mapping[str, str], float]]
 
 
 def _series(labels: Mapping[str, str], shown: str, source: int) -> WrittenSeries:
+    if labels.get(_OVERFLOW):
+        raise ConfigError(
+            f"{shown}: {NAME} has more series than OpenTelemetry exports by default, 2,000, and the others have no"
+            " labels: give the SDK a View with a greater aggregation_cardinality_limit, or use ProducerMetrics"
+        )
     topic, partition = labels.get("topic", ""), labels.get("partition", "")
     number = parse_digits(partition) if partition else None
     if not topic or (partition and (number is None or number >= _MOST_PARTITIONS)):
         wrong = f"partition={short_repr(partition)}" if topic else "no topic"
         raise ConfigError(f"{shown}: {NAME} has a series with {wrong}")
-    origin = source, *sorted(labels.items())
-    return WrittenSeries(topic, number, _rack(labels, "rack"), _rack(labels, "to_rack"), origin)
+    return WrittenSeries(
+        topic, number, _rack(labels, "rack"), _rack(labels, "to_rack"), source, tuple(sorted(labels.items()))
+    )
 
 
 def _rack(labels: Mapping[str, str], label: str) -> str | None:
@@ -231,11 +249,13 @@ class WrittenTraffic:
         topics: The topics, the one with most bytes across racks first.
         seconds: Time between the two looks at the producers' metrics.
         by_totals: Whether these have not changed, so that their totals were taken as shares of what the logs grow by.
+        unchanged: Number of their sources that have not changed while others have.
     """
 
     topics: tuple[TopicTraffic, ...]
     seconds: float
     by_totals: bool
+    unchanged: int = 0
 
     @property
     def written(self) -> TrafficMatrix:
@@ -250,21 +270,23 @@ class WrittenTraffic:
         return None if self.by_totals or not topic.log_bytes_s else topic.written.total / topic.log_bytes_s
 
 
-def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenBytes, seconds: float) -> WrittenTraffic:
+def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenBytes) -> WrittenTraffic:
     """Compare what producers have written during a measurement with what groups have read.
 
     Args:
         report: The groups, measured.
         before: The producers' counters at its begin.
-        after: The same at its end.
-        seconds: Time between the two.
+        after: The same at its end, from the same sources.
     """
+    # Each source has an interval of its own: to read all of them takes a while.
+    seconds = [end - begin for begin, end in zip(before.read_at, after.read_at, strict=True)]
     increases = {series: _increase(before.series.get(series, 0), total) for series, total in after.series.items()}
-    by_totals = not any(increases.values())
+    changed = {series.source for series, size in increases.items() if size}
+    by_totals = not changed
     pairs: dict[str, RackPairs] = {}
     for series, size in (after.series if by_totals else increases).items():
         of_topic, pair = pairs.setdefault(series.topic, {}), (series.rack, series.to_rack)
-        of_topic[pair] = of_topic.get(pair, 0.0) + (size if by_totals else size / seconds)
+        of_topic[pair] = of_topic.get(pair, 0.0) + (size if by_totals else size / seconds[series.source])
     logs: dict[str, float] = {}
     for tp, rate in report.measured.bytes_s.items():
         logs[tp.topic] = logs.get(tp.topic, 0.0) + rate
@@ -277,7 +299,8 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
         TopicTraffic(topic, logs.get(topic), written.get(topic, TrafficMatrix({})), read.get(topic, TrafficMatrix({})))
         for topic in written.keys() | read.keys()
     )
-    return WrittenTraffic(tuple(sorted(topics, key=_most_across_racks)), seconds, by_totals)
+    unchanged = len(seconds) - len(changed) if changed else 0
+    return WrittenTraffic(tuple(sorted(topics, key=_most_across_racks)), max(seconds), by_totals, unchanged)
 
 
 def _increase(before: int, after: int) -> int:
@@ -315,6 +338,11 @@ def written_warnings(written: WrittenTraffic | None, report: ClusterReport) -> I
         yield (
             f"the producers' metrics have not changed in {written.seconds:.0f} s: only their shares count, of what the"
             " logs grow by"
+        )
+    if written.unchanged:
+        yield (
+            f"{counted(written.unchanged, 'source')} of the producers' metrics did not change, unlike others, and"
+            " counted as 0: a saved file, or producers that write nothing"
         )
     homes = {rack for (rack, _) in written.written.pairs if rack is not None}
     if problem := foreign_racks(homes, set(report.cluster.topology.broker_racks().values())):

@@ -132,6 +132,7 @@ class LeaderTraffic:
         homes = {rack for by_rack in written.values() for rack in by_rack if rack is not None}
         problems = [
             _without_partition(sum(metrics.series.values()), sum(numbered.values())),
+            _without_rack(sum(numbered.values()), sum(n for series, n in numbered.items() if series.rack is None)),
             _missing(gone),
             foreign_racks(homes, {rack for rack in racks.values() if rack is not None}),
         ]
@@ -234,6 +235,11 @@ class LeaderTraffic:
 def _without_partition(total: int, of_partitions: int) -> str:
     share = format_percent(total - of_partitions, total)
     return f"{share} of the bytes have no partition, and are not counted" if total > of_partitions else ""
+
+
+def _without_rack(total: int, rackless: int) -> str:
+    share = format_percent(rackless, total)
+    return f"{share} of the bytes are of producers without a rack, and count as local everywhere" if rackless else ""
 
 
 def _missing(names: Collection[str]) -> str:

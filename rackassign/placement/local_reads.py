@@ -129,7 +129,7 @@ class ReplicaMover:
             home: The rack.
             kept: Racks that the partition does not leave.
         """
-        new = self._new(row, home)
+        new = self._new(row, before, home)
         if new is None:
             return None
         for old in self._old(row, before):
@@ -147,7 +147,7 @@ class ReplicaMover:
             # The rack has a replica, and its reader is sent to the leader, so only the order matters.
             yield from self._led([row], there)
             return
-        new = self._new(row, home)
+        new = self._new(row, before, home)
         if new is None:
             return
         drawn = [self._swapped(row, old, new) for old in self._old(row, before)]
@@ -166,9 +166,10 @@ class ReplicaMover:
             for leader in may:
                 yield (leader, *(broker for broker in row if broker != leader))
 
-    def _new(self, row: Collection[int], home: str) -> int | None:
-        fit = [broker for broker in self._layout.brokers if broker.rack == home and self._takes(broker, row)]
-        return min((broker.id for broker in fit), key=lambda broker: (self._share(broker, 1), broker), default=None)
+    def _new(self, row: Collection[int], before: Replicas, home: str) -> int | None:
+        """Return a broker of the rack, one first that has the partition now: nothing is copied to it."""
+        fit = [broker.id for broker in self._layout.brokers if broker.rack == home and self._takes(broker, row)]
+        return min(fit, key=lambda broker: (broker not in before, self._share(broker, 1), broker), default=None)
 
     def _takes(self, broker: Broker, row: Collection[int]) -> bool:
         closed = self._rules.exclude | self._rules.no_new_replicas

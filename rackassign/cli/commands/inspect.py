@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from math import floor
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -133,15 +132,18 @@ def inspect(
     check_writable("html", html)
 
     cost = Price.from_options(price, cloud)
-    before, begin = read_written_bytes(producers or ()), time.monotonic()
+    before = read_written_bytes(producers or ())
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         survey = GroupCollector(admin, racks).report(
             names, interval_s=interval, report_progress=progress.on_progress, topics=before.topics()
         )
-    written = None
+    written, lost = None, ""
     if producers:
-        seconds = time.monotonic() - begin
-        written = written_traffic(survey, before, read_written_bytes(producers), seconds)
+        try:
+            written = written_traffic(survey, before, read_written_bytes(producers))
+        except ConfigError as error:
+            # They could be read before, and the groups have been measured.
+            lost = str(error)
     survey = survey.sorted_by(by)
     for line in (*warnings(survey, racks), *written_warnings(written, survey)):
         warn(line)
@@ -155,6 +157,8 @@ def inspect(
         raise KafkaUnavailableError(
             f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now"
         )
+    if lost:
+        raise KafkaUnavailableError(f"what producers write could not be measured: {lost}")
     below = [inspected for inspected in survey.inspections if _below(inspected, least)]
     for inspected in below:
         warn(_shortfall(inspected, fail_under or ""))

@@ -119,7 +119,7 @@ def _cheapest(problem: Problem, costs: LeaderCosts, work: SolveBudget) -> tuple[
     even, note = leaders(problem, able, work)
     now = [own[0] if own and own[0] in may else NO_NODE for own, may in zip(items.current, able, strict=True)]
     skew = min(costs.max_skew, len(even))
-    low, high = _bounds(problem, [even, now] if costs.at_least_now else [even], skew)
+    low, high = _bounds(problem, even, skew, now if costs.at_least_now else None)
     priced = _Priced.of(problem, costs)
     choices = priced.choices
     if not len(choices.size):
@@ -142,18 +142,32 @@ def _cheapest(problem: Problem, costs: LeaderCosts, work: SolveBudget) -> tuple[
     return distribute(choices, builder.split(flow)["choice"]), rounded or note
 
 
-def _bounds(problem: Problem, choices: Sequence[Sequence[int]], skew: int) -> tuple[Ints, Ints]:
-    """Return the fewest and the most items that each node may lead, given choices of leaders to be included."""
+def _bounds(problem: Problem, even: Sequence[int], skew: int, now: Sequence[int] | None) -> tuple[Ints, Ints]:
+    """Return the fewest and the most items that each node may lead.
+
+    Args:
+        problem: Nodes and limits.
+        even: The most even choice of leaders.
+        skew: How far a node may be from its fair share, or from that choice.
+        now: Leaders that may stay, however uneven they are; None for none.
+    """
     nodes, racks = problem.nodes, problem.limits.leader_racks
     may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
-    loads = [
-        nodes.leader_load + np.bincount([node for node in first if node != NO_NODE], minlength=len(nodes.rack))
-        for first in choices
-    ]
-    whole, weight = int(loads[0].sum()), int(nodes.weight[may].sum())
-    low = np.min([*loads, whole * nodes.weight // weight] if weight else loads, axis=0)
-    high = np.max([*loads, -(-whole * nodes.weight // weight)] if weight else loads, axis=0)
-    return (low - skew - nodes.leader_load).clip(0), high + skew - nodes.leader_load
+
+    def led(first: Sequence[int]) -> Ints:
+        of = np.bincount([node for node in first if node != NO_NODE], minlength=len(nodes.rack))
+        return nodes.leader_load + of
+
+    low = high = led(even)
+    if weight := int(nodes.weight[may].sum()):
+        whole = int(low.sum())
+        low = np.minimum(low, whole * nodes.weight // weight)
+        high = np.maximum(high, -(-whole * nodes.weight // weight))
+    # Not added to the number now: each plan would go as far beyond the last one.
+    low, high = low - skew, high + skew
+    if now is not None:
+        low, high = np.minimum(low, led(now)), np.maximum(high, led(now))
+    return (low - nodes.leader_load).clip(0), high - nodes.leader_load
 
 
 @dataclass(frozen=True, slots=True)

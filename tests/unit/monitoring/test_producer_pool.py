@@ -119,6 +119,8 @@ def test_opentelemetry_gets_the_same_and_a_second_object_is_joined() -> None:
     for producer in producers:
         OpenTelemetryProducerMetrics(provider.get_meter("rackassign"), by_partition=True).add(producer)
         producer.write(1, 10, partition=3)
+    with pytest.raises(ConfigError, match=r"this meter exports the labels .*partition.* already"):
+        OpenTelemetryProducerMetrics(provider.get_meter("rackassign"))
     data = reader.get_metrics_data()
     assert data is not None
     (metric,) = data.resource_metrics[0].scope_metrics[0].metrics

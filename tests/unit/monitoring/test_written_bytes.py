@@ -69,8 +69,8 @@ def serving(body: bytes, status: int = 200, *, missing: int = 0) -> Iterator[str
 
 
 def read(metrics: Path) -> list[tuple[WrittenSeries, int]]:
-    """Return the series of a file, without their origin."""
-    return [(series._replace(origin=()), size) for series, size in read_written_bytes([str(metrics)]).series.items()]
+    """Return the series of a file, without all of their labels."""
+    return [(series._replace(labels=()), size) for series, size in read_written_bytes([str(metrics)]).series.items()]
 
 
 def test_series_are_read_with_racks_and_partition(metrics: Path) -> None:
@@ -147,6 +147,18 @@ def test_labels_that_are_no_partition_are_refused(metrics: Path, partition: str)
     metrics.write_text(line(partition=partition))
 
     assert refused(metrics).startswith(f"{metrics}: {NAME} has a series with partition=")
+
+
+def test_series_beyond_the_limit_of_opentelemetry_are_refused(metrics: Path) -> None:
+    metrics.write_text(line() + f'{NAME}{{otel_metric_overflow="true",topic="",partition="",rack=""}} 5000\n')
+
+    assert "more series than OpenTelemetry exports by default" in refused(metrics)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(metrics: Path) -> None:
+    metrics.write_text(line(7), "utf-8-sig")
+
+    assert sum(read_written_bytes([str(metrics)]).series.values()) == 7
 
 
 def test_a_label_that_occurs_twice_is_refused_or_counts_once(metrics: Path) -> None:

@@ -21,13 +21,13 @@ from rackassign.monitoring.written_bytes import (
 SECONDS = 10.0
 
 
-def counters(sizes: Mapping[str, int]) -> WrittenBytes:
-    """Return bytes by topic, rack and rack of the leader in one word: `t a b`, with `?` for an unknown rack."""
+def counters(sizes: Mapping[str, int], at: float = 0.0) -> WrittenBytes:
+    """Return bytes by topic, rack and rack of the leader in one word, `t a b` with `?` for an unknown rack."""
     series = {}
     for names, size in sizes.items():
         topic, rack, to_rack = (None if name == "?" else name for name in names.split())
         series[WrittenSeries(topic or "", 0, rack, to_rack)] = size
-    return WrittenBytes(series)
+    return WrittenBytes(series, (at,))
 
 
 def report(logs: Mapping[str, float]) -> ClusterReport:
@@ -39,7 +39,7 @@ def report(logs: Mapping[str, float]) -> ClusterReport:
 
 
 def compared(before: Mapping[str, int], after: Mapping[str, int], logs: Mapping[str, float]) -> WrittenTraffic:
-    return written_traffic(report(logs), counters(before), counters(after), SECONDS)
+    return written_traffic(report(logs), counters(before), counters(after, SECONDS))
 
 
 def test_rates_are_increases_between_the_two_looks() -> None:
@@ -59,11 +59,23 @@ def test_a_process_that_was_started_again_has_written_what_it_counts_since() -> 
 
 def test_a_process_that_was_started_again_does_not_spoil_the_counters_of_another() -> None:
     before, after = (
-        WrittenBytes({WrittenSeries("t", 0, "a", "b", (number,)): size for number, size in enumerate(sizes)})
-        for sizes in ((5000, 10**12), (40, 10**12 + 60))
+        WrittenBytes({WrittenSeries("t", 0, "a", "b", number): size for number, size in enumerate(sizes)}, (at, at))
+        for sizes, at in (((5000, 10**12), 0), ((40, 10**12 + 60), SECONDS))
     )
-    (t,) = written_traffic(report({}), before, after, SECONDS).topics
+    (t,) = written_traffic(report({}), before, after).topics
     assert t.written.cross == 10
+
+
+def test_each_source_has_its_own_interval() -> None:
+    before, after = (
+        WrittenBytes({WrittenSeries("t", 0, "a", "b", number): size for number, size in enumerate(sizes)}, read_at)
+        for sizes, read_at in (((0, 0, 9), (0.0, 1.0, 2.0)), ((100, 300, 9), (10.0, 16.0, 12.0)))
+    )
+    written = written_traffic(report({}), before, after)
+    assert (written.topics[0].written.cross, written.seconds) == (10 + 20, 15)
+    # A saved file among metrics that change.
+    (line,) = written_warnings(written, report({}))
+    assert line.startswith("1 source of the producers' metrics did not change, unlike others, and counted as 0")
 
 
 def test_what_has_not_changed_counts_by_its_shares() -> None:

@@ -144,6 +144,28 @@ def test_balance_bounds_what_producers_gain_as_far_as_the_option_allows() -> Non
     assert [row[0] for row in even.after.topics["t"]] == [3] * 4 + [1] * 4
 
 
+def test_a_second_plan_goes_no_further_beyond_the_bounds() -> None:
+    seen = state([[1, 3, 5], [3, 5, 1], [5, 1, 3]] * 3, brokers=BROKERS[::2])
+    written: Written = [{"a": 1}] * 9
+
+    first = moved(seen, written, max_skew=1)
+    second = moved(state(first.after.topics["t"], brokers=BROKERS[::2]), written, max_skew=1)
+
+    assert led(first.after) == {1: 4, 3: 2, 5: 3}
+    assert second.moves == {}
+    # Leaders that are less even may stay so.
+    assert moved(state([[1, 3]] * 9, brokers=BROKERS[::2]), written, max_skew=1).moves == {}
+
+
+def test_fewer_replicas_keep_one_where_most_is_written() -> None:
+    rows = [[1 + (number + copy) % 6 for copy in range(3)] for number in range(12)]
+    homes = [RACKS[row[2]] for row in rows]
+    found = moved(state(rows), [{home: 1} for home in homes], max_skew=12, replication_factor=2)
+
+    assert found.copies == 0
+    assert [RACKS[row[0]] for row in found.after.topics["t"]] == homes
+
+
 def test_partitions_without_bytes_keep_their_leader() -> None:
     rows = [[1, 3, 5], [3, 5, 1], [5, 1, 3]] * 4
     found = balanced(state(rows), [{}] * 11 + [{"a": 5}], max_skew=2)
@@ -299,6 +321,7 @@ def test_series_without_partitions_are_refused_and_what_is_not_counted_is_report
     assert found.written == {place(0): {"A": 4, None: 4}}
     assert found.problems == (
         "9.1 % of the bytes have no partition, and are not counted",
+        "40.0 % of the bytes are of producers without a rack, and count as local everywhere",
         "not counted, since they do not exist or may not be described: gone, t-9",
         'producers are in racks that no broker has: "A"; racks of brokers: a, b, c',
     )
@@ -311,7 +334,7 @@ def test_series_without_partitions_are_refused_and_what_is_not_counted_is_report
     [
         ([{"b": 2000}, {"a": 5}], 9, "0 B would cross racks instead of 2 kB"),
         ([{"a": 7}, {"c": 5}], 9, "no other leaders within these bounds have fewer bytes across racks"),
-        ([{"a": 7}, {"a": 5}], 0, "5 B more would cross racks, since leaders have to be even; see --max-skew"),
+        ([{"a": 7}, {"a": 5}], 0, "5 B more would cross racks: --max-skew and --leader-rack come first"),
         ([{}, {}], 0, "the metrics count no bytes of these topics"),
     ],
 )

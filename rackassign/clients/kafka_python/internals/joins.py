@@ -234,8 +234,8 @@ def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
     if response.error_code == 0 and not response.leader:
         once.warn(
             "next generation",
-            "a member of group %s uses the new consumer protocol (KIP-848): the broker assigns then,"
-            " and ignores racks. `rackassign doctor --group %s` shows details",
+            "a member of group %s uses the new consumer protocol (KIP-848): the broker assigns then, and ignores racks"
+            " unless it has the broker plug-in. `rackassign doctor --group %s` shows details",
             *(group, group),
         )
     if failed == _ENOUGH:

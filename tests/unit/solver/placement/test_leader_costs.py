@@ -45,20 +45,20 @@ def bounds(
         items_of(items.copies.tolist(), None, items.current), nodes, Constraints(leader_racks=racks), Objectives()
     )
     there = able(items, nodes, list(map(dict, costs.of)), racks)
-    first = [leaders(problem, there, SolveBudget(DEFAULT_WORK))[0]]
-    if costs.at_least_now:
-        first.append([own[0] if own and own[0] in may else -1 for own, may in zip(items.current, there, strict=True)])
+    even = leaders(problem, there, SolveBudget(DEFAULT_WORK))[0]
+    now = [own[0] if own and own[0] in may else -1 for own, may in zip(items.current, there, strict=True)]
     base, weight = nodes.leader_load.tolist(), nodes.weight.tolist()
-    total = sum(base) + sum(node >= 0 for node in first[0])
-    led = [[count + first_.count(node) for node, count in enumerate(base)] for first_ in first]
+    total = sum(base) + sum(node >= 0 for node in even)
     may = [bool(nodes.leader_eligible[n]) and (racks is None or int(nodes.rack[n]) in racks) for n in range(len(base))]
     shares = sum(each for each, can in zip(weight, may, strict=True) if can)
     low, high = [], []
     for node, count in enumerate(base):
-        counts = [each[node] for each in led]
-        fair = [total * weight[node] // shares, -(-total * weight[node] // shares)] if shares else counts
-        low.append(max(0, min(*counts, *fair) - costs.max_skew - count))
-        high.append(max(*counts, *fair) + costs.max_skew - count)
+        led = count + even.count(node)
+        fair = [total * weight[node] // shares, -(-total * weight[node] // shares)] if shares else [led]
+        fewest, most = min(led, *fair) - costs.max_skew, max(led, *fair) + costs.max_skew
+        stays = [count + now.count(node)] if costs.at_least_now else []
+        low.append(max(0, min(fewest, *stays, most) - count))
+        high.append(max(most, *stays, fewest) - count)
     return low, high
 
 
