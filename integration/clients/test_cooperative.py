@@ -19,7 +19,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.rack_group import Ownership, RackGroup
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 ONE_RACK_EACH = [[1], [2], [3]] * 6
 TWO_RACKS_EACH = [[1, 2], [2, 3], [3, 1]] * 3
@@ -137,7 +137,6 @@ def protocols(group: RackGroup) -> set[tuple[str, RebalanceProtocol]]:
 
 
 @pytest.mark.long
-@pytest.mark.local
 def test_a_running_group_goes_from_the_default_strategies_to_cooperative_in_two_rolling_restarts(
     make_group: MakeGroup,
 ) -> None:
