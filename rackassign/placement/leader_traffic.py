@@ -130,9 +130,10 @@ class LeaderTraffic:
                 written.setdefault(TopicPartition(series.topic, series.partition), Counter())[series.rack] += count
         racks = {broker.id: broker.rack for broker in state.brokers}
         homes = {rack for by_rack in written.values() for rack in by_rack if rack is not None}
+        total = sum(numbered.values())
         problems = [
-            _without_partition(sum(metrics.series.values()), sum(numbered.values())),
-            _without_rack(sum(numbered.values()), sum(n for series, n in numbered.items() if series.rack is None)),
+            _without_partition(sum(metrics.series.values()), total),
+            _without_rack(total, sum(n for series, n in numbered.items() if series.rack is None)),
             _missing(gone),
             foreign_racks(homes, {rack for rack in racks.values() if rack is not None}),
         ]

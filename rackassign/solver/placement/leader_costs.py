@@ -166,7 +166,8 @@ def _bounds(problem: Problem, even: Sequence[int], skew: int, now: Sequence[int]
     # Not added to the number now: each plan would go as far beyond the last one.
     low, high = low - skew, high + skew
     if now is not None:
-        low, high = np.minimum(low, led(now)), np.maximum(high, led(now))
+        stays = led(now)
+        low, high = np.minimum(low, stays), np.maximum(high, stays)
     return (low - nodes.leader_load).clip(0), high - nodes.leader_load
 
 

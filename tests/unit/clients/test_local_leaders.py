@@ -161,6 +161,12 @@ def test_no_partition_gets_more_than_its_share_and_the_rest_goes_to_the_next_rac
     assert shares(rack, led_in(racks), max_share) == pytest.approx(expected, abs=0.011)
 
 
+def test_nor_does_it_among_so_many_that_not_all_are_looked_at() -> None:
+    found = shares("a", led_in("a" * 2 + "b" * 1000), 1, batches=30_000)
+    # Shares are rounded to hundredths; a fallback to the rack gave it 0.01.
+    assert found["a"] == pytest.approx(2 / 1002, abs=0.005)
+
+
 def test_what_was_written_long_ago_does_not_count() -> None:
     now, layout = 0.0, led_in("abbb")
     leaders = LocalLeaders("a", batch_size=100, max_share=2, clock=lambda: now)

@@ -22,7 +22,7 @@ SECONDS = 10.0
 
 
 def counters(sizes: Mapping[str, int], at: float = 0.0) -> WrittenBytes:
-    """Return bytes by topic, rack and rack of the leader in one word, `t a b` with `?` for an unknown rack."""
+    """Return bytes by topic, rack and rack of the leader in one word, `t a b`, with `?` for an unknown rack."""
     series = {}
     for names, size in sizes.items():
         topic, rack, to_rack = (None if name == "?" else name for name in names.split())

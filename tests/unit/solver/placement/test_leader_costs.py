@@ -57,8 +57,8 @@ def bounds(
         fair = [total * weight[node] // shares, -(-total * weight[node] // shares)] if shares else [led]
         fewest, most = min(led, *fair) - costs.max_skew, max(led, *fair) + costs.max_skew
         stays = [count + now.count(node)] if costs.at_least_now else []
-        low.append(max(0, min(fewest, *stays, most) - count))
-        high.append(max(most, *stays, fewest) - count)
+        low.append(max(0, min([fewest, *stays]) - count))
+        high.append(max([most, *stays]) - count)
     return low, high
 
 
