@@ -124,7 +124,6 @@ class Reconnection:
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:
-
     if is_authorization_error(error):
         # kafka-python appends the whole request.
         return f"Kafka at {truncate(bootstrap)} does not allow it: {name_error(error)}"
@@ -139,7 +138,9 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
     elif isinstance(error, InvalidReceiveError):
         # The first bytes of an alert of TLS or of HTTP, read as the length of a response.
         hint = "; this is no response of Kafka: security.protocol is wrong, or the port is that of another service"
-    return f"Kafka at {truncate(bootstrap)} does not respond: {describe_error(error)}{hint}"
+    refused = isinstance(error, BrokerResponseError) and not isinstance(error, RequestTimedOutError)
+    what = "refuses the request" if refused else "does not respond"
+    return f"Kafka at {truncate(bootstrap)} {what}: {describe_error(error)}{hint}"
 
 
 class _LoggedErrors(logging.Handler):

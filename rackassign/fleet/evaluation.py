@@ -18,7 +18,7 @@ import pyarrow as pa
 from rackassign.errors import ConfigError
 from rackassign.fleet.schema import GroupRow, from_arrow
 from rackassign.model import Broker, Partition, Topology
-from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughput, describe_action
+from rackassign.monitoring import BrokerDescription, Price, ReadRates, Throughput, describe_change
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
 from rackassign.strategies import STRATEGY_ORDER, Options, plan_each
@@ -315,7 +315,7 @@ def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict
     take = None
     if what_if == AS_IS and options.recommend:
         found = inspect(row.snapshot, row.cluster, ReadRates(row.rates.bytes_s))
-        take = [describe_action(action, found) for action in found.actions]
+        take = [describe_change(action, [found]) for action in found.actions]
     for outcome in (_now(row, rates), *outcomes):
         base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": outcome.strategy}
         group_columns = {"moved": outcome.moved, "best": outcome is best, "take": take if outcome is best else None}

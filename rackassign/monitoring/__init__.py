@@ -10,6 +10,7 @@ Invariants of this package:
 
 from __future__ import annotations
 
+from rackassign.monitoring.advice import Advice, cluster_advice, describe_change, rack_map_to_fill
 from rackassign.monitoring.analysis import SORT_KEYS, GroupAnalysis, RecommendedChange, SortKey, StrategyOutcome
 from rackassign.monitoring.collector import (
     ClusterReport,
@@ -43,10 +44,11 @@ from rackassign.monitoring.report import (
     Price,
     as_json,
     collection_warnings,
-    describe_action,
     describe_cross,
+    describe_gain,
     describe_rates,
     describe_savings,
+    describe_uncounted,
     verdict,
 )
 from rackassign.monitoring.stateful_group import (
@@ -65,6 +67,7 @@ from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recove
 
 __all__ = [
     "SORT_KEYS",
+    "Advice",
     "BrokerDescription",
     "ChangelogSizes",
     "ClusterReport",
@@ -94,21 +97,25 @@ __all__ = [
     "Throughput",
     "TrafficMatrix",
     "as_json",
+    "cluster_advice",
     "collect_repeatedly",
     "collection_warnings",
-    "describe_action",
     "describe_brokers",
+    "describe_change",
     "describe_cross",
+    "describe_gain",
     "describe_group",
     "describe_rates",
     "describe_savings",
     "describe_state",
+    "describe_uncounted",
     "examine",
     "findings",
     "is_wedged",
     "lag_of",
     "may_not_settle",
     "migration_step",
+    "rack_map_to_fill",
     "read_changelog_sizes",
     "recover",
     "verdict",

@@ -4,23 +4,36 @@ The analysis is computed from values only. Current reads are evaluated with the 
 are planned as an assignor would, from all replicas, and evaluated with the replicas that serve once all are in sync. So
 an offline broker makes no strategy look better than it is.
 
-Racks of members are known from two sources: members report them, or a rack map has them. The leader of the group
-receives only the former. What a strategy reaches is the result with rackassign, whose members all report their rack and
-fetch from a local replica; so it is planned with all known racks. What the current leader could make of the racks that
-it receives is only the first of the recommended changes. A member of unknown rack is evaluated as unknown, and no gain
-is computed for it.
+Each change is evaluated alone, from the group as it is. Of changes that reach the same only the one that costs least
+is recommended, in this order: settings of brokers and clients (replica selector, `client.rack`), the assignor, more
+members, more replicas. What rackassign saves is what the settings do not.
+
+Racks of members are known from two sources: members report them, or a rack map has them. With rackassign all members
+report their rack and fetch from a local replica, so its plans use all known racks. A member of unknown rack is
+evaluated as unknown. What could be gained there is bounded by the best and the worst rack that it may be in: a
+partition with a replica in each rack is local to any member with `client.rack`, and one that only one member can read
+is read in its rack whatever is assigned.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, get_args
 
 from rackassign.locality import Locality
-from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, Topology
+from rackassign.model import (
+    LOCALITY_MODES,
+    Group,
+    LocalityMode,
+    Partitions,
+    Plan,
+    Reason,
+    TopicPartition,
+    Topology,
+)
 from rackassign.monitoring.live_groups import Snapshot, topics_of
 from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.traffic import (
@@ -29,6 +42,7 @@ from rackassign.monitoring.traffic import (
     PartitionRead,
     TrafficMatrix,
     count_locality,
+    in_each_rack,
     partition_reads,
     traffic_matrix,
 )
@@ -46,7 +60,7 @@ SortKey = Literal["money", "saving", "local", "lag", "name"]
 
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 
-ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-skew"]
+ActionKind = Literal["selector", "rack", "rack-map", "strategy", "max-skew", "member", "replicas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +86,42 @@ class StrategyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RecommendedChange:
-    """A change, and its gain, computed by solving the group with it.
+    """A change of one group, and what it gains alone, from the group as it is.
 
     Args:
-        kind: `strategy`: let rackassign assign, by members with the cooperative strategy or in the broker. All others
-            are counted relative to that, if it gains anything, and with that strategy in any case: `selector`: a
-            rack-aware replica selector on the brokers. `rack`: `members` send their rack. `member`: one more of them in
-            `rack`, subscribed to `topics`. `replicas`: a replica of each of `partitions` in `rack`; if only leaders
-            serve, as the leader. `max-skew`: the option of that name, set to 1. First of all comes `rack` of `members`
-            of unknown rack.
-        gain: Additional partitions that are certainly local; 0 if it is uncertain.
-        gain_bytes_s: Reduction of bytes per second that certainly or possibly cross racks; 0 if it is uncertain.
-        uncertain: Whether the racks of the members are unknown: then the gain is between 0 and the next two.
-        gain_at_most: Partitions whose locality is unknown, if it is uncertain.
-        gain_bytes_s_at_most: Bytes per second of which it is unknown whether they cross racks, if it is uncertain.
+        kind: `selector`: a rack-aware replica selector on all brokers, and `client.rack` on `members`. `rack`:
+            `client.rack` on `members`. `rack-map`: state the racks of `members`, on which all else depends. `strategy`:
+            let rackassign assign, by members with the cooperative strategy or in the broker. `max-skew`: the option of
+            that name, set to 1. `member`: one more of them in `rack`, subscribed to `topics`. `replicas`: a replica of
+            each of `partitions` in `rack`.
+        gain: Additional partitions that are certainly local.
+        gain_bytes_s: Reduction of bytes per second that cross racks. For `replicas` without what it copies.
+        gain_at_most: The same as `gain` if racks of members are unknown, and these are where most is gained.
+        gain_bytes_s_at_most: The same as `gain_bytes_s` in that case.
+        switches: Whether `strategy` is a part of it.
         rack: For `member` and `replicas`.
-        members: For `rack`, member IDs.
+        members: For `selector`, `rack` and `rack-map`, member IDs. For `strategy`, those that send no rack yet.
         topics: For `member`.
         partitions: For `replicas`.
+        copied_bytes_s: For `replicas`, bytes per second that are replicated across racks for it.
     """
 
     kind: ActionKind
-    gain: int
-    gain_bytes_s: float
-    uncertain: bool = False
+    gain: int = 0
+    gain_bytes_s: float = 0.0
     gain_at_most: int = 0
     gain_bytes_s_at_most: float = 0.0
+    switches: bool = False
     rack: str | None = None
     members: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     partitions: Partitions = field(default_factory=dict)
+    copied_bytes_s: float = 0.0
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the gain depends on racks that are unknown."""
+        return self.gain_at_most > self.gain or self.gain_bytes_s_at_most > self.gain_bytes_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +136,11 @@ class GroupAnalysis:
         by_mode: Locality if any replica served, and if only leaders did.
         flows: Current traffic between racks, in bytes per second.
         reaches: Result of each strategy that the group can have, the best one last; none without members.
-        actions: The changes that gain most: unknown racks, the strategy if it gains anything, then the others, best
-            first.
+        actions: The changes that gain most, best first; each gains more than any that costs less.
+        savings_bytes_s: Bytes per second less that cross racks with rackassign than with the settings alone that it
+            needs as well (replica selector and `client.rack`): at least, and at most.
+        in_each_rack: Partitions of readers without a rack of which each rack has a replica: those are local if these
+            readers have `client.rack`.
         out_of_sync: Partitions that would be local if their local replica were in sync.
         unassigned: Partitions of subscribed topics that are assigned to no member.
         missing: Topics that cannot be described, each with the reason; they are not counted anywhere.
@@ -132,6 +155,8 @@ class GroupAnalysis:
     flows: TrafficMatrix
     reaches: tuple[StrategyOutcome, ...]
     actions: tuple[RecommendedChange, ...]
+    savings_bytes_s: tuple[float, float]
+    in_each_rack: int
     out_of_sync: int
     unassigned: int
     missing: Mapping[str, str]
@@ -149,16 +174,10 @@ class GroupAnalysis:
         return self.reaches[-1]
 
     @property
-    def savings_bytes_s(self) -> tuple[float, float]:
-        """Return how many bytes per second less cross racks with rackassign's best: at least, and at most.
-
-        Of members of unknown rack it is unknown whether their reads cross racks at all, so that is a range.
-        """
-        if not self.reaches:
-            return 0.0, 0.0
-        then = self.best.flows
-        most = max(0.0, self.flows.cross_at_most - then.cross)
-        return max(0.0, self.flows.cross - then.cross - then.unknown), most
+    def local_share_at_most(self) -> float | None:
+        """Return `local_share` if all readers without a rack have `client.rack`."""
+        total = self.partitions.total
+        return (self.partitions.local + self.in_each_rack) / total if total else None
 
     @property
     def lag_by_rack(self) -> dict[str | None, int]:
@@ -197,14 +216,18 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
     located = shot.without_foreign_racks()
     group, owned = located.group, shot.owned
     now = current_reads(located, cluster)
-    judge = _Analyzer(located, cluster, rates, owned)
+    foreign = frozenset(shot.foreign_racks)
+    silent = frozenset(member.id for member in located.unknown) - foreign
+    judge = _Analyzer(located, cluster, rates, owned, foreign, silent)
     # A broker shows assignors no leaders, whatever its selector is.
     options = Options(locality="any-replica" if judge.by_broker else cluster.mode, time_limit_s=_PLAN_S)
     plans = plan_each(group, options, shot.live.kind, shot.live.strategy)
+    best = [*plans.values()][-1]
+    settled_plan = judge.plan_with_settings(best)
     by_mode = {
         mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
     }
-    reaches = tuple(judge.reach(name, plan) for name, plan in plans.items()) if group.members else ()
+    covered = in_each_rack(now, cluster.in_sync_replicas(group.topology))
     return GroupAnalysis(
         shot,
         cluster.read_policy,
@@ -212,9 +235,11 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         count_locality(now),
         by_mode,
         traffic_matrix(now, rates.bytes_s),
-        reaches,
-        tuple(judge.actions([*plans.values()][-1])) if group.members else (),
-        judge.seen(group, owned).partitions.local - count_locality(now).local,
+        tuple(judge.reach(name, plan) for name, plan in plans.items()) if group.members else (),
+        tuple(judge.actions(best, settled_plan)) if group.members else (),
+        judge.savings(settled_plan) if group.members else (0.0, 0.0),
+        sum(read.tp in covered and read.member in silent for read in now),
+        judge.seen(owned).partitions.local - count_locality(now).local,
         _unassigned(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
         rates,
@@ -248,27 +273,46 @@ def _only(topology: Topology, mode: LocalityMode) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Metrics of an assignment."""
+    """Metrics of an assignment.
+
+    Args:
+        reads: Reader and rack of each partition.
+        partitions: Their locality.
+        flows: Their traffic.
+        in_each_rack: Partitions of readers of unknown rack of which each rack has a replica that serves.
+        open: All other partitions of such readers that another member could read.
+    """
 
     reads: tuple[PartitionRead, ...]
     partitions: Locality
     flows: TrafficMatrix
-
-    def non_local_bytes(self) -> float:
-        """Return the bytes that are not certainly local."""
-        return self.flows.total - self.flows.local
+    in_each_rack: frozenset[TopicPartition]
+    open: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Analyzer:
+    """Evaluates a group; members with a rack that no broker has are in none, and `foreign`.
+
+    Args:
+        shot: The group.
+        cluster: Cluster with its topics.
+        rates: What it reads.
+        owned: Partitions of each member.
+        foreign: IDs of members that have such a rack.
+        silent: IDs of all other members of unknown rack.
+    """
+
     shot: Snapshot
     cluster: ObservedCluster
     rates: ReadRates
     owned: Mapping[str, Partitions]
+    foreign: frozenset[str]
+    silent: frozenset[str]
 
     def reach(self, name: str, plan: Plan) -> StrategyOutcome:
         """Compute the result of a plan that is based on all known racks, for members that fetch local replicas."""
-        planned = self.seen(self.shot.group, plan.target, leaders_only=frozenset())
+        planned = self.seen(plan.target, leaders_only=frozenset())
         return StrategyOutcome(
             name,
             planned.partitions,
@@ -280,57 +324,35 @@ class _Analyzer:
 
     def seen(
         self,
-        group: Group,
         target: Mapping[str, Partitions],
-        counting: Topology | None = None,
+        *,
+        group: Group | None = None,
+        serving: Topology | None = None,
         leaders_only: frozenset[str] | None = None,
     ) -> _Seen:
         """Evaluate an assignment with the true racks of its readers, and the replicas that serve once all are in sync.
 
         Args:
-            group: The group with the true racks.
             target: The assignment.
-            counting: The replicas that serve; by default those that the brokers' selectors choose.
+            group: The group with the true racks; by default that of the snapshot.
+            serving: The replicas that serve; by default those that the brokers' selectors choose.
             leaders_only: Members that do not request a local replica; by default the current ones.
         """
+        group = group or self.shot.group
+        serving = serving or self.cluster.selectable_replicas(group.topology)
         reads = partition_reads(
-            group,
-            target,
-            self.cluster.selectable_replicas(group.topology) if counting is None else counting,
-            self.shot.leaders_only if leaders_only is None else leaders_only,
+            group, target, serving, self.shot.leaders_only if leaders_only is None else leaders_only
         )
-        return _Seen(reads, count_locality(reads), traffic_matrix(reads, self.rates.bytes_s))
-
-    def actions(self, with_all_racks: Plan) -> list[RecommendedChange]:
-        """Return the changes that gain most: local bytes, or local partitions if bytes are not measured.
-
-        Args:
-            with_all_racks: The plan of the best strategy, based on all known racks.
-        """
-        group, leader_view = self.shot.group, self.shot.as_leader_sees()
-        # The switch alone, without the racks that are only in the rack map: these are a change of their own.
-        plan = self.plan(leader_view) if self.shot.rack_map_members else with_all_racks
-        now = self.seen(group, self.owned)
-        base = self.seen(group, plan.target)
-        useful = partial(_useful, idle=not now.flows.total)
-        switch = _gained(RecommendedChange("strategy", 0, 0.0), now, base)
-        # An uneven group may be more local than a balanced one can be: a change without a gain over that is no gain.
-        further = filter(useful, self._further(leader_view, plan, base if useful(switch) else now, with_all_racks))
-        ranked = sorted(further, key=lambda action: (-action.gain_bytes_s, -action.gain))
-        return [*self._unknown_racks(now), *filter(useful, (switch,)), *ranked][:ACTIONS]
-
-    def _unknown_racks(self, now: _Seen) -> Iterator[RecommendedChange]:
-        """Yield what all else depends on: that the racks of members of unknown rack become known."""
-        if self.shot.unknown:
-            yield RecommendedChange(
-                "rack",
-                0,
-                0.0,
-                uncertain=True,
-                gain_at_most=now.partitions.unknown,
-                gain_bytes_s_at_most=round(now.flows.unknown, 3),
-                members=tuple(sorted(member.id for member in self.shot.unknown)),
-            )
+        covered = in_each_rack(reads, serving)
+        readers = Counter(topic for member in group.members for topic in member.topics)
+        hidden = (read.tp for read in reads if read.home is None and readers[read.tp.topic] > 1)
+        return _Seen(
+            reads,
+            count_locality(reads),
+            traffic_matrix(reads, self.rates.bytes_s),
+            covered,
+            frozenset(hidden) - covered,
+        )
 
     @property
     def by_broker(self) -> bool:
@@ -343,42 +365,120 @@ class _Analyzer:
         options = Options(locality=mode or self.cluster.mode, max_skew=max_skew, time_limit_s=_PLAN_S)
         return plan_cooperative(group, options)
 
-    def _further(
-        self, leader_view: Group, plan: Plan, base: _Seen, with_all_racks: Plan
-    ) -> Iterator[RecommendedChange]:
-        """Yield changes with their gain beyond the strategy."""
-        if self.cluster.without_selector():
-            everywhere = self.plan(leader_view, mode="any-replica")
-            planned = self.seen(self.shot.group, everywhere.target, leader_view.topology)
-            yield _gained(RecommendedChange("selector", 0, 0.0), base, planned)
-        if self.shot.rack_map_members:
-            planned = self.seen(self.shot.group, with_all_racks.target, leaders_only=frozenset())
-            yield _gained(
-                RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, planned
-            )
+    def with_settings(self, target: Mapping[str, Partitions]) -> _Seen:
+        """Evaluate an assignment with a selector on all brokers and `client.rack` on all members."""
+        return self.seen(target, serving=self.shot.group.topology, leaders_only=frozenset())
+
+    def plan_with_settings(self, best: Plan) -> Plan:
+        """Return the best plan if any replica serves, given that of the current read policy."""
+        return best if best.locality == "any-replica" else self.plan(self.shot.group, mode="any-replica")
+
+    def savings(self, settled_plan: Plan) -> tuple[float, float]:
+        """Return `GroupAnalysis.savings_bytes_s`, given the best plan if any replica serves."""
+        before, after = self.with_settings(self.owned), self.with_settings(settled_plan.target)
+        saved = before.flows.cross - after.flows.cross
+        return max(0.0, saved - self._bytes_s(after.open)), max(0.0, saved + self._bytes_s(before.open))
+
+    def actions(self, best: Plan, settled_plan: Plan) -> list[RecommendedChange]:
+        """Return the changes that gain most: bytes, or partitions if bytes are not measured or nothing is read.
+
+        Args:
+            best: The plan of the best strategy, based on all known racks.
+            settled_plan: The same if any replica serves.
+        """
+        now = self.seen(self.owned)
+        idle = not now.flows.total
+
+        def gain(change: RecommendedChange) -> float:
+            return change.gain_at_most if idle else change.gain_bytes_s_at_most
+
+        kept: list[RecommendedChange] = []
+        for change in self._changes(now, best, settled_plan):
+            # One that makes fewer partitions local gains no more when other partitions are written to.
+            if change.gain_at_most >= 0 and gain(change) > max(map(gain, kept), default=0):
+                kept.append(change)
+        ranked = sorted((*kept, *self._racks_to_state()), key=lambda change: (-gain(change), change.kind == "rack-map"))
+        # Before a change that gains most comes the one that costs least, if it gains half of that.
+        half = max(map(gain, kept), default=0) / 2
+        ranked.sort(key=lambda change: change is not next((each for each in kept if gain(each) >= half), change))
+        return ranked[:ACTIONS]
+
+    def _changes(self, now: _Seen, best: Plan, settled_plan: Plan) -> Iterator[RecommendedChange]:
+        """Yield changes, those that cost least first."""
+        away = self.shot.leaders_only | self.silent | self.foreign
+        selecting = bool(self.cluster.serving_all())
+        if selecting:
+            yield self._if_selectors_are_known(self._setting("selector", away, now, self.with_settings(self.owned)))
+        if away:
+            yield self._setting("rack", away, now, self.seen(self.owned, leaders_only=frozenset()))
+        mapped = tuple(sorted(self.shot.rack_map_members))
+        switch = RecommendedChange("strategy", members=mapped)
+        switch = _gained(switch, now, self.seen(best.target, leaders_only=frozenset()))
+        yield switch
+        if selecting:
+            both = RecommendedChange("selector", switches=True, members=tuple(sorted(away)))
+            yield self._if_selectors_are_known(_gained(both, now, self.with_settings(settled_plan.target)))
+        switches = switch.gain_bytes_s > 0 if now.flows.total else switch.gain > 0
         skewed = None if self.by_broker else (1, partial(self.plan, max_skew=1))
-        for tried in evaluate_changes(leader_view, plan, self.plan, skewed):
+        for tried in evaluate_changes(self.shot.group, best, self.plan, skewed):
             advice = tried.advice
-            action = RecommendedChange(
-                advice.kind, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions
+            # Replicas are shared by all groups.
+            if advice.kind != "replicas":
+                change = RecommendedChange(advice.kind, switches=switches, rack=advice.rack, topics=advice.topics)
+                yield _gained(change, now, self.seen(tried.plan.target, group=tried.group, leaders_only=frozenset()))
+
+    def _setting(
+        self, kind: Literal["selector", "rack"], away: frozenset[str], now: _Seen, after: _Seen
+    ) -> RecommendedChange:
+        """Return a change of settings, which leaves each partition with its reader.
+
+        Args:
+            kind: The change.
+            away: IDs of members that may be without `client.rack`.
+            now: The reads now.
+            after: The same reads with it.
+        """
+        sure = _gained(RecommendedChange(kind), now, after)
+        # Whether these are local already is unknown, since their reader may be in the leader's rack.
+        later = [
+            read
+            for read in now.reads
+            if read.kind == "unknown" and (read.tp in after.in_each_rack or read.member in self.foreign)
+        ]
+        changed = {new.member for old, new in zip(now.reads, after.reads, strict=True) if old.kind != new.kind}
+        return replace(
+            sure,
+            gain_at_most=sure.gain + len(later),
+            gain_bytes_s_at_most=round(sure.gain_bytes_s + self._bytes_s(read.tp for read in later), 3),
+            members=tuple(sorted(away & (changed | {read.member for read in later}))),
+        )
+
+    def _if_selectors_are_known(self, change: RecommendedChange) -> RecommendedChange:
+        # Brokers that do not report their selector may have one.
+        unsure = self.cluster.read_policy == "unknown"
+        return replace(change, gain=min(0, change.gain), gain_bytes_s=0.0) if unsure else change
+
+    def _racks_to_state(self) -> Iterator[RecommendedChange]:
+        """Yield that racks of members without one have to be known, if an assignment could change what they read."""
+        settled = self.with_settings(self.owned)
+        hidden = [read.tp for read in settled.reads if read.tp in settled.open and read.member in self.silent]
+        if hidden:
+            yield RecommendedChange(
+                "rack-map",
+                gain_at_most=len(hidden),
+                gain_bytes_s_at_most=round(self._bytes_s(hidden), 3),
+                members=tuple(sorted(self.silent)),
             )
-            # The evaluated group has fewer known racks than this snapshot.
-            racks = {member.id: member.rack for member in self.shot.group.members}
-            members = tuple(replace(m, rack=racks.get(m.id, m.rack)) for m in tried.group.members)
-            yield _gained(action, base, self.seen(replace(tried.group, members=members), tried.plan.target))
+
+    def _bytes_s(self, tps: Iterable[TopicPartition]) -> float:
+        return sum(self.rates.bytes_s.get(tp, 0.0) for tp in tps)
 
 
-def _useful(action: RecommendedChange, *, idle: bool) -> bool:
-    """Return whether a change gains bytes, or partitions if nothing is read or it was not measured."""
-    return action.gain > 0 if idle else action.gain >= 0 and action.gain_bytes_s > 0
-
-
-def _gained(action: RecommendedChange, before: _Seen, after: _Seen) -> RecommendedChange:
-    return replace(
-        action,
-        gain=after.partitions.local - before.partitions.local,
-        gain_bytes_s=round(before.non_local_bytes() - after.non_local_bytes(), 3),
-    )
+def _gained(change: RecommendedChange, before: _Seen, after: _Seen) -> RecommendedChange:
+    gain = after.partitions.local - before.partitions.local
+    # What may cross racks counts as if it did, before and after.
+    size = round(before.flows.cross_at_most - after.flows.cross_at_most, 3)
+    return replace(change, gain=gain, gain_at_most=gain, gain_bytes_s=size, gain_bytes_s_at_most=size)
 
 
 def moved(group: Group, owned: Mapping[str, Partitions], target: Mapping[str, Partitions]) -> int:

@@ -181,6 +181,7 @@ class GroupCollector:
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
         topics: Collection[str] = (),
+        on_sample: Callable[[], None] = lambda: None,
     ) -> ClusterReport:
         """Describe groups, measure what they read, and analyze them as they are after that.
 
@@ -189,13 +190,16 @@ class GroupCollector:
             interval_s: How long to measure; 0 to not measure.
             report_progress: Called with the progress.
             topics: Topics that are measured even if no group reads them.
+            on_sample: Called beside each sample of the logs.
 
         Raises:
             ConfigError: As for `snapshot`.
             KafkaError: As for `snapshot`.
         """
         begin = time.monotonic()
-        shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress, topics=topics)
+        shots, measured = self.measure(
+            names, interval_s=interval_s, report_progress=report_progress, topics=topics, on_sample=on_sample
+        )
         inspections = []
         for i, shot in enumerate(shots.snapshots):
             report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
@@ -212,6 +216,7 @@ class GroupCollector:
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
         topics: Collection[str] = (),
+        on_sample: Callable[[], None] = lambda: None,
     ) -> tuple[ClusterSnapshot, Measurement]:
         """Describe groups and measure what they read, with the arguments of `report`."""
         shots = self.snapshot(names, report_progress, committed=bool(interval_s), topics=topics)
@@ -219,7 +224,7 @@ class GroupCollector:
             return shots, Measurement()
         names_seen = [shot.live.name for shot in shots.snapshots]
         before = self._meter.last
-        measured = self._meter.measure(shots.cluster, names_seen, interval_s, report_progress)
+        measured = self._meter.measure(shots.cluster, names_seen, interval_s, report_progress, on_sample)
         try:
             # The analysis uses the state after the measurement.
             return self.snapshot(names, report_progress), measured

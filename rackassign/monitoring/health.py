@@ -39,7 +39,7 @@ from rackassign.monitoring.live_groups import (
     topics_of,
     watch,
 )
-from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster
+from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster, in_each_rack
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, plan_consumer_protocol
@@ -550,6 +550,7 @@ class Examination:
         recovery: Members that were removed to recover it.
         locality: The partitions that its members have, by whether they are read in the reader's rack now.
         missing: Topics that cannot be described, each with the reason; `locality` is without them.
+        in_each_rack: Unknown partitions that each rack has a replica of: local to readers with `client.rack`.
     """
 
     group: GroupDescription
@@ -558,6 +559,7 @@ class Examination:
     recovery: RecoveryResult
     locality: Locality
     missing: Mapping[str, str] = field(default_factory=dict)
+    in_each_rack: int = 0
 
 
 def examine(
@@ -604,6 +606,12 @@ def examine(
         *changelog_findings(_unclean_changelogs(admin, observation.group)),
     )
     reads = current_reads(shot, cluster)
-    return Examination(
-        observation.group, found, migration_step(observation.group), recovery, count_locality(reads), cluster.missing
-    )
+    locality = count_locality(reads)
+    # A wrong name of a rack is no name that brokers look for.
+    silent = [read for read in reads if read.member not in shot.foreign_racks]
+    covered = in_each_rack(silent, cluster.in_sync_replicas(shot.group.topology))
+    if covered and len(covered) == locality.unknown:
+        # Members that send no rack may have one all the same, and no assignment makes a difference.
+        found = tuple(finding for finding in found if finding.kind != "no-rack")
+    step = migration_step(observation.group)
+    return Examination(observation.group, found, step, recovery, locality, cluster.missing, len(covered))

@@ -11,6 +11,7 @@ a pattern or as text as well.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,16 +23,18 @@ from markupsafe import Markup
 from rackassign import __version__
 from rackassign.locality import Kind, Locality, read_locality
 from rackassign.model import Reason
+from rackassign.monitoring.advice import cluster_advice, describe_change, rack_map_to_fill
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.live_groups import MemberDescription
 from rackassign.monitoring.report import (
     Price,
     collection_warnings,
-    describe_action,
     describe_cross,
+    describe_gain,
     describe_rates,
     describe_savings,
+    describe_uncounted,
     format_bytes,
     format_count,
     format_known,
@@ -227,6 +230,8 @@ def page(
         producers: What producers write; None if their metrics were not read.
     """
     measured = bool(survey.measured.seconds)
+    advice = cluster_advice(survey, free_replication=price.free_replication)
+    empty = rack_map_to_fill(advice)
     return (
         environment(PackageLoader("rackassign.monitoring", "templates"), price)
         .get_template("page.html")
@@ -244,7 +249,11 @@ def page(
             origins=_origins(survey),
             inline=_INLINE,
             folded=len(survey.inspections) > _OPEN,
-            describe_action=describe_action,
+            describe_change=describe_change,
+            advice=advice,
+            gains=lambda change: describe_gain(change, price),
+            rack_map=None if empty is None else json.dumps(empty),
+            uncounted=describe_uncounted(survey, price),
             problems=[*collection_warnings(survey), *written_warnings(producers, survey)],
             producers=producers,
         )

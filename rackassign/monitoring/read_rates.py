@@ -92,7 +92,7 @@ class ReadRates:
     @property
     def catches_up(self) -> bool:
         """Return whether much more is read than is written, which ends when the group has caught up."""
-        return bool(self.by_commits) and sum(self.bytes_s.values()) > _ALIKE * self.written_s
+        return bool(self.total_lag) and bool(self.by_commits) and sum(self.bytes_s.values()) > _ALIKE * self.written_s
 
     @property
     def total_lag(self) -> int | None:
@@ -322,6 +322,7 @@ class RateMeter:
         groups: Sequence[str],
         interval_s: float,
         report_progress: ProgressCallback = ignore_progress,
+        on_sample: Callable[[], None] = lambda: None,
     ) -> Measurement:
         """Measure topics and groups; the first measurement takes two samples.
 
@@ -330,9 +331,11 @@ class RateMeter:
             groups: Names of the groups.
             interval_s: Time between two measurements.
             report_progress: Called with the progress.
+            on_sample: Called beside each sample of the logs, to measure something else at the same time.
         """
         calls = GroupAdmin(self.admin)
         before = self.last.logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
+        on_sample()
         commits, problems = self._sample(calls, [name for name in groups if name not in self.last.commits])
         samples = {name: [sample] for name, sample in {**self.last.commits, **commits}.items() if name in groups}
         behind = [name for name, (sample,) in samples.items() if _is_behind(before, sample)]
@@ -350,6 +353,7 @@ class RateMeter:
                 asked = self._clock()
                 pause = max(_STEP_S, (asked - now) / _SHARE)
         after = sample_logs(self.admin, cluster.topology.topics, self._clock)
+        on_sample()
         commits_after, problems_after = self._sample(calls, groups)
         self.last = LastSamples(after, commits_after)
         for name, sample in commits_after.items():

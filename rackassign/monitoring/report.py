@@ -1,35 +1,40 @@
 """Analyses for people and programs: sentences, figures, prices of cross-rack traffic, and JSON.
 
-Sentences are the verdict, recommended changes and warnings.
+Sentences are the verdict and warnings; those of recommended changes are in `advice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from rackassign import __version__, broker_plugin
+from rackassign import __version__
 from rackassign.errors import ConfigError
-from rackassign.model import Partitions
+from rackassign.monitoring.advice import Advice, cluster_advice, describe_change, rack_map_to_fill
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
 from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.live_groups import MemberDescription, Snapshot
 from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, TrafficMatrix, count_locality
-from rackassign.text import counted, join_first, short_repr, strip_control_chars
+from rackassign.text import counted, short_repr
 
 if TYPE_CHECKING:
     from rackassign.monitoring.written_bytes import WrittenTraffic
 
-CLOUDS: Mapping[str, tuple[float, str]] = {
-    "aws": (0.02, "AWS between availability zones: 0.01 USD/GB on each side"),
-    "google": (0.01, "Google Cloud between zones of a region: 0.01 USD/GB, paid by the sender"),
-    "azure": (0.0, "Azure between availability zones of a region: free"),
-}
-"""List prices of November 2026 in USD/GB for both ends together, with their source; contracts may differ."""
+_AWS, _GOOGLE = 0.02, (0.01, "Google Cloud between zones of a region: 0.01 USD/GB, paid by the sender", False)
 
-USD_PER_GB, SOURCE = CLOUDS["aws"]
+CLOUDS: Mapping[str, tuple[float, str, bool]] = {
+    "aws": (_AWS, "AWS between availability zones: 0.01 USD/GB on each side", False),
+    "msk": (_AWS, "AWS between availability zones: 0.01 USD/GB on each side; MSK does not bill replication", True),
+    "gcp": _GOOGLE,
+    "google": _GOOGLE,
+    "azure": (0.0, "Azure between availability zones of a region: free", False),
+}
+"""List prices of November 2026 in USD/GB for both ends together, with their source, and whether brokers replicate free
+of charge; contracts may differ."""
+
+USD_PER_GB, SOURCE = CLOUDS["aws"][:2]
 
 _MONTH_S = 730 * 3600
 """Seconds of a month as cloud providers bill it."""
@@ -46,6 +51,7 @@ class Price:
     Args:
         usd_per_gb: Price of a GB (1e9 bytes) from one rack to another, for both ends together.
         source: Source of the price.
+        free_replication: Whether it is not the price of replication, which costs nothing.
 
     Raises:
         ConfigError: The price is negative, above a million, or no number.
@@ -53,6 +59,7 @@ class Price:
 
     usd_per_gb: float = USD_PER_GB
     source: str = SOURCE
+    free_replication: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.usd_per_gb <= _MOST_USD:
@@ -104,8 +111,10 @@ def format_known(part: int, unknown: int, total: int) -> str:
     return mark_lower_bound(format_percent(part, total), unknown)
 
 
-def format_range(least: float, most: float, form: Callable[[float], str]) -> str:
-    """Format an amount that is between two, each formatted by `form`."""
+def format_range(least: float, most: float, form: Callable[[float], str], unmeasured: int = 0) -> str:
+    """Format an amount that is between two, each formatted by `form`; without a limit if a part is not measured."""
+    if unmeasured:
+        return f"≥{form(least)}" if least > 0 else UNKNOWN
     if most <= least:
         return form(least)
     return f"{form(least)} to {form(most)}" if least > 0 else f"≤{form(most)}"
@@ -135,10 +144,6 @@ def mark_lower_bound(figure: str, unmeasured: int) -> str:
 def format_usd(usd: float) -> str:
     """Format an amount of money, with cents if it is small."""
     return f"{usd:,.0f}" if abs(usd) >= _WHOLE_FROM_USD else f"{usd:.2f}"
-
-
-_NAMED = 3
-"""Number of members and topics listed in a sentence; others are counted."""
 
 
 _ABSENT = frozenset({"UnknownTopicOrPartitionError", "InvalidTopicError"})
@@ -171,20 +176,23 @@ def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
     first = next(iter(inspected.actions), None)
     if first is None:
         return f"{crosses}, and no change that was tried reduces that."
-    gain = ""
-    if measured and first.gain_bytes_s and not first.uncertain:
-        gain = f", which saves {format_usd(price.monthly(first.gain_bytes_s))} USD a month"
-    elif first.gain and not first.uncertain:
-        gain = f", which makes {counted(first.gain, 'partition')} local"
-    return f"{crosses}. First {describe_action(first, inspected)}{gain}."
+    return f"{crosses}. First {describe_change(first, [inspected])}{_gain(first, price, measured=measured)}."
+
+
+def _gain(change: RecommendedChange, price: Price, *, measured: bool) -> str:
+    """Return the gain of a change as the end of a sentence."""
+    if measured and change.gain_bytes_s:
+        return f", which saves {format_usd(price.monthly(change.gain_bytes_s))} USD a month"
+    if measured and change.gain_bytes_s_at_most and change.kind != "rack-map":
+        return f", which saves {format_usd(price.monthly(change.gain_bytes_s_at_most))} USD a month at most"
+    return f", which makes {counted(change.gain, 'partition')} local" if change.gain else ""
 
 
 def describe_cross(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
     """Return the bytes per second across racks, and their USD a month: ranges where racks are unknown."""
     least, most = flows.cross, flows.cross_at_most
-    size = format_range(least, most, format_bytes)
-    usd = format_range(price.monthly(least), price.monthly(most), format_usd)
-    return mark_lower_bound(size, flows.unmeasured), mark_lower_bound(usd, flows.unmeasured)
+    size = format_range(least, most, format_bytes, flows.unmeasured)
+    return size, format_range(price.monthly(least), price.monthly(most), format_usd, flows.unmeasured)
 
 
 def describe_savings(bounds: tuple[float, float], price: Price, unmeasured: int = 0) -> str:
@@ -196,7 +204,17 @@ def describe_savings(bounds: tuple[float, float], price: Price, unmeasured: int 
         unmeasured: Partitions of unknown rate.
     """
     least, most = map(price.monthly, bounds)
-    return mark_lower_bound(format_range(least, most, format_usd), unmeasured)
+    return format_range(least, most, format_usd, unmeasured)
+
+
+def describe_gain(change: RecommendedChange, price: Price) -> tuple[str, str, str]:
+    """Return what a change gains in bytes per second, in USD a month, and in partitions."""
+    size = change.gain_bytes_s, change.gain_bytes_s_at_most
+    return (
+        format_range(*size, format_bytes),
+        format_range(price.monthly(size[0]), price.monthly(size[1]), format_usd),
+        format_range(change.gain, change.gain_at_most, "{:.0f}".format),
+    )
 
 
 def _bytes_across(inspected: GroupAnalysis, price: Price) -> str:
@@ -212,60 +230,6 @@ def _partitions_across(inspected: GroupAnalysis) -> str:
         return f"It is unknown which of {counted(counts.total, 'partition')} are read across racks"
     cross = format_range(counts.cross, counts.cross + counts.unknown, "{:.0f}".format)
     return f"{cross} of {counted(counts.total, 'partition')} are read across racks"
-
-
-def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
-    """Return the text of a recommendation.
-
-    It begins with "then" if it is counted relative to the change of strategy.
-    """
-    if action.kind == "strategy":
-        return _strategy(inspected)
-    switched = not action.uncertain and any(other.kind == "strategy" for other in inspected.actions)
-    return f"{'then ' if switched else ''}{_further(action, inspected)}"
-
-
-def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
-    if action.kind == "selector":
-        return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
-    if action.kind == "member":
-        return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
-    if action.kind == "replicas" and inspected.read_policy in {"leader", "unknown"}:
-        what = _partitions(action.partitions)
-        return f"let a replica in rack {action.rack} lead {what}, and add one where there is none"
-    if action.kind == "replicas":
-        return f"add a replica of {_partitions(action.partitions)} in rack {action.rack}"
-    if action.kind == "max-skew":
-        return "let members differ by two partitions: max_skew=1"
-    names = {member.id: member.client_id for member in inspected.snapshot.live.members}
-    if action.uncertain:
-        foreign = inspected.snapshot.foreign_racks
-        without = {names[member] for member in action.members if member not in foreign}
-        advice = [_same_names(inspected, names, foreign)] if foreign else []
-        return " and ".join([*advice, *([_state_racks(without)] if without else [])])
-    who = {names[member] for member in action.members}
-    # Java's and librdkafka's assignors send it; those of the Python clients never do.
-    return (
-        f"give {_listed(who)} {'its' if len(who) == 1 else 'their'} rack (client.rack), which is only in the rack map,"
-        " and an assignor that sends it"
-    )
-
-
-def _same_names(inspected: GroupAnalysis, names: Mapping[str, str], foreign: Mapping[str, str]) -> str:
-    """Return the advice for members with a rack that no broker has."""
-    racks = ", ".join(sorted(set(inspected.snapshot.group.topology.broker_racks().values())))
-    who = {names[member] for member in foreign}
-    return (
-        f"use the brokers' names of racks ({racks}) for {_listed(who)}, which {'has' if len(who) == 1 else 'have'}"
-        f" {_listed(map(repr, foreign.values()))}"
-    )
-
-
-def _state_racks(who: Collection[str]) -> str:
-    return (
-        f"state the {'rack' if len(who) == 1 else 'racks'} of {_listed(who)} in a rack map (--rack-map FILE), or set"
-        " client.rack with an assignor that sends it"
-    )
 
 
 def describe_unknown(shot: Snapshot) -> str:
@@ -330,30 +294,28 @@ def selector_warnings(cluster: ObservedCluster) -> list[str]:
     return [f"{count} {problem}: they are assumed to be like the others, or to have none"]
 
 
-def _strategy(inspected: GroupAnalysis) -> str:
-    live = inspected.snapshot.live
-    to = "switch to cooperative-sticky of rackassign"
-    if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
-        if not live.is_stable:
-            return "wait until members have what the broker planned"
-        # Its plan may be the best with rackassign.balance=topic, which brokers do not show.
-        return "let the broker plan again, if `rackassign doctor` finds its plan outdated"
-    if live.kind == "consumer":
-        by_brokers = "let brokers assign with rackassign's assignor (`rackassign doctor` shows how)"
-        return f"{by_brokers}, or {to} with group.protocol=classic"
-    if live.strategy == "cooperative-sticky":
-        return "let a member with rackassign's cooperative-sticky lead"
-    return f"{to} from {live.strategy}" if live.strategy else to
+def describe_uncounted(survey: ClusterReport, price: Price) -> str:
+    """Return what crosses racks beside the reads of the report, in one sentence.
 
-
-def _listed(names: Iterable[str]) -> str:
-    return join_first([strip_control_chars(name) for name in sorted(set(names))], _NAMED)
-
-
-def _partitions(partitions: Partitions) -> str:
-    count = sum(map(len, partitions.values()))
-    noun = "partition" if count == 1 else "partitions"
-    return f"{count} {noun} of {_listed(partitions)}"
+    Followers are in sync in the long run, so replication is what is written times the followers in other racks.
+    """
+    start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
+    written = survey.measured.bytes_s
+    if not survey.measured.seconds or not written:
+        return f"{start}."
+    topology = survey.cluster.topology
+    racks = topology.broker_racks()
+    replicated = 0.0
+    for tp, size in written.items():
+        partition = topology.topics[tp.topic][tp.partition]
+        home = None if partition.leader is None else racks.get(partition.leader)
+        if home is not None:
+            replicated += size * sum(racks.get(broker, home) != home for broker in set(partition.replicas))
+    cost = "not billed" if price.free_replication else f"{format_usd(price.monthly(replicated))} USD a month"
+    return (
+        f"{start}: {format_bytes(sum(written.values()))}/s are written to the topics of this report, which are"
+        f" {format_bytes(replicated)}/s of replication across racks ({cost})."
+    )
 
 
 INSPECTION_FORMAT = "rackassign-inspection/1"
@@ -370,12 +332,17 @@ def as_json(
         at: Time of the report; by default now.
         producers: What producers write; None if their metrics were not read.
     """
+    advice = cluster_advice(survey, free_replication=price.free_replication)
     return {
         "format": INSPECTION_FORMAT,
         "version": __version__,
         "time": (at or datetime.now(timezone.utc)).isoformat(timespec="seconds"),
         "cluster": survey.cluster.id or None,
-        "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
+        "price": {
+            "usd_per_gb": price.usd_per_gb,
+            "source": price.source,
+            "free_replication": price.free_replication,
+        },
         "measured_seconds": round(survey.measured.seconds, 3),
         "read_policy": survey.cluster.read_policy,
         "brokers": [
@@ -383,6 +350,8 @@ def as_json(
             for b in survey.cluster.brokers
         ],
         "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
+        "advice": [_advice(row, price, measured=bool(survey.measured.seconds)) for row in advice],
+        "rack_map": rack_map_to_fill(advice),
         "producers": None if producers is None else _producers(producers, price),
         "skipped": [_odd(odd) for odd in survey.skipped],
         "problems": list(survey.measured.problems),
@@ -428,6 +397,7 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "partitions": asdict(inspected.partitions),
         "local_share": inspected.local_share,
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
+        "in_each_rack": inspected.in_each_rack,
         "out_of_sync": inspected.out_of_sync,
         "unassigned": inspected.unassigned,
         "verdict": verdict(inspected, price, measured=measured),
@@ -445,7 +415,7 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
             }
             for reach in inspected.reaches
         ],
-        "actions": [_action(action, inspected, price, measured=measured) for action in inspected.actions],
+        "actions": [_action(action, [inspected], price, measured=measured) for action in inspected.actions],
         "missing_topics": dict(inspected.missing),
     }
 
@@ -523,10 +493,12 @@ def _at_most(action: RecommendedChange, price: Price, *, measured: bool) -> dict
     }
 
 
-def _action(action: RecommendedChange, inspected: GroupAnalysis, price: Price, *, measured: bool) -> dict[str, Any]:
+def _action(
+    action: RecommendedChange, groups: Sequence[GroupAnalysis], price: Price, *, measured: bool
+) -> dict[str, Any]:
     return {
         "kind": action.kind,
-        "what": describe_action(action, inspected),
+        "what": describe_change(action, groups),
         # Of an uncertain change the gain is not known, only how much it is at most.
         "gain_partitions": None if action.uncertain else action.gain,
         "gain_bytes_per_second": action.gain_bytes_s if measured and not action.uncertain else None,
@@ -539,4 +511,10 @@ def _action(action: RecommendedChange, inspected: GroupAnalysis, price: Price, *
         "members": list(action.members),
         "topics": list(action.topics),
         "partitions": {topic: list(ids) for topic, ids in action.partitions.items()},
+        "copied_bytes_per_second": round(action.copied_bytes_s, 1) if measured else None,
     }
+
+
+def _advice(row: Advice, price: Price, *, measured: bool) -> dict[str, Any]:
+    groups = [group.snapshot.live.name for group in row.groups]
+    return {"groups": groups, **_action(row.change, row.groups, price, measured=measured)}

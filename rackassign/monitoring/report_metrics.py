@@ -259,7 +259,7 @@ def _money(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     cost = _gauge("cross_usd_per_month", "What crosses racks, in USD a month at the given price.")
     saved = _gauge(
         "savings_usd_per_month",
-        "What the best strategy of rackassign would save, in USD a month: at least, and at most.",
+        "What rackassign would save beyond replica selector and client.rack, in USD a month: at least, and at most.",
         "bound",
     )
     for inspected in survey.inspections:

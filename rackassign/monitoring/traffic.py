@@ -101,6 +101,18 @@ def topic_reads(
             yield TopicRead(topic, member.id, home, tuple(ids), sources)
 
 
+def in_each_rack(reads: Iterable[PartitionRead], serving: Topology) -> frozenset[TopicPartition]:
+    """Return the partitions of readers of unknown rack that are served from each rack: local to any `client.rack`."""
+    racks = RackSets.of(serving, "any-replica")
+    near = racks.all_partition_racks(serving)
+    everywhere = sum(racks.bits.values())
+    return frozenset(
+        read.tp
+        for read in reads
+        if read.home is None and read.source is not None and near[read.tp.topic][read.tp.partition] == everywhere
+    )
+
+
 def count_locality(found: Iterable[PartitionRead]) -> Locality:
     """Count local, cross-rack and unknown partitions."""
     return Locality.of_reads(read.kind for read in found)

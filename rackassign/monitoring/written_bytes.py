@@ -250,12 +250,14 @@ class WrittenTraffic:
         seconds: Time between the two looks at the producers' metrics.
         by_totals: Whether these have not changed, so that their totals were taken as shares of what the logs grow by.
         unchanged: Number of their sources that have not changed while others have.
+        foreign: Racks of producers that no broker has; what these write is of unknown rack.
     """
 
     topics: tuple[TopicTraffic, ...]
     seconds: float
     by_totals: bool
     unchanged: int = 0
+    foreign: frozenset[str] = frozenset()
 
     @property
     def written(self) -> TrafficMatrix:
@@ -284,8 +286,11 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     changed = {series.source for series, size in increases.items() if size}
     by_totals = not changed
     pairs: dict[str, RackPairs] = {}
+    racks = set(report.cluster.topology.broker_racks().values())
     for series, size in (after.series if by_totals else increases).items():
-        of_topic, pair = pairs.setdefault(series.topic, {}), (series.rack, series.to_rack)
+        # A rack that no broker has is unknown, as it is of a reader: its name is misspelled, or of another scheme.
+        home = series.rack if series.rack in racks or not racks else None
+        of_topic, pair = pairs.setdefault(series.topic, {}), (home, series.to_rack)
         of_topic[pair] = of_topic.get(pair, 0.0) + (size if by_totals else size / seconds[series.source])
     logs: dict[str, float] = {}
     for tp, rate in report.measured.bytes_s.items():
@@ -300,7 +305,9 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
         for topic in written.keys() | read.keys()
     )
     unchanged = len(seconds) - len(changed) if changed else 0
-    return WrittenTraffic(tuple(sorted(topics, key=_most_across_racks)), max(seconds), by_totals, unchanged)
+    homes = {series.rack for series in after.series if series.rack is not None}
+    ranked = tuple(sorted(topics, key=_most_across_racks))
+    return WrittenTraffic(ranked, max(seconds), by_totals, unchanged, frozenset(homes - racks if racks else ()))
 
 
 def _increase(before: int, after: int) -> int:
@@ -344,8 +351,7 @@ def written_warnings(written: WrittenTraffic | None, report: ClusterReport) -> I
             f"{counted(written.unchanged, 'source')} of the producers' metrics did not change, unlike others, and"
             " counted as 0: a saved file, or producers that write nothing"
         )
-    homes = {rack for (rack, _) in written.written.pairs if rack is not None}
-    if problem := foreign_racks(homes, set(report.cluster.topology.broker_racks().values())):
+    if problem := foreign_racks(set(written.foreign), set(report.cluster.topology.broker_racks().values())):
         yield problem
 
 

@@ -110,6 +110,7 @@ def _as_json(examined: Examination) -> dict[str, Any]:
             for f in examined.findings
         ],
         "partitions": asdict(examined.locality),
+        "in_each_rack": examined.in_each_rack,
         "removed": [_named(m) for m in recovery.removed],
         "culprit": recovery.culprit and _named(recovery.culprit),
     }
@@ -156,7 +157,10 @@ def _reads(examined: Examination) -> str:
     line = f"{format_percent(counts.local, counts.total)} of its partitions are read in the rack of their reader"
     if counts.unknown:
         line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
-    if counts.local == counts.total:
+    if examined.in_each_rack:
+        who = "all of these" if examined.in_each_rack == counts.unknown else f"{examined.in_each_rack} of these"
+        line += f": client.rack alone makes {who} local; check that each consumer sets it"
+    if counts.local + examined.in_each_rack == counts.total:
         return line + unseen
     return f"{line}{unseen}; `rackassign inspect --group {name}` shows what that costs and what would change it"
 

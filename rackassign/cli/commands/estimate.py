@@ -112,7 +112,7 @@ def estimate(
         ]
         sys.stdout.write(json.dumps({"usd_per_gb": cost.usd_per_gb, "estimates": rows}) + "\n")
     else:
-        _write_table(estimates, group, counts, cost)
+        _write_table(estimates, group, counts, gb_per_day, cost)
     return ExitCode.DONE
 
 
@@ -179,7 +179,9 @@ def _consumers_near(partition: Partition, counts: Sequence[int], mode: LocalityM
     return sum(counts[broker - 1] for broker in counting)
 
 
-def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int], cost: Price) -> None:
+def _write_table(
+    found: Sequence[Estimate], group: Group, counts: Sequence[int], gb_per_day: float, cost: Price
+) -> None:
     table = Table(title=f"Reads across zones at {cost.usd_per_gb:g} USD/GB")
     for column in ("assignor", "reads from"):
         table.add_column(column)
@@ -196,7 +198,20 @@ def _write_table(found: Sequence[Estimate], group: Group, counts: Sequence[int],
     console = plain_console()
     console.print(table)
     console.print(_verdict(found, group, counts), soft_wrap=True)
+    console.print(_uncounted(group, gb_per_day, cost), soft_wrap=True)
     console.print(f"Price: {cost.source}.", soft_wrap=True)
+
+
+def _uncounted(group: Group, gb_per_day: float, cost: Price) -> str:
+    """Return what writing the same bytes costs, with producers spread evenly over the zones."""
+    zones, replicas = len(group.topology.brokers), len(group.topology.topics[TOPIC][0].replicas)
+    copied, produced = gb_per_day * (replicas - 1), gb_per_day * (1 - 1 / zones)
+    copying, producing = (f"{cost.monthly(size * _GB_PER_DAY):,.0f} USD a month" for size in (copied, produced))
+    return (
+        f"Only reads of one group are counted. Writing the same bytes crosses zones, too: {copied:,.1f} GB a day"
+        f" ({'not billed' if cost.free_replication else copying}) for replication, and some {produced:,.1f} GB a day"
+        f" ({producing}) from producers that write to leaders in all zones."
+    )
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from math import floor
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -52,12 +52,14 @@ from rackassign.monitoring import (
     Price,
     ReadRates,
     as_json,
-    describe_action,
+    cluster_advice,
     describe_cross,
+    describe_gain,
     describe_rates,
     describe_savings,
+    describe_uncounted,
+    rack_map_to_fill,
 )
-from rackassign.monitoring.analysis import RecommendedChange
 from rackassign.monitoring.html_page import page
 from rackassign.monitoring.report import (
     UNKNOWN,
@@ -66,16 +68,16 @@ from rackassign.monitoring.report import (
     format_count,
     format_known,
     format_percent,
-    format_range,
-    format_usd,
     hidden_topics,
 )
-from rackassign.monitoring.written_bytes import WrittenTraffic, read_written_bytes, written_traffic, written_warnings
+from rackassign.monitoring.written_bytes import (
+    WrittenBytes,
+    WrittenTraffic,
+    read_written_bytes,
+    written_traffic,
+    written_warnings,
+)
 from rackassign.text import clamp_middle, counted, join_first, strip_control_chars
-
-if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, GroupAnalysis
-
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -132,18 +134,27 @@ def inspect(
     check_writable("html", html)
 
     cost = Price.from_options(price, cloud)
-    before = read_written_bytes(producers or ())
+    topics = read_written_bytes(producers or ()).topics()
+    looks: list[WrittenBytes] = []
+    lost = ""
+
+    def look_at_producers() -> None:
+        nonlocal lost
+        try:
+            looks.append(read_written_bytes(producers or ()))
+        except ConfigError as error:
+            # They could be read before, and the groups are still measured.
+            lost = str(error)
+
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         survey = GroupCollector(admin, racks).report(
-            names, interval_s=interval, report_progress=progress.on_progress, topics=before.topics()
+            names,
+            interval_s=interval,
+            report_progress=progress.on_progress,
+            topics=topics,
+            on_sample=look_at_producers,
         )
-    written, lost = None, ""
-    if producers:
-        try:
-            written = written_traffic(survey, before, read_written_bytes(producers))
-        except ConfigError as error:
-            # They could be read before, and the groups have been measured.
-            lost = str(error)
+    written = written_traffic(survey, *looks) if producers and len(looks) == 2 else None  # noqa: PLR2004 - both ends
     survey = survey.sorted_by(by)
     for line in (*warnings(survey, racks), *written_warnings(written, survey)):
         warn(line)
@@ -159,6 +170,12 @@ def inspect(
         )
     if lost:
         raise KafkaUnavailableError(f"what producers write could not be measured: {lost}")
+    for inspected in survey.inspections:
+        if least is not None and inspected.in_each_rack:
+            warn(
+                f"{inspected.snapshot.live.name}: {counted(inspected.in_each_rack, 'partition')} of readers without a"
+                " rack count as local: client.rack alone makes them local; check that each consumer sets it"
+            )
     below = [inspected for inspected in survey.inspections if _below(inspected, least)]
     for inspected in below:
         warn(_shortfall(inspected, fail_under or ""))
@@ -178,28 +195,34 @@ def _show(survey: ClusterReport, price: Price, console: Console, written: Writte
     to_do = actions(survey, price, width=console.width)
     if to_do is not None:
         console.print(to_do)
+    if (empty := rack_map_to_fill(cluster_advice(survey))) is not None:
+        console.print("a rack map to fill in, for --rack-map:", json.dumps(empty), soft_wrap=True)
     if written is not None:
         console.print(_written(written, price, most=len(written.topics) if wide else _MOST_TOPICS))
     console.print(plain_line(totals(survey, price)), soft_wrap=True)
     if written is not None:
         size, usd = describe_cross(written.written, price)
         console.print(f"producers: {size}/s across racks, {usd} USD a month", soft_wrap=True)
+    console.print(describe_uncounted(survey, price), soft_wrap=True)
 
 
 def _below(inspected: GroupAnalysis, least: float | None) -> bool:
-    return least is not None and inspected.local_share is not None and inspected.local_share < least
+    # What any rack makes local does not fail a gate because a client sends its rack to nobody but the brokers.
+    share = inspected.local_share_at_most
+    return least is not None and share is not None and share < least
 
 
 def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     """Return how far a group is below `--fail-under`, with the partitions that may be local or not."""
     counts = inspected.partitions
-    share = _WHOLE * counts.local / counts.total
+    local, unknown = counts.local + inspected.in_each_rack, counts.unknown - inspected.in_each_rack
+    share = _WHOLE * local / counts.total
     if round(share, 1) >= float(least.removesuffix("%")):
         # A share that is too small must not look like the limit.
         share = floor(10 * share) / 10 or share
     line = f"{inspected.snapshot.live.name}: {format_percent(share, _WHOLE)} of its partitions are local"
-    if counts.unknown:
-        line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
+    if unknown:
+        line += f", and of {format_percent(unknown, counts.total)} it is unknown"
     return f"{line}; --fail-under is {least.removesuffix('%')} %"
 
 
@@ -360,7 +383,7 @@ def _could(inspected: GroupAnalysis) -> tuple[str, str]:
 def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
     """Render one group in full."""
     parts: list[RenderableType] = [_modes(inspected)]
-    if survey.measured.seconds:
+    if inspected.flows.total:
         parts.append(_rack_pairs(inspected))
     if inspected.reaches:
         parts.append(_strategies(inspected, survey, price))
@@ -467,41 +490,22 @@ def actions(survey: ClusterReport, price: Price, *, width: int, most: int = _MOS
         width: Columns of the terminal.
         most: Number of rows.
     """
-    measured = bool(survey.measured.seconds)
-    rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
-    # What may gain most comes where its upper bound belongs.
-    rows.sort(
-        key=lambda row: (
-            -max(row[0].gain_bytes_s, row[0].gain_bytes_s_at_most),
-            -max(row[0].gain, row[0].gain_at_most),
-        )
-    )
-    if not rows:
+    advice = cluster_advice(survey, free_replication=price.free_replication)
+    if not advice:
         return None
-    table = _table(caption=f"{len(rows) - most} more are in --output json" if len(rows) > most else None)
-    table.add_column("group", no_wrap=True)
+    measured = bool(survey.measured.seconds)
+    more = f"; {len(advice) - most} more are in --output json" if len(advice) > most else ""
+    table = _table(caption=f"each change alone, from now{more}")
+    table.add_column("group", overflow="fold")
     table.add_column("what would gain most", overflow="fold")
     amounts = (("USD a month", "bytes/s") if width >= _SPACIOUS else ("USD a month",)) if measured else ()
     for column in (*amounts, "partitions"):
         table.add_column(column, justify="right", no_wrap=" " not in column)
-    for action, inspected in rows[:most]:
-        what = describe_action(action, inspected)
-        *traffic, partitions = _gain(action, price)
-        name = clamp_middle(strip_control_chars(inspected.snapshot.live.name), max(_SHORTEST_NAME, width // 4))
-        table.add_row(plain_line(name), plain_line(what), *traffic[: len(amounts)], partitions)
+    for row in advice[:most]:
+        size, usd, partitions = describe_gain(row.change, price)
+        name = clamp_middle(row.who, max(_SHORTEST_NAME, width // 4))
+        table.add_row(plain_line(name), plain_line(row.what), *(usd, size)[: len(amounts)], partitions)
     return table
-
-
-def _gain(action: RecommendedChange, price: Price) -> tuple[str, str, str]:
-    """Return the gain in money, bytes and partitions; of an uncertain change how much it is at most."""
-    if action.uncertain:
-        size = action.gain_bytes_s_at_most
-        partitions = format_range(0, action.gain_at_most, "{:.0f}".format) if action.gain_at_most else UNKNOWN
-        traffic = format_range(0, price.monthly(size), format_usd), format_range(0, size, format_bytes)
-    else:
-        size, partitions = action.gain_bytes_s, str(action.gain)
-        traffic = format_usd(price.monthly(size)), format_bytes(size)
-    return (*traffic, partitions)
 
 
 def totals(survey: ClusterReport, price: Price) -> str:
@@ -515,7 +519,7 @@ def totals(survey: ClusterReport, price: Price) -> str:
     if flows.unknown:
         line += f" (the rack is unknown of {format_bytes(flows.unknown)}/s)"
     if savings[1]:
-        line += f"; rackassign would save {describe_savings(savings, price, flows.unmeasured)}"
+        line += f"; rackassign would save {describe_savings(savings, price, flows.unmeasured)} of it"
     seconds = survey.measured.seconds
     return f"{line}; measured over {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
 

@@ -344,7 +344,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
             "--with-demo-group creates the topic orders itself",
         ),
         (("demo", "--price-per-gb", "-1"), "", "price must be from 0 to 1000000 USD/GB, got -1.0"),
-        (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, google, azure, got "moon"'),
+        (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, msk, gcp, google, azure, got "moon"'),
     ],
 )
 def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], given: str, message: str) -> None:

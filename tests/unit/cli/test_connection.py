@@ -306,7 +306,7 @@ UNABLE = KafkaTimeoutError("Unable to bootstrap")
         pytest.param(
             [KafkaConnectionError("socket disconnected")],
             SaslAuthenticationFailedError("Authentication failed: Invalid username or password"),
-            "Authentication failed",
+            "refuses the request: .*Authentication failed",
             id="a rejection after a lost connection",
         ),
         pytest.param(
@@ -326,7 +326,7 @@ UNABLE = KafkaTimeoutError("Unable to bootstrap")
         pytest.param(
             [IllegalSaslStateError()],
             UNABLE,
-            "does not respond: .*IllegalSaslStateError: the listener takes no login; check security.protocol$",
+            "refuses the request: .*IllegalSaslStateError: the listener takes no login; check security.protocol$",
             id="a listener without login",
         ),
         pytest.param(

@@ -70,8 +70,8 @@ def test_what_all_refuse(
         (["inspect", "--all-groups", "--fail-under", "0.95"], "fail-under: 0.95 is ambiguous: give 95% or 0.95%"),
         (["inspect", "--all-groups", "--fail-under", "1"], "fail-under: 1 is ambiguous: give 100% or 1%"),
         (["inspect", "--all-groups", "--price-per-gb", "-1"], "price must be from 0 to 1000000 USD/GB, got -1.0"),
-        (["inspect", "--all-groups", "--cloud", "AWS"], 'cloud must be one of aws, google, azure, got "AWS"'),
-        (["top", "--all-groups", "--cloud", ""], 'cloud must be one of aws, google, azure, got ""'),
+        (["inspect", "--all-groups", "--cloud", "AWS"], 'cloud must be one of aws, msk, gcp, google, azure, got "AWS"'),
+        (["top", "--all-groups", "--cloud", ""], 'cloud must be one of aws, msk, gcp, google, azure, got ""'),
         (
             ["exporter", "--cloud", "aws", "--price-per-gb", "0.01"],
             "give either the price (--price-per-gb) or a cloud (--cloud)",
@@ -186,6 +186,19 @@ def test_groups_that_are_not_local_enough_are_named(
         "rackassign: silent: 33.3 % of its partitions are local, and of 66.7 % it is unknown; --fail-under is 66.5 %",
         "rackassign: half: 50.0 % of its partitions are local; --fail-under is 66.5 %",
     ]
+
+
+def test_a_replica_in_each_rack_is_local_enough_and_client_rack_has_to_be_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster({"t": [[1, 2, 3], [2, 3, 1]]})
+    stock = inspected(group(member("m", None, {"t": [0, 1]}), name="stock"), there)
+    answer(monkeypatch, ClusterReport(there, (stock,), (), Throughput()))
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", "95%"]) == 0
+    assert capsys.readouterr().err == (
+        "rackassign: stock: 2 partitions of readers without a rack count as local: client.rack alone makes them local;"
+        " check that each consumer sets it\n"
+    )
 
 
 @pytest.mark.parametrize(

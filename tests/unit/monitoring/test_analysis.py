@@ -16,16 +16,21 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.monitoring import (
+    Advice,
     ClusterReport,
     GroupAnalysis,
+    ObservedCluster,
     Price,
     RackMap,
     RecommendedChange,
     Throughput,
     TrafficMatrix,
     as_json,
+    cluster_advice,
     collection_warnings,
-    describe_action,
+    describe_change,
+    describe_uncounted,
+    rack_map_to_fill,
     verdict,
 )
 from rackassign.monitoring.live_groups import snapshot, topics_of
@@ -53,13 +58,13 @@ def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> Non
     assert [reach.strategy for reach in seen.reaches] == ["uniform", "range", "rackassign"]
     # `uniform` keeps what members have, and `range` deals in the order of members.
     assert [(r.partitions.local, r.moved) for r in seen.reaches] == [(0, 0), (3, 3), (3, 3)]
-    assert describe_action(seen.actions[0], seen).startswith("let brokers assign with rackassign's assignor")
+    assert describe_change(seen.actions[0], [seen]).startswith("let brokers assign with rackassign's assignor")
     ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
     # What `uniform` would come to, and not that it would keep what the plug-in has planned.
     assert (ours.reaches[0].partitions.local, ours.reaches[0].moved) == (3, 3)
-    assert "if `rackassign doctor` finds its plan outdated" in describe_action(ours.actions[0], ours)
+    assert "if `rackassign doctor` finds its plan outdated" in describe_change(ours.actions[0], [ours])
     moving = inspected(replace(served, strategy="rackassign", state="Reconciling"), cluster(ONE_EACH), EVEN)
-    assert describe_action(moving.actions[0], moving) == "wait until members have what the broker planned"
+    assert describe_change(moving.actions[0], [moving]) == "wait until members have what the broker planned"
     # There is no `max_skew` in brokers, so nothing advises it.
     crowded = replace(served, members=(*served.members, member("m4", "a", {})))
     assert "max-skew" not in kinds(inspected(crowded, cluster({"t": [[1]] * 9}), rates({})))
@@ -73,8 +78,9 @@ def test_a_group_that_reads_across_racks_is_told_to_switch() -> None:
     assert (seen.flows.local, seen.flows.cross, seen.flows.unknown, seen.flows.total) == (0.0, 3000.0, 0.0, 3000.0)
     reach = seen.best
     assert (reach.partitions, reach.moved, reach.flows.cross) == (Locality(3, 0, 0), 3, 0.0)
-    assert seen.actions == (RecommendedChange("strategy", 3, 3000.0),)
-    assert describe_action(seen.actions[0], seen) == "switch to cooperative-sticky of rackassign from range"
+    assert seen.actions == (RecommendedChange("strategy", 3, 3000.0, 3, 3000.0),)
+    assert seen.savings_bytes_s == (3000.0, 3000.0)
+    assert describe_change(seen.actions[0], [seen]) == "switch to cooperative-sticky of rackassign from range"
 
 
 def test_a_group_at_home_is_told_nothing() -> None:
@@ -91,18 +97,22 @@ def test_without_a_selector_local_means_the_leaders_rack() -> None:
     assert (far.read_policy, far.partitions) == ("leader", Locality(0, 3, 0))
     for seen in (near, far):
         assert seen.by_mode == {"any-replica": Locality(3, 0, 0), "leader": Locality(0, 3, 0)}
-    # Planned with the leaders in view the group is all local, so a selector gains nothing more.
-    assert kinds(far) == ["strategy"]
+    # Planned with the leaders in view the group would be all local, too, but a selector alone makes it so.
+    assert kinds(far) == ["selector"]
+    assert (far.actions[0].gain, far.savings_bytes_s, far.best.partitions) == (3, (0.0, 0.0), Locality(3, 0, 0))
 
 
-def test_a_selector_is_advised_where_it_gains() -> None:
+def test_a_selector_is_advised_with_the_strategy_where_neither_gains_alone() -> None:
     led_by_one = {"t": [[1, 2], [1, 3], [1, 2]]}
     seen = inspected(HOME, cluster(led_by_one, brokers(selector=None)), EVEN)
     assert seen.partitions == Locality(1, 2, 0)
-    assert kinds(seen)[0] == "selector"
-    assert seen.actions[0].gain == 2
+    first = seen.actions[0]
+    assert (first.kind, first.switches, first.gain, seen.savings_bytes_s) == ("selector", True, 2, (2000.0, 2000.0))
+    assert describe_change(first, [seen]).endswith("and switch to cooperative-sticky of rackassign from range")
+    # Brokers that do not report their selector may have one.
     unasked = cluster(led_by_one, brokers(selector=None, problem="not allowed"))
-    assert "selector" not in kinds(inspected(HOME, unasked, EVEN))
+    first = inspected(HOME, unasked, EVEN).actions[0]
+    assert (first.kind, first.uncertain, first.gain, first.gain_at_most) == ("selector", True, 0, 2)
 
 
 def test_a_broker_that_cannot_be_asked_is_like_the_others() -> None:
@@ -154,10 +164,10 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     assert [m.id for m in seen.snapshot.unknown] == ["m1", "m2", "m3"]
     (action,) = seen.actions
     # Nothing is booked: that all are in one rack is as good a guess as any other.
-    assert (action.kind, action.uncertain, action.gain, action.gain_bytes_s) == ("rack", True, 0, 0.0)
+    assert (action.kind, action.uncertain, action.gain, action.gain_bytes_s) == ("rack-map", True, 0, 0.0)
     assert (action.gain_at_most, action.gain_bytes_s_at_most) == (3, 3000.0)
-    advice = "state the racks of m1, m2, m3 in a rack map (--rack-map FILE), or set client.rack"
-    assert describe_action(action, seen) == f"{advice} with an assignor that sends it"
+    advice = "state the racks of m1, m2, m3 in a rack map (--rack-map FILE)"
+    assert describe_change(action, [seen]) == f"{advice}: what they could read locally is unknown"
     assert action.members == ("m1", "m2", "m3")
     assert seen.best.partitions == Locality(0, 0, 3)
 
@@ -174,7 +184,7 @@ def test_a_rack_that_no_broker_has_is_unknown_and_the_names_come_first(*, mapped
     assert [m.id for m in seen.snapshot.unknown] == ["m1", "m3"]
     first = seen.actions[0]
     assert (first.kind, first.uncertain, first.members, first.gain_at_most) == ("rack", True, ("m1", "m3"), 2)
-    told = describe_action(first, seen)
+    told = describe_change(first, [seen])
     assert told == "use the brokers' names of racks (a, b, c) for m1, m3, which have 'us-east-1a'"
     assert told in verdict(seen, Price(), measured=True)
     assert describe_unknown(seen.snapshot) == (
@@ -196,10 +206,10 @@ def test_of_members_with_foreign_racks_only_the_names_are_a_change() -> None:
 def test_members_without_a_rack_and_with_a_foreign_one_are_told_apart() -> None:
     live = group(member("m1", "A", {"t": [0]}), member("m2", None, {"t": [1]}), member("m3", "c", {"t": [2]}))
     seen = inspected(live, cluster(ONE_EACH), EVEN)
-    assert describe_action(seen.actions[0], seen) == (
-        "use the brokers' names of racks (a, b, c) for m1, which has 'A' and state the rack of m2 in a rack map"
-        " (--rack-map FILE), or set client.rack with an assignor that sends it"
-    )
+    assert [describe_change(action, [seen]) for action in seen.actions] == [
+        "use the brokers' names of racks (a, b, c) for m1, which has 'A'",
+        "state the racks of m2 in a rack map (--rack-map FILE): what they could read locally is unknown",
+    ]
     # Where no broker has a rack, members have no wrong names.
     plain = inspected(live, cluster(ONE_EACH, brokers((None, None, None))), EVEN)
     assert (plain.snapshot.foreign_racks, [m.id for m in plain.snapshot.unknown]) == ({}, ["m2"])
@@ -211,11 +221,9 @@ def test_a_rack_map_says_what_racks_would_gain() -> None:
     # With rackassign each member reports the rack that is in the map.
     assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 3)] * 3
     assert not seen.best.reasons
-    # Its leader does not know the map, so the racks are a change of their own.
-    action = seen.actions[-1]
-    assert (action.kind, action.uncertain, action.members) == ("rack", False, ("m1", "m2", "m3"))
-    assert sum(each.gain for each in seen.actions) == 3
-    assert "only in the rack map" in describe_action(action, seen)
+    (action,) = seen.actions
+    assert (action.kind, action.gain, action.members) == ("strategy", 3, ("m1", "m2", "m3"))
+    assert describe_change(action, [seen]).endswith("with the rack of each member, which m1, m2, m3 do not send")
 
 
 def test_what_is_reachable_is_what_a_plan_of_the_snapshot_reaches() -> None:
@@ -227,16 +235,17 @@ def test_what_is_reachable_is_what_a_plan_of_the_snapshot_reaches() -> None:
     assert seen.best.partitions == Locality(12, 0, 0)
     # They read from leaders now, and from local replicas once they have a rack of their own.
     assert seen.partitions.local < 12
-    assert seen.partitions.local + sum(action.gain for action in seen.actions) == 12
+    assert [(action.kind, seen.partitions.local + action.gain) for action in seen.actions] == [("rack", 12)]
+    assert describe_change(seen.actions[0], [seen]) == (
+        "set client.rack on m0, m1, m2, whose racks are only in the rack map"
+    )
 
 
 def test_one_member_of_unknown_rack_leaves_the_others_their_gain() -> None:
     live = group(*TURNED.members[:2], member("m3", None, {"t": [0]}))
     seen = inspected(live, cluster(ONE_EACH), EVEN)
-    assert [(action.kind, action.uncertain) for action in seen.actions][:2] == [("rack", True), ("strategy", False)]
-    assert seen.actions[1].gain == 2
-    assert seen.actions[0].gain_at_most == 1
-    assert not describe_action(seen.actions[0], seen).startswith("then ")
+    assert [(action.kind, action.uncertain) for action in seen.actions][:2] == [("strategy", False), ("rack-map", True)]
+    assert (seen.actions[0].gain, seen.actions[1].gain_at_most) == (2, 1)
 
 
 def test_who_sends_no_rack_is_taken_to_read_from_leaders_unless_named() -> None:
@@ -252,31 +261,31 @@ def test_what_is_sent_comes_before_the_map() -> None:
     assert not shot.rack_map_members
 
 
-def test_a_member_and_a_replica_are_advised_where_they_help() -> None:
+def test_a_member_is_advised_where_it_helps() -> None:
     lone = group(member("m", "a", {"t": [0, 1, 2]}), strategy="cooperative-sticky")
     seen = inspected(lone, cluster(ONE_EACH), rates({("t", 0): 1.0, ("t", 1): 10.0, ("t", 2): 5.0}))
-    found = {(action.kind, action.rack): action for action in seen.actions}
-    assert ("replicas", "a") in found
-    assert found["replicas", "a"].gain_bytes_s == 15.0
-    assert found["replicas", "a"].partitions == {"t": (1, 2)}
-    assert describe_action(found["replicas", "a"], seen) == "add a replica of 2 partitions of t in rack a"
-    assert ("member", "b") in found
-    assert describe_action(found["member", "b"], seen) == "add a member in rack b, subscribed to t"
+    (action,) = seen.actions
+    assert (action.kind, action.rack, action.gain_bytes_s) == ("member", "b", 10.0)
+    assert describe_change(action, [seen]) == "add a member in rack b, subscribed to t"
+    # It reads all there is, wherever it is.
+    assert seen.savings_bytes_s == (0.0, 0.0)
 
 
-def test_what_counts_from_the_strategy_on_says_so() -> None:
+def test_each_change_counts_alone_and_what_costs_least_comes_first() -> None:
     live = group(member("m1", "a", {"t": [1, 2]}), member("m2", "b", {"t": [0]}))
     seen = inspected(live, cluster(ONE_EACH), EVEN)
-    assert kinds(seen)[0] == "strategy"
-    assert len(seen.actions) > 1
-    assert all(describe_action(action, seen).startswith("then ") for action in seen.actions[1:])
+    # One more member gains more, and is no first thing to do where the strategy gains two thirds of it.
+    assert [(action.kind, action.gain_bytes_s) for action in seen.actions] == [("strategy", 2000.0), ("member", 3000.0)]
+    assert describe_change(seen.actions[1], [seen]) == (
+        "switch to cooperative-sticky of rackassign from range, and add a member in rack c, subscribed to t"
+    )
 
 
 def test_a_group_that_the_broker_serves_must_leave_it() -> None:
     seen = inspected(replace(TURNED, kind="consumer", strategy="uniform"), cluster(ONE_EACH))
-    assert "group.protocol=classic" in describe_action(seen.actions[0], seen)
+    assert "group.protocol=classic" in describe_change(seen.actions[0], [seen])
     led = inspected(replace(TURNED, strategy="cooperative-sticky"), cluster(ONE_EACH))
-    assert describe_action(led.actions[0], led) == "let a member with rackassign's cooperative-sticky lead"
+    assert describe_change(led.actions[0], [led]) == "let a member with rackassign's cooperative-sticky lead"
 
 
 def test_partitions_that_nobody_has_are_counted() -> None:
@@ -337,15 +346,88 @@ def test_an_uneven_group_that_is_local_is_told_nothing() -> None:
     assert inspected(uneven, cluster({"t": [[1], [1], [1], [2]]})).actions == ()
 
 
-def test_where_leaders_serve_a_replica_must_lead() -> None:
-    there = cluster({"t": [[1, 2], [1, 2]]}, brokers(selector=None, problem="not allowed"))
-    seen = inspected(group(member("m", "b", {"t": [0, 1]})), there)
-    assert seen.read_policy == "unknown"
-    (action,) = (action for action in seen.actions if action.kind == "replicas")
-    assert (
-        describe_action(action, seen)
-        == "let a replica in rack b lead 2 partitions of t, and add one where there is none"
+THREE_ZONES = {"t": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}
+"""Three replicas in three racks, as most clusters have."""
+
+
+def surveyed(*of: GroupAnalysis, there: ObservedCluster, measured: Throughput = EVEN) -> ClusterReport:
+    return ClusterReport(there, of, (), replace(measured, seconds=10.0))
+
+
+def test_one_line_on_the_brokers_is_the_only_advice_for_all_groups_with_a_replica_in_each_rack() -> None:
+    there = cluster(THREE_ZONES, brokers(selector=None))
+    silent = inspected(replace(SILENT, name="silent"), there, EVEN)
+    far = [inspected(replace(TURNED, name=f"far-{number}"), there, EVEN) for number in range(200)]
+    report = surveyed(silent, *far, there=there)
+    (row,) = cluster_advice(report)
+    assert (row.change.kind, len(row.groups), row.who) == ("selector", 201, "far-0, far-1, far-10 and 198 more")
+    # Of members whose rack is unknown only the leaders are known from which they read.
+    assert (row.change.gain, row.change.gain_at_most) == (600, 603)
+    assert row.what.endswith("so that near replicas are read, and client.rack on m1, m2, m3")
+    assert report.savings_bytes_s == (0.0, 0.0)
+    assert rack_map_to_fill([row]) is None
+
+
+def test_where_each_rack_has_a_replica_client_rack_is_all_that_matters() -> None:
+    seen = inspected(SILENT, cluster(THREE_ZONES), EVEN)
+    assert (seen.partitions, seen.in_each_rack, seen.savings_bytes_s) == (Locality(0, 0, 3), 3, (0.0, 0.0))
+    assert (seen.local_share, seen.local_share_at_most) == (0.0, 1.0)
+    (action,) = seen.actions
+    assert (action.kind, action.gain, action.gain_at_most) == ("rack", 0, 3)
+    assert describe_change(action, [seen]) == (
+        "client.rack alone makes this local, whatever is assigned: check that each consumer of m1, m2, m3 sets it"
     )
+    # A wrong name reads from leaders, and a rack without a replica in sync from another one.
+    foreign = inspected(group(member("m", "A", {"t": [0]})), cluster(THREE_ZONES), EVEN)
+    lagging = inspected(SILENT, cluster(THREE_ZONES, in_sync={"t": ((1, 2), (2, 3), (3, 1))}), EVEN)
+    assert (foreign.in_each_rack, lagging.in_each_rack) == (0, 0)
+
+
+def test_racks_of_members_are_asked_for_once_with_a_map_to_fill_in() -> None:
+    there = cluster(ONE_EACH)
+    groups = [inspected(replace(SILENT, name=f"g{number:02}"), there, EVEN) for number in range(20)]
+    (row,) = cluster_advice(surveyed(*groups, there=there))
+    assert (row.change.kind, len(row.groups), row.change.gain_at_most) == ("rack-map", 20, 60)
+    assert rack_map_to_fill([row]) == {"hosts": {"10.0.0.1": ""}}
+    many = [replace(m, host=f"10.0.{i // 30}.{i}") for i, m in enumerate(SILENT.members * 30)]
+    numbered = [replace(m, id=f"m{i}", assigned=m.assigned if i < 3 else {}) for i, m in enumerate(many)]
+    seen = inspected(group(*numbered), there, EVEN)
+    template = rack_map_to_fill(cluster_advice(surveyed(seen, there=there)))
+    assert template == {"subnets": {"10.0.0.0/24": "", "10.0.1.0/24": "", "10.0.2.0/24": ""}}
+    with pytest.raises(InputError, match=r"subnets\.10\.0\.0\.0/24: expected the name of a rack"):
+        RackMap.read(template)
+
+
+def test_a_replica_costs_what_is_copied_to_it() -> None:
+    there = cluster(ONE_EACH)
+
+    def lone(name: str, rates_: Throughput = EVEN) -> GroupAnalysis:
+        return inspected(group(member("m", "a", {"t": [0, 1, 2]}), name=name), there, rates_)
+
+    def replicas(*groups: GroupAnalysis, free: bool = False) -> list[Advice]:
+        advice = cluster_advice(surveyed(*groups, there=there), free_replication=free)
+        return [row for row in advice if row.change.kind == "replicas"]
+
+    # What one group reads crosses once, and so does the copy of it. A group that catches up will not for long.
+    assert not replicas(lone("g"), lone("h", rates({("t", 0): 9e9})))
+    (two,) = replicas(lone("g"), lone("h"), lone("i"))
+    assert (two.change.gain, two.change.gain_bytes_s, two.change.copied_bytes_s) == (6, 4000.0, 2000.0)
+    assert two.what == "add a replica of 2 partitions of t in rack a; the gain is without what is replicated to it"
+    (free,) = replicas(lone("g"), free=True)
+    assert (free.change.gain_bytes_s, free.change.copied_bytes_s, free.who) == (2000.0, 0.0, "g")
+    assert Price.from_options(None, "msk").free_replication
+    # Another assignment makes all of it local, and costs less.
+    assert not replicas(inspected(TURNED, there, EVEN), inspected(replace(TURNED, name="h"), there, EVEN))
+
+
+def test_what_is_not_counted_is_named() -> None:
+    there = cluster(THREE_ZONES)
+    seen = surveyed(inspected(HOME, there, EVEN), there=there)
+    start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
+    written = "3 kB/s are written to the topics of this report, which are 6 kB/s of replication across racks"
+    assert describe_uncounted(seen, Price()) == f"{start}: {written} (0.32 USD a month)."
+    assert describe_uncounted(seen, Price.from_options(None, "msk")) == f"{start}: {written} (not billed)."
+    assert describe_uncounted(replace(seen, measured=Throughput()), Price()) == f"{start}."
 
 
 def test_members_with_one_pattern_subscribe_to_all_that_any_of_them_has() -> None:

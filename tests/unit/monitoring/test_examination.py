@@ -130,6 +130,21 @@ def test_a_healthy_group_that_reads_from_other_racks_is_shown_as_that(
     assert ("`rackassign inspect --group g` shows" in reads) is (locality.cross > 0)
 
 
+@pytest.mark.parametrize("replicas", [(1, 2), (1,)])
+def test_members_without_a_rack_are_no_problem_where_each_rack_has_a_replica(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: tuple[int, ...]
+) -> None:
+    observed = cluster(brokers("ab"), {"t": (Partition(replicas, 1), Partition((2, 1), 2))})
+    examined = examined_group(monkeypatch, group(member("m1", None, {"t": (0, 1)}), state="Stable"), observed)
+    assert examined.in_each_rack == len(replicas)
+    assert [finding.kind for finding in examined.findings] == ([] if len(replicas) > 1 else ["no-rack"])
+    if not examined.findings:
+        assert printed(monkeypatch, capsys, examined)[1] == (
+            "0.0 % of its partitions are read in the rack of their reader, and of 100.0 % it is unknown: client.rack"
+            " alone makes all of these local; check that each consumer sets it"
+        )
+
+
 def test_topics_that_cannot_be_described_are_named_beside_what_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rackassign import __version__
-from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput, describe_action
+from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput, describe_change
 from rackassign.monitoring.html_page import HEIGHT, WIDTH, page, sankey_layout
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.monitoring.written_bytes import TopicTraffic, WrittenTraffic
@@ -59,7 +59,7 @@ def test_the_page_shows_what_was_found(browse: Browse) -> None:
     ):
         local = f"{counts.local} partition{'s' if counts.local != 1 else ''}"
         assert f"{side}: {local} local, {counts.cross} across racks, {counts.unknown} unknown" in text
-    assert f"First {describe_action(inspection.actions[0], inspection)}" in text
+    assert f"First {describe_change(inspection.actions[0], [inspection])}" in text
     assert len(shown.of_class("member")) == 3
     assert "orders 1 from b orders" in shown.texts
     assert "rackassign " + __version__ in shown.texts
@@ -125,7 +125,9 @@ def test_what_is_written_is_shown_by_topic_with_its_warnings() -> None:
         TopicTraffic(name, log, TrafficMatrix({("nowhere", name): 2000.0}), TrafficMatrix({}))
         for name, log in zip(HOSTILE, (4000.0, *(None for _ in HOSTILE[1:])), strict=True)
     )
-    shown = Document(page(seen, Price(), AT, producers=WrittenTraffic(topics, 10.0, by_totals=False)))
+    shown = Document(
+        page(seen, Price(), AT, producers=WrittenTraffic(topics, 10.0, by_totals=False, foreign=frozenset({"nowhere"})))
+    )
     text = " ".join(shown.texts)
     assert "Written, and read by these groups" in text
     assert all(strip_control_chars(name) in text for name in HOSTILE)

@@ -177,7 +177,12 @@ def test_lag_is_exported_where_it_is_known_and_savings_as_a_range() -> None:
         there,
         ReadRates({tp: 1e6}, {tp: 1e7}, {tp: 77}, frozenset({tp})),
     )
-    silent = inspected(group(member("m", None, {"t": [0]}), name="silent"), there, ReadRates({tp: 1e6}, {tp: 1e7}))
+    # A group of one member would save nothing, wherever that is.
+    silent = inspected(
+        group(member("m", None, {"t": [0]}), member("n", None, {}, "t"), name="silent"),
+        there,
+        ReadRates({tp: 1e6}, {tp: 1e7}),
+    )
     metrics = ReportMetrics(Price())
     metrics.take(ClusterReport(there, (lagging, silent), (), rates({("t", 0): 1e6})))
     found = scraped(metrics)

@@ -92,10 +92,8 @@ def test_what_is_not_known_is_a_question_mark_or_a_range_and_never_nothing() -> 
     money = [f"≤{usd}", f"≤{usd}", "≤3", "MB", "?"]
     assert row.split() == ["stock", *money, "?", "?", "?", "100.0", "%", "0", "3", "range", "written"]
     text = " ".join(shown(seen).split())
-    assert (
-        "state the racks of app-0, app-1, app-2 in a rack map (--rack-map FILE), or set client.rack"
-        f" with an assignor that sends it ≤{usd} ≤3 MB ≤3" in text
-    )
+    advice = "state the racks of app-0, app-1, app-2 in a rack map (--rack-map FILE): what they could read locally is"
+    assert f"{advice} unknown ≤{usd} ≤3 MB ≤3" in text
     mapped = inspected(stock, there, known, RackMap({"app-0": "b", "app-1": "c", "app-2": "a"}))
     row = next(line for line in shown(ClusterReport(there, (mapped,), (), known)).splitlines() if "stock" in line)
     shares = ["0.0", "%", "100.0", "%", "100.0", "%", "0.0", "%"]
@@ -107,7 +105,10 @@ def test_sums_without_all_partitions_are_lower_bounds() -> None:
     live = group(member("m", "b", {"t": [0, 1]}), member("n", "a", {"t": [2]}))
     seen = ClusterReport(there, (inspected(live, there, known),), (), known)
     usd = f"≥{Price().monthly(1e6):.2f}"
-    assert f"≥1 MB/s across racks, {usd} USD a month; rackassign would save {usd};" in totals(seen, Price())
+    silent = inspected(group(member("m", None, {"t": [0, 1]}), member("n", None, {"t": [2]})), there, known)
+    # Neither a lower nor an upper bound is known.
+    assert "≤" not in totals(ClusterReport(there, (silent,), (), known), Price())
+    assert f"≥1 MB/s across racks, {usd} USD a month; rackassign would save {usd} of it;" in totals(seen, Price())
 
 
 def rendered(seen: ClusterReport, *, width: int, wide: bool = False) -> list[str]:
