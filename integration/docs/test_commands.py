@@ -96,6 +96,11 @@ def test_permissions(open_page: OpenPage) -> None:
         page.leave("integration/admin/test_permissions.py runs each command with these permissions", 2)
 
 
+def test_fetching_locally(open_page: OpenPage) -> None:
+    with open_page("docs/how-to/fetch-locally.md") as page:
+        assert "Only what consumers read is counted" in page.run()
+
+
 def test_inspecting_a_cluster(
     open_page: OpenPage, named: dict[str, str], first_port: int, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
