@@ -22,6 +22,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -74,7 +75,7 @@ def detect_all(
         environment: Environment with `RACKASSIGN_RACK` and the settings of the sources. Other addresses than the usual
             ones are read from the variables that the vendors' own tools use: `AWS_EC2_METADATA_SERVICE_ENDPOINT` (and
             `AWS_EC2_METADATA_DISABLED`), `GCE_METADATA_HOST`, `AZURE_POD_IDENTITY_AUTHORITY_HOST`.
-        zone: On EC2, whether a zone is named by its ID or its name.
+        zone: On EC2 and ECS, whether a zone is named by its ID or its name.
         timeout_s: Seconds for each step of a source; no source has more than two.
     """
     answers: queue.Queue[RackDetection] = queue.Queue()
@@ -144,6 +145,29 @@ def _ec2(environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> st
     return _named(_request(f"{base}/latest/meta-data/placement/{what}", headers, timeout_s))
 
 
+def _ecs(environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> str:
+    base = environment.get("ECS_CONTAINER_METADATA_URI_V4", "").rstrip("/")
+    if not base:
+        raise _NoAnswerError("ECS_CONTAINER_METADATA_URI_V4 is not set")
+    task = _object(_request(f"{base}/task", {}, timeout_s), "task")
+    # Tasks on Fargate (platform 1.4) have the name alone; more fields may be added to this version of the response.
+    rack = task.get("AvailabilityZoneID" if zone == "id" else "AvailabilityZone")
+    if isinstance(rack, str) and rack:
+        return _named(rack)
+    if zone == "id" and isinstance(name := task.get("AvailabilityZone"), str):
+        # The name is not used in its place: it is another zone in another account.
+        raise _NoAnswerError(f"the task's zone has no ID, only the name {name[:60]!r}: set {RACK_VARIABLE} to its ID")
+    raise _NoAnswerError("the task has no zone")
+
+
+def _object(text: str, what: str) -> Mapping[str, object]:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    raise _NoAnswerError(f"the response is not the description of a {what}")
+
+
 def _google(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -> str:
     host = environment.get("GCE_METADATA_HOST")
     base = f"http://{host}" if host else METADATA
@@ -155,11 +179,10 @@ def _google(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -
 def _azure(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -> str:
     base = (environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST") or METADATA).rstrip("/")
     url = f"{base}/metadata/instance/compute?api-version=2021-02-01"
-    try:
-        compute = json.loads(_request(url, {"Metadata": "true"}, timeout_s))
-        location, number = compute["location"], compute["zone"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise _NoAnswerError("the response is not the description of a machine") from None
+    compute = _object(_request(url, {"Metadata": "true"}, timeout_s), "machine")
+    location, number = compute.get("location"), compute.get("zone")
+    if location is None or number is None:
+        raise _NoAnswerError("the response is not the description of a machine")
     if not number:
         raise _NoAnswerError("this machine is in no zone")
     # As Kubernetes labels its nodes there: zones are numbered within each region.
@@ -195,6 +218,7 @@ def _request(url: str, headers: Mapping[str, str], timeout_s: float, *, method: 
 SOURCES: Mapping[str, Source] = {
     "environment": _environment,
     "kubernetes": _kubernetes,
+    "ecs": _ecs,
     "ec2": _ec2,
     "google": _google,
     "azure": _azure,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[attr-defined] # click is its own now
 
 from rackassign import __version__
 from rackassign.cli import ExitCode
@@ -72,6 +72,10 @@ class LazyCommands(TyperGroup):
     Clients, the solver, Arrow and Spark take longer to import than most commands run, and some need an extra.
     """
 
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as typer calls it
+        # Of these only the names are used: to suggest one for a name that is misspelled.
+        super().__init__(**{**attributes, "commands": dict.fromkeys(_COMMANDS)})
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002, ANN401 - as typer calls it
         """Return the names of all commands."""
         return [*_COMMANDS]
@@ -86,6 +90,12 @@ class LazyCommands(TyperGroup):
         command = group.commands.get(cmd_name, group)
         command.name = cmd_name
         return command
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:  # noqa: ANN401 - as typer calls it
+        """Return the commands that begin with a text, for which nothing is imported, or the options."""
+        if incomplete.startswith("-"):
+            return TyperCommand.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(n, help=place.help) for n, place in _COMMANDS.items() if n.startswith(incomplete)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002, ANN401 - as typer calls it
         """Write the help of the program, for which nothing is imported."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -188,6 +188,14 @@ class RackassignDataSource(DataSource):
         except RackassignError as error:
             # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
             return FailingStreamReader(str(error))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - as Spark calls it
+        """Refuse to write."""
+        raise ConfigError(
+            f'format("{NAME}") only reads: write with format("kafka"), or with RackAwareProducer in foreachPartition'
+        )
+
+    streamWriter = writer  # noqa: N815 - as Spark calls it
 
     def _options(self, mode: Mode, *, only_columns: bool = False) -> Options:
         options = {str(name): str(value) for name, value in self.options.items()}

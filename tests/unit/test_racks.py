@@ -55,12 +55,14 @@ def text(body: str, status: int = 200, *, needs: Mapping[str, str] | None = None
     return answer
 
 
+ECS = {"Cluster": "c", "AvailabilityZone": "us-east-1d", "AvailabilityZoneID": "use1-az4"}
 AZURE = json.dumps({"location": "westeurope", "zone": "2", "name": "vm"})
 ANSWERS: dict[str, Answer] = {
     "PUT /latest/api/token": text(TOKEN, needs={"X-aws-ec2-metadata-token-ttl-seconds": "60"}),
     "GET /latest/meta-data/placement/availability-zone-id": text("use1-az4", needs={"X-aws-ec2-metadata-token": TOKEN}),
     "GET /latest/meta-data/placement/availability-zone": text("us-east-1d", needs={"X-aws-ec2-metadata-token": TOKEN}),
     "GET /computeMetadata/v1/instance/zone": text("projects/42/zones/eu-west1-b", needs={"Metadata-Flavor": "Google"}),
+    "GET /v4/task": text(json.dumps(ECS)),
     "GET /metadata/instance/compute?api-version=2021-02-01": text(AZURE, needs={"Metadata": "true"}),
 }
 
@@ -110,6 +112,7 @@ def stand_in() -> Iterator[Callable[[Mapping[str, Answer]], StandIn]]:
 def settings(address: str, tmp_path: Path) -> dict[str, str]:
     """Send every source to a stand-in, and to a folder of the test's."""
     return {
+        "ECS_CONTAINER_METADATA_URI_V4": f"http://{address}/v4",
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{address}/",
         "GCE_METADATA_HOST": address,
         "AZURE_POD_IDENTITY_AUTHORITY_HOST": f"http://{address}",
@@ -134,6 +137,7 @@ def test_every_source_is_asked_in_its_own_way(stand_in: Any, tmp_path: Path) -> 
     assert by_source(detect_all(environment)) == {
         "environment": "here, of all places",
         "kubernetes": "eu-1a",
+        "ecs": "use1-az4",
         "ec2": "use1-az4",
         "google": "eu-west1-b",
         "azure": "westeurope-2",
@@ -195,6 +199,26 @@ def test_what_is_no_name_is_no_rack(stand_in: Any, tmp_path: Path, what: str) ->
     assert all(finding.note and "\n" not in finding.note for finding in findings)
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "by_id"),
+    [
+        (ECS, "us-east-1d", "use1-az4"),
+        # As on Fargate: the name denotes another zone in another account, so it is no ID.
+        ({"AvailabilityZone": "us-east-1d"}, "us-east-1d", "no ID, only the name 'us-east-1d': set RACKASSIGN_RACK"),
+        ({}, "the task has no zone", "the task has no zone"),
+        ([], "the response is not the description of a task", "the response is not the description of a task"),
+    ],
+)
+def test_a_task_of_ecs_has_the_name_of_its_zone_and_perhaps_the_id(
+    task: object, name: str, by_id: str, stand_in: Any, tmp_path: Path
+) -> None:
+    service = stand_in({"GET /v4/task": text(json.dumps(task))})
+    for zone, expected in (("name", name), ("id", by_id)):
+        findings = detect_all(settings(service.address, tmp_path), zone=zone)  # type: ignore[arg-type]
+        (ecs,) = (finding for finding in findings if finding.source == "ecs")
+        assert expected in (ecs.rack or ecs.note)
+
+
 def test_nobody_there_is_no_rack(tmp_path: Path, stand_in: Any) -> None:
     service = stand_in({})
     service.server.server_close()
@@ -227,6 +251,7 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
     assert by_source(findings) == {
         "environment": None,
         "kubernetes": None,
+        "ecs": "use1-az4",
         "ec2": None,
         "google": "eu-west1-b",
         "azure": None,
@@ -285,7 +310,7 @@ def test_the_environment_is_enough_and_nobody_else_is_asked(
 
 @pytest.mark.parametrize(
     ("answers", "code", "line"),
-    [(ANSWERS, 0, "rack use1-az4, from ec2"), ({}, 1, "no rack found")],
+    [(ANSWERS, 0, "rack use1-az4, from ecs"), ({}, 1, "no rack found")],
 )
 def test_the_command_says_what_each_source_said(
     stand_in: Any,
@@ -302,11 +327,11 @@ def test_the_command_says_what_each_source_said(
     assert run(["detect-rack"]) == code
     out = capsys.readouterr().out
     assert line in out
-    assert all(source in out for source in ("environment", "kubernetes", "ec2", "google", "azure"))
+    assert all(source in out for source in ("environment", "kubernetes", "ecs", "ec2", "google", "azure"))
     assert run(["detect-rack", "--output", "json"]) == code
     answer = parsed("detect-rack", capsys.readouterr().out)
     assert answer["rack"] == ("use1-az4" if code == 0 else None)
-    assert len(answer["sources"]) == 5
+    assert len(answer["sources"]) == 6
 
 
 def test_a_process_that_asked_a_hanging_source_ends_all_the_same(stand_in: Any, tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         ),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),
-        (("paln",), "", "No such command 'paln'"),
+        (("paln",), "", "No such command 'paln'. Did you mean 'plan'?"),
         (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (
             ("cluster", "up", "--name", "../x"),
@@ -441,6 +441,23 @@ def test_a_command_that_needs_another_extra_says_which(cli: Cli, command: str, m
     code, out, err = cli(*command.split())
     assert (code, out) == (2, "")
     assert err.endswith("rackassign: platformdirs is missing: pip install 'rackassign[testing]'\n")
+
+
+def test_names_of_commands_are_completed_without_importing_any() -> None:
+    shown = subprocess.run(
+        [
+            *(sys.executable, "-X", "importtime", "-c"),
+            "import sys; from rackassign.cli import main; sys.argv[0] = 'rackassign'; main()",
+        ],
+        env=os.environ | {"_RACKASSIGN_COMPLETE": "complete_bash", "COMP_WORDS": "rackassign ins", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.split() == ["inspect"]
+    assert "rackassign.cli.app" in shown.stderr
+    assert "rackassign.cli.commands." not in shown.stderr
+    assert "kafka" not in shown.stderr
 
 
 @pytest.mark.parametrize("words", [("plan", "--output", "table"), ("estimate", "--consumers", "1,1,1")])
