@@ -67,6 +67,8 @@ class Planner:
         self._log_ends: Offsets = {}
         """The latest offsets as of the last request for them."""
         self._warned: set[str] = set()
+        self._removed: frozenset[TopicPartition] = frozenset()
+        """Partitions of the stream that do not exist, of which it was warned."""
 
     def batch(self, bounds: RowBounds = _ALL_ROWS) -> list[Split]:
         """Return the splits of a batch query.
@@ -153,8 +155,10 @@ class Planner:
             limit: The highest number of offsets in the batch; None for no limit.
 
         Returns:
-            An end for each partition. It is before the start only if the log now ends before the start. In that case
-            the stream continues from the new end of the log with `failOnDataLoss=false`, as with the JVM source.
+            An end for each partition, also for those that no longer exist: metadata may lack a topic for a while, and
+            without an offset it would be read again from its first record. An end is before the start only if the log
+            now ends before the start. In that case the stream continues from the new end of the log with
+            `failOnDataLoss=false`, as with the JVM source.
 
         Raises:
             DataLossError: A partition, or the end of its log, is lost.
@@ -164,7 +168,7 @@ class Planner:
         starts = self._starts(start, latest)
         # Offsets that were read behind the start of an open transaction are not lost; there are no new ones yet.
         latest = {**latest, **{tp: starts[tp] for tp in self._behind_start(starts, latest)}}
-        return dict(latest) if limit is None else limit_offsets(starts, latest, limit)
+        return {**start, **(latest if limit is None else limit_offsets(starts, latest, limit))}
 
     def stream(self, start: Offsets, end: Offsets, *, guessed: bool = False) -> list[Split]:
         """Return the splits of a batch of a stream.
@@ -183,8 +187,7 @@ class Planner:
             start = {tp: offset for tp, offset in start.items() if tp in end}
         self._reset_warnings(start)
         layout = self._layout_with(end)
-        self._check_removed(start, end)
-        self._check_removed(end, layout.partitions)
+        self._check_removed({*start, *end}, end.keys() & layout.partitions.keys())
         starts = self._starts(start, {tp: end[tp] for tp in end if tp in layout.partitions})
         for tp in sorted(set(starts) - set(start)):
             if starts[tp] > 0:
@@ -235,7 +238,7 @@ class Planner:
         deadline = time.monotonic() + _PROPAGATION_S
         while True:
             layout = self._brokers.describe_topics(self._options.topics)
-            if layout.partitions.keys() >= end.keys() or time.monotonic() >= deadline:
+            if layout.partitions.keys() >= end.keys() - self._removed or time.monotonic() >= deadline:
                 return layout
             time.sleep(_RETRY_S)
 
@@ -245,9 +248,11 @@ class Planner:
         return {tp: start[tp] if tp in start else added[tp] for tp in end}
 
     def _check_removed(self, before: Iterable[TopicPartition], now: Iterable[TopicPartition]) -> None:
-        removed = set(before) - set(now)
-        if removed:
-            self._report_loss(f"partitions {format_partitions(removed)} no longer exist")
+        removed = frozenset(before).difference(now)
+        if new := removed - self._removed:
+            self._report_loss(f"partitions {format_partitions(new)} no longer exist")
+        # One that is back is missed again when it is gone again.
+        self._removed = removed
 
     def _report_loss(
         self, what: str, consequence: str = "records may be lost", alternative: str = "continues without them"

@@ -26,9 +26,9 @@ from rackassign.model import TopicPartition
 from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
 from rackassign.stateful._changelog_topics import (
     Changelog,
-    changelog_ids,
     check_changelog_names,
     ensure_changelog_topics,
+    topic_ids,
 )
 from rackassign.stateful._output import ProducerRecord
 from rackassign.stateful._statistics import StateCounts
@@ -274,7 +274,7 @@ class ChangelogClient:
             ConfigError: A topic does not exist, or its changelog does not match.
             KafkaUnavailableError: Kafka refuses, or does not respond.
         """
-        ids = changelog_ids(self._settings.admin, sorted(self._topics))
+        ids = topic_ids(self._settings.admin, sorted(self._topics))
         if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:
             return
         changelogs = self._ensured()

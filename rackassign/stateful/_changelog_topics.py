@@ -110,18 +110,18 @@ def ensure_changelog_topics(
         return _prepared(admin, wanted, connection)
 
 
-def changelog_ids(connection: Mapping[str, Any], changelogs: Sequence[str]) -> dict[str, str]:
-    """Return the topic ID of each of these changelogs that exists.
+def topic_ids(connection: Mapping[str, Any], topics: Sequence[str]) -> dict[str, str]:
+    """Return the topic ID of each of these topics that exists.
 
     Args:
         connection: Connection properties of an admin client.
-        changelogs: Names of topics.
+        topics: Their names.
 
     Raises:
         KafkaUnavailableError: Kafka refuses, or does not respond.
     """
     with _admin(connection, "described") as admin:
-        return {name: _id(found) for name, found in _described(admin, changelogs).items()}
+        return {name: _id(found) for name, found in _described(admin, topics).items()}
 
 
 @contextmanager

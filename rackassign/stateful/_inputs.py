@@ -163,13 +163,28 @@ class Inputs:
         tasks: The tasks of the group.
         repeated: Whether the input is read from the beginning without state.
         once: Logs a warning once.
+        topic_ids: Returns the ID of each of these topics that exists, or raises `KafkaUnavailableError`.
     """
 
-    def __init__(self, consumer: Any, tasks: Tasks, *, repeated: bool, once: WarnOnce) -> None:  # noqa: ANN401 - untyped
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - untyped
+        tasks: Tasks,
+        *,
+        repeated: bool,
+        once: WarnOnce,
+        topic_ids: Callable[[Sequence[str]], Mapping[str, str]],
+    ) -> None:
         self._consumer = consumer
         self._tasks = tasks
         self._repeated = repeated
         self._once = once
+        self._topic_ids = topic_ids
+        self._assigned: set[TopicPartition] = set()
+        # IDs of the input topics, asked for once for all partitions of an assignment.
+        self._ids: Mapping[str, str] | None = None
+        # Input partitions of topics that were made again; a committed offset is none of theirs.
+        self._renewed: set[TopicPartition] = set()
         # Where each partition begins that was asked for since it was assigned.
         self._first: dict[TopicPartition, int] = {}
         # The first record of each partition that was received since it was assigned.
@@ -179,6 +194,9 @@ class Inputs:
         """Return the input partitions that are assigned to this member."""
         assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
         self._received = {tp: offset for tp, offset in self._received.items() if tp in assigned}
+        if not assigned <= self._assigned:
+            self._ids = None
+        self._assigned = assigned
         return assigned
 
     def received(self, records: Mapping[TopicPartition, Sequence[Any]]) -> None:
@@ -191,6 +209,7 @@ class Inputs:
         self.stop(task)
         for tp in self._tasks.inputs(task):
             self._first.pop(tp, None)
+            self._renewed.discard(tp)
 
     def stop(self, task: TopicPartition) -> None:
         """Pause the input of a task."""
@@ -209,7 +228,19 @@ class Inputs:
             Whether it is read now; None if Kafka did not respond in time.
         """
         starts: dict[TopicPartition, int] = {}
+        if self._ids is None:
+            try:
+                self._ids = self._topic_ids(self._tasks.topics)
+            except KafkaUnavailableError as error:
+                self._once.warn("begin", "the IDs of the input topics are not known: %s", error, about=str(error))
+                return None
         for tp in self._tasks.inputs(task):
+            # The offset of a former topic of this name says nothing of this one, which may be longer.
+            topic_id = self._ids.get(tp.topic)
+            if topic_id and run.is_another_topic(tp.topic, topic_id):
+                log.warning("%s-%d: the topic was deleted and made again: it is read from its first record", *tp)
+                self._renewed.add(tp)
+                self._first[tp] = 0
             start = run.next_offset(tp.topic)
             if tp not in self._first:
                 try:
@@ -224,7 +255,7 @@ class Inputs:
         for tp, start in starts.items():
             if start:
                 self._consumer.seek(_client_tp(tp), start)
-            elif self._repeated:
+            elif self._repeated or tp in self._renewed:
                 self._consumer.seek_to_beginning(_client_tp(tp))
             elif tp in self._received:
                 self._consumer.seek(_client_tp(tp), self._received[tp])

@@ -192,27 +192,31 @@ class Progress:
         next: Offset of the next record of each input topic that has been read.
         time_ms: Stream time: the latest timestamp of its input records, in milliseconds; -1 before the first.
         punctuated: When each function of `punctuate` was due last, in milliseconds of its clock.
+        topic_ids: Topic ID of each input topic to which `next` belongs; none in a progress of before.
 
     Raises:
-        WireError: A number is missing.
+        WireError: A number is missing, or an ID is no text.
     """
 
     next: Mapping[str, int] = field(default_factory=dict)
     time_ms: int = NO_TIME
     punctuated: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the numbers, which may come from a changelog."""
+        """Check what may come from a changelog."""
         numbers: tuple[object, ...] = (self.next, self.punctuated)
         time_ms: object = self.time_ms
         if not all(isinstance(each, Mapping) and _are_numbers(each) for each in numbers) or type(time_ms) is not int:
             raise WireError(0, "the progress of a task consists of numbers")
+        ids: object = self.topic_ids
+        if not isinstance(ids, Mapping) or not all(isinstance(each, str) for each in ids.values()):
+            raise WireError(0, "the topic IDs of a task are texts")
 
     def encode(self) -> bytes:
         """Return the progress as it is stored."""
-        return json.dumps(
-            {"next": dict(self.next), "time": self.time_ms, "punctuated": dict(self.punctuated)}, sort_keys=True
-        ).encode()
+        fields = {"next": dict(self.next), "time": self.time_ms, "punctuated": dict(self.punctuated)}
+        return json.dumps(fields | {"topic_ids": dict(self.topic_ids)}, sort_keys=True).encode()
 
 
 def decode_progress(value: bytes | None) -> Progress:
@@ -225,7 +229,7 @@ def decode_progress(value: bytes | None) -> Progress:
         return Progress()
     try:
         fields = json.loads(value)
-        return Progress(fields["next"], fields["time"], fields["punctuated"])
+        return Progress(fields["next"], fields["time"], fields["punctuated"], fields.get("topic_ids", {}))
     except (ValueError, KeyError, TypeError):
         raise WireError(0, "the progress of a task cannot be decoded") from None
 
@@ -323,6 +327,7 @@ class TaskRun:
         self._extra = () if output is None else (output,)
         progress = read_progress(store, store.file.name)
         self._next = dict(progress.next)
+        self._topic_ids = dict(progress.topic_ids)
         self._time_ms = progress.time_ms
         self._punctuated = dict(progress.punctuated)
         self._state = State(store, work.stores, lambda: self._time_ms)
@@ -343,6 +348,16 @@ class TaskRun:
     def next_offset(self, topic: str) -> int:
         """Return the offset of the next record of an input topic; 0 if none was processed."""
         return self._next.get(topic, 0)
+
+    def is_another_topic(self, topic: str, topic_id: str) -> bool:
+        """Return whether an input topic was deleted and made again since; its offsets count from 0 then."""
+        known = self._topic_ids.get(topic, topic_id)
+        self._topic_ids[topic] = topic_id
+        if known == topic_id:
+            return False
+        self._next.pop(topic, None)
+        self.changed = True
+        return True
 
     def offsets(self) -> dict[str, int]:
         """Return the offset of the next record of each input topic of which a record was processed."""
@@ -393,7 +408,7 @@ class TaskRun:
     def take_commit(self) -> dict[bytes, bytes | None]:
         """Return the changes since the last commit, with the progress as the last one."""
         self.changed = False
-        progress = Progress(self._next, self._time_ms, self._punctuated).encode()
+        progress = Progress(self._next, self._time_ms, self._punctuated, self._topic_ids).encode()
         return {**self._store.take_commit(), PROGRESS: progress}
 
     def take_output(self) -> list[ProducerRecord]:

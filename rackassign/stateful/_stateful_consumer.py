@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from rackassign.stateful._active_tasks import (
     UserFunctionError,
 )
 from rackassign.stateful._changelog_client import ChangelogBatch, ChangelogClient, client_settings
+from rackassign.stateful._changelog_topics import topic_ids
 from rackassign.stateful._inputs import Inputs, OffsetCommits, Tasks, changelog_names
 from rackassign.stateful._local_state import ElapsedTime, longest_left_s
 from rackassign.stateful._output import check_output, check_output_topics
@@ -238,7 +240,13 @@ class StatefulConsumer:
             self._commits = OffsetCommits(self._consumer)
             begun.callback(self._commits.finish)
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
-            self._inputs = Inputs(self._consumer, self._tasks, repeated=repeated, once=self._once)
+            self._inputs = Inputs(
+                self._consumer,
+                self._tasks,
+                repeated=repeated,
+                once=self._once,
+                topic_ids=partial(topic_ids, settings.admin),
+            )
             transactions = None
             if transactional_id is not None:
                 producer = TransactionalProducer(

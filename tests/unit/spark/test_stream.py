@@ -90,6 +90,24 @@ def test_tasks_bounds_the_tasks_of_splits_that_are_not_pulled_too(log: Log, bind
     assert sorted(sizes) == [2, 3]
 
 
+def test_a_topic_that_metadata_lack_once_is_not_read_again(
+    log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPARK-41375: a right that was taken away for a moment, for example."""
+    stream = reader(failOnDataLoss="false")
+    ends = [at(900)]
+    for partitions_, end in ((1, 900), (0, 900), (0, 900), (1, 910)):
+        log.partitions, log.end = partitions_, end
+        ends.append(stream.latestOffset(ends[-1]))
+    assert ends == [at(900)] * 4 + [at(910)]
+    assert spans(stream.partitions(ends[-2], ends[-1])) == [(900, 910)]
+    assert caplog.text.count("no longer exist") == 1
+    # A batch without it does not wait for it.
+    log.partitions = 0
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waits"))
+    assert (stream.latestOffset(at(910)), stream.partitions(at(910), at(910))) == (at(910), [])
+
+
 def test_a_task_reads_its_splits_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         partitions, "batches", lambda _options, splits, _names, _rack: iter([[each.range.start for each in splits]])

@@ -220,18 +220,24 @@ def test_without_a_changelog_the_input_is_read_from_where_the_reset_says(
     assert "its state is empty" in caplog.text
 
 
-def test_an_input_that_was_made_anew_is_told_of(kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("records", [3, 9])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_an_input_that_was_made_anew_is_read_from_its_first_record(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, records: int, reset: str
+) -> None:
+    """Whether it is shorter than what was read of the former one, or longer."""
     kafka.feed(0, 5)
     with member(tmp_path) as one:
         give(one, 0)
         drain(one)
     kafka.make("t")
-    kafka.feed(0, 3)
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 5
-    said = [record for record in caplog.records if "delete its changelog as well" in record.message]
+    kafka.feed(0, records)
+    for _ in range(2):
+        with member(tmp_path, auto_offset_reset=reset) as one:
+            give(one, 0)
+            drain(one)
+            assert counted(one) == 5 + records
+    said = [record for record in caplog.records if "was deleted and made again" in record.message]
     assert len(said) == 1
 
 
