@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.terminal import plain_line
-from rackassign.monitoring.report import format_bytes, format_percent
+from rackassign.monitoring.report import Price, format_bytes, format_percent, format_usd
 from rackassign.placement.layout import LayoutMetrics
 from rackassign.placement.leader_traffic import CrossRackBytes
 from rackassign.text import counted, join_first, join_ids
@@ -99,7 +99,7 @@ _NAMED = 5
 _LARGEST_TOPICS = 10
 
 
-def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
+def prepared_as_json(prepared: PreparedReassignment, price: Price) -> dict[str, Any]:
     """Return a prepared reassignment."""
     near = prepared.readers
     return {
@@ -115,11 +115,11 @@ def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
             "possible_now": asdict(near.inspection.best.partitions),
             "possible_after": asdict(near.with_layout(prepared.planned.after)),
         },
-        **prediction_as_json(prepared),
+        **prediction_as_json(prepared, price),
     }
 
 
-def prediction_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
+def prediction_as_json(prepared: PreparedReassignment, price: Price) -> dict[str, Any]:
     """Return the bytes across racks now and with the plan, and the leaders of each broker; nothing without metrics."""
     if prepared.clients is None:
         return {}
@@ -129,6 +129,9 @@ def prediction_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
             "total": asdict(sum(topics.values(), CrossRackBytes())),
             "topics": {topic: asdict(found) for topic, found in topics.items()},
             "leaders": {str(broker): {"now": now, "after": after} for broker, (now, after) in leaders.items()},
+            "skews": {
+                str(skew): {"saved": saved, "usd": price.of(saved)} for skew, saved in prepared.planned.skews.items()
+            },
         }
     }
 
@@ -173,7 +176,7 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
+def show_prepared(prepared: PreparedReassignment, console: Console, price: Price) -> None:
     """Print a prepared reassignment."""
     planned = prepared.planned
     show_planned(planned, console)
@@ -193,10 +196,10 @@ def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
         )
     if prepared.readers is not None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
-    show_prediction(prepared, console)
+    show_prediction(prepared, console, price)
 
 
-def show_prediction(prepared: PreparedReassignment, console: Console) -> None:
+def show_prediction(prepared: PreparedReassignment, console: Console, price: Price) -> None:
     """Print the bytes across racks now and with the plan, by topic, and the leaders of each broker."""
     if prepared.clients is None:
         return
@@ -225,10 +228,16 @@ def show_prediction(prepared: PreparedReassignment, console: Console) -> None:
     if after < now:
         ends = f"{format_bytes(after)} would cross racks instead of {format_bytes(now)}"
     elif after > now:
-        ends = f"{format_bytes(after - now)} more would cross racks: --max-skew and --leader-rack come first"
+        ends = f"{format_bytes(after - now)} more would cross racks: what else is requested comes first"
     else:
         ends = "no other leaders within these bounds have fewer bytes across racks"
     console.print(ends, soft_wrap=True)
+    for skew, saved in prepared.planned.skews.items():
+        console.print(
+            f"--max-skew {skew}: {format_bytes(saved)} less across racks, {format_usd(price.of(saved))} USD of the"
+            " measured bytes",
+            soft_wrap=True,
+        )
 
 
 def show_planned(planned: ReassignmentPlan, console: Console) -> None:

@@ -82,7 +82,11 @@ class Price:
 
     def monthly(self, bytes_s: float) -> float:
         """Return USD per month of 730 hours."""
-        return bytes_s * _MONTH_S / _GB * self.usd_per_gb
+        return self.of(bytes_s * _MONTH_S)
+
+    def of(self, bytes_: float) -> float:
+        """Return USD for a number of bytes."""
+        return bytes_ / _GB * self.usd_per_gb
 
 
 UNKNOWN = "?"

@@ -82,6 +82,15 @@ class ClusterState:
         """Return the rack of each broker that has one."""
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
+    def leader(self, tp: TopicPartition) -> int | None:
+        """Return the current leader of a partition; None for none."""
+        return self.topics[tp.topic].partitions[tp.partition].leader
+
+    def offline(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Return the replicas of a partition that are on an offline broker or disk."""
+        rows = self.topics[tp.topic].offline
+        return rows[tp.partition] if rows else ()
+
     def with_known_racks(self, racks: Mapping[int, str | None]) -> ClusterState:
         """Return the state with the last known racks of brokers that the cluster no longer lists."""
         listed = {broker.id for broker in self.brokers}

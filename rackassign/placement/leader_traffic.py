@@ -10,17 +10,20 @@ its rack costs nothing wherever the leader is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.report import format_percent
+from rackassign.monitoring.traffic import PartitionRead
 from rackassign.monitoring.written_bytes import WrittenBytes, foreign_racks
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout
-from rackassign.placement.local_reads import GroupLocality, ReplicaMover, Replicas
+from rackassign.placement.local_reads import GroupLocality, Replicas
+from rackassign.placement.optimal_placer import LeadingCosts
+from rackassign.solver.placement import NewLeader
 from rackassign.text import join_first
 
 _NAMED = 5
@@ -56,33 +59,49 @@ class CrossRackBytes:
 
 @dataclass(frozen=True, slots=True)
 class OwnerReads:
-    """Where the current owner of each partition of a group reads it.
+    """Where the owner of each partition of a group reads it.
 
     Args:
         group: Name of the group.
         homes: Rack of the owner of each partition, where it is known.
         leaders_only: Partitions whose owner requests no replica of its rack.
         serving_all: Brokers that serve all readers of the partitions that they lead.
-        racks: Racks with members of the group.
     """
 
     group: str
     homes: Mapping[TopicPartition, str]
     leaders_only: frozenset[TopicPartition]
     serving_all: frozenset[int]
-    racks: frozenset[str]
 
     @classmethod
-    def of(cls, near: GroupLocality) -> OwnerReads:
-        """Return the reads of a group."""
-        shot, now = near.inspection.snapshot, near.inspection.now
+    def of(cls, near: GroupLocality, reads: Iterable[PartitionRead] | None = None) -> OwnerReads:
+        """Return the reads of a group: those of its current owners, or the given ones."""
+        shot, found = near.inspection.snapshot, near.inspection.now if reads is None else tuple(reads)
         return cls(
             shot.live.name,
-            {read.tp: read.home for read in now if read.home is not None},
-            frozenset(read.tp for read in now if read.member in shot.leaders_only),
+            {read.tp: read.home for read in found if read.home is not None},
+            frozenset(read.tp for read in found if read.member in shot.leaders_only),
             near.cluster.serving_all(),
-            frozenset(rack for rack, members in near.coverage.items() if members),
         )
+
+    def are_local(
+        self, tp: TopicPartition, leader: int | None, in_rack: str | None, racks: Iterable[str | None]
+    ) -> bool:
+        """Return whether a partition is read in the rack of its owner, or has no owner in a known rack.
+
+        Args:
+            tp: The partition.
+            leader: Its leader; None for any broker of the rack.
+            in_rack: Rack of the leader.
+            racks: Racks of the replicas.
+        """
+        home = self.homes.get(tp)
+        if home is None or home == in_rack:
+            return True
+        to_leader = tp in self.leaders_only or (
+            bool(self.serving_all) if leader is None else leader in self.serving_all
+        )
+        return not to_leader and home in racks
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +112,8 @@ class LeaderTraffic:
         written: Bytes of each partition by the rack of the producer; None for an unknown one.
         racks: Rack of each broker.
         readers: A group that reads the partitions as well; None for none.
-        max_skew: How many leaders more or less than its even share, rounded, a broker may have. Where replica lists do
-            not allow that, it may have as many as in the most even choice of leaders.
+        max_skew: How many leaders more or less than its even share, rounded, a broker may have; it may have as many as
+            now in any case. Only partitions that are written count.
         problems: What of the metrics is not used, as text for users.
     """
 
@@ -139,34 +158,83 @@ class LeaderTraffic:
         ]
         return cls(written, racks, readers, max_skew, tuple(filter(None, problems)))
 
-    def cross(self, tp: TopicPartition, row: Replicas) -> int:
-        """Return the bytes that cross racks if the first of these replicas leads."""
-        return self.cross_written(tp, row[0]) + self.cross_read(tp, row[0], row)
-
     def cross_written(self, tp: TopicPartition, leader: int) -> int:
         """Return the bytes of producers in another rack than the leader; any other, if the leader has none."""
-        rack = self.racks.get(leader)
+        return self._written_outside(tp, self.racks.get(leader))
+
+    def _written_outside(self, tp: TopicPartition, rack: str | None) -> int:
         return sum(count for home, count in self.written.get(tp, {}).items() if home is not None and home != rack)
 
     def cross_read(self, tp: TopicPartition, leader: int, replicas: Iterable[int]) -> int:
         """Return the bytes that the owner of the partition reads from another rack, if this broker leads it."""
-        if self.readers is None or tp not in self.written:
+        rack = self.racks.get(leader)
+        if self.readers is None or self.readers.are_local(tp, leader, rack, map(self.racks.get, replicas)):
             return 0
-        home = self.readers.homes.get(tp)
-        if home is None or self.racks.get(leader) == home:
-            return 0
-        sent_to_leader = leader in self.readers.serving_all or tp in self.readers.leaders_only
-        if not sent_to_leader and any(self.racks.get(broker) == home for broker in replicas):
-            return 0
-        return sum(self.written[tp].values())
+        return sum(self.written.get(tp, {}).values())
 
-    def costs(self, tp: TopicPartition, row: Replicas, offline: Collection[int]) -> dict[int, int]:
-        """Return the bytes across racks with each replica that can lead."""
-        return {
-            broker: self.cross_written(tp, broker) + self.cross_read(tp, broker, row)
-            for broker in row
-            if broker not in offline
+    def costs(self, state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> LeadingCosts:
+        """Return the bytes across racks with each replica that can lead, for those of these lists that are written."""
+        mine = {tp: row for tp, row in lists.items() if tp in self.written}
+        of = {
+            tp: {
+                broker: self.cross_written(tp, broker) + self.cross_read(tp, broker, row)
+                for broker in row
+                if broker not in state.offline(tp)
+            }
+            for tp, row in mine.items()
         }
+        # Partitions that are not written do not count: their leaders have no load.
+        others = Counter(state.leader(tp) for tp in self.written.keys() - mine.keys())
+        leading = {broker: count for broker, count in others.items() if broker is not None}
+        return LeadingCosts(of, {}, {}, {tp: state.leader(tp) for tp in mine}, leading)
+
+    def costs_with_copies(
+        self,
+        state: ClusterState,
+        lists: Mapping[TopicPartition, Replicas],
+        before: Mapping[TopicPartition, Replicas],
+        rules: PlacementConstraints,
+        kept: Collection[OwnerReads],
+    ) -> LeadingCosts:
+        """Return the bytes of producers across racks with each replica, and with a new one in place of a replica.
+
+        No partition is in fewer racks or less evenly among them. Readers come before producers: a partition that is
+        read in the rack of its owner stays so, and what is read otherwise does not count.
+
+        Args:
+            state: The cluster.
+            lists: Partitions that may be changed, with their lists otherwise.
+            before: Their current lists.
+            rules: Constraints of the lists.
+            kept: Reads of the owners of partitions.
+        """
+        costs = replace(self, readers=None).costs(state, lists)
+        places = sorted({broker.rack for broker in state.brokers}, key=lambda rack: (rack is not None, rack))
+        fitting: dict[tuple[tuple[str | None, ...], str | None], list[tuple[int, tuple[str | None, ...]]]] = {}
+        of: dict[TopicPartition, Mapping[int, int]] = {}
+        new: dict[TopicPartition, Mapping[str | None, NewLeader]] = {}
+        for tp, own in costs.of.items():
+            row = lists[tp]
+            racks = tuple(self.racks.get(broker) for broker in row)
+            local = [reads for reads in kept if reads.are_local(tp, row[0], racks[0], racks)]
+            able = [b for b in own if all(reads.are_local(tp, b, self.racks.get(b), racks) for reads in local)]
+            of[tp] = {broker: own[broker] for broker in able} or own
+            found: dict[str | None, NewLeader] = {}
+            for rack in places:
+                if (racks, rack) not in fitting:
+                    fitting[racks, rack] = [*_replaced(racks, rack, rules)]
+                replaced = [
+                    row[at]
+                    for at, others in fitting[racks, rack]
+                    if all(reads.are_local(tp, None, rack, others) for reads in local)
+                ]
+                # A replica that is still to be copied is replaced at no cost.
+                saving = [broker for broker in replaced if broker not in before[tp]]
+                if replaced:
+                    cost = self._written_outside(tp, rack)
+                    found[rack] = NewLeader(cost, tuple(saving or replaced), int(bool(saving)))
+            new[tp] = found
+        return replace(costs, of=of, new=new, before={tp: before[tp] for tp in new})
 
     def predicted(
         self,
@@ -201,36 +269,19 @@ class LeaderTraffic:
             )
         return dict(sorted(found.items(), key=lambda row: (-row[1].now - row[1].read_now, row[0])))
 
-    def moved_to_producers(
-        self,
-        layout: Layout,
-        lists: Mapping[TopicPartition, Replicas],
-        before: Mapping[TopicPartition, Replicas],
-        rules: PlacementConstraints,
-    ) -> dict[TopicPartition, Replicas]:
-        """Return lists with one other replica, which leads in the rack of more than half of the bytes.
 
-        Each has fewer bytes across racks than any order of the present list. No partition is in fewer racks, and none
-        leaves a rack with members of the group.
-
-        Args:
-            layout: The layout as it would be without these lists.
-            lists: Partitions that may be changed, with their lists in that layout.
-            before: Their current lists.
-            rules: Constraints of the lists.
-        """
-        mover, kept = ReplicaMover(layout, rules), frozenset[str]() if self.readers is None else self.readers.racks
-        found: dict[TopicPartition, Replicas] = {}
-        for tp in sorted(lists, key=lambda tp: (-sum(self.written.get(tp, {}).values()), tp)):
-            row, by_rack = lists[tp], self.written.get(tp, {})
-            most = [rack for rack, count in by_rack.items() if 2 * count > sum(by_rack.values()) and rack is not None]
-            if not most or most[0] in map(self.racks.get, row):
-                continue
-            drawn = mover.led_from(row, before[tp], most[0], kept)
-            if drawn is not None and self.cross(tp, drawn) < min(self.costs(tp, row, ()).values()):
-                mover.count(row, drawn)
-                found[tp] = drawn
-        return found
+def _replaced(
+    racks: tuple[str | None, ...], rack: str | None, rules: PlacementConstraints
+) -> Iterator[tuple[int, tuple[str | None, ...]]]:
+    """Yield the replicas that one in this rack may replace, and the racks of all replicas with it."""
+    distinct, most = len(set(racks)), max(Counter(racks).values())
+    for at in range(len(racks)):
+        others = (*racks[:at], rack, *racks[at + 1 :])
+        in_rack = Counter(others)
+        if len(in_rack) < distinct or max(in_rack.values()) > most:
+            continue
+        if rules.max_racks is None or len(in_rack) <= max(rules.max_racks, distinct):
+            yield at, others
 
 
 def _without_partition(total: int, of_partitions: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kafka import KafkaAdminClient
 
@@ -46,24 +46,8 @@ class CrossRackRead(NamedTuple):
     home: str
 
 
-class LocalReads(Protocol):
-    """The aspects of a group that depend on replica placement."""
-
-    def local_partitions(self, layout: Layout) -> int:
-        """Return how many partitions are local with the optimal assignment for a layout."""
-
-    def cross_rack_reads(self, layout: Layout) -> Iterable[CrossRackRead]:
-        """Return the cross-rack reads by readers in a rack of the brokers."""
-
-    def local_reads(self, layout: Layout) -> Iterable[PartitionRead]:
-        """Return the local reads with the optimal assignment for a layout."""
-
-    def would_be_local(self, read: CrossRackRead | PartitionRead, replicas: Replicas) -> bool:
-        """Return whether a partition with these replicas would be local to the same reader."""
-
-
 def move_replicas_to_readers(
-    layout: Layout, near: LocalReads, before: Mapping[TopicPartition, Replicas], rules: PlacementConstraints
+    layout: Layout, near: GroupLocality, before: Mapping[TopicPartition, Replicas], rules: PlacementConstraints
 ) -> dict[TopicPartition, Replicas]:
     """Return local replica lists for partitions that are not local with their current lists.
 
@@ -99,7 +83,7 @@ class ReplicaMover:
         self._load = Counter(broker for rows in layout.topics.values() for row in rows for broker in row)
         self._weights = {**layout.weights, **rules.weights}
 
-    def all(self, near: LocalReads, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
+    def all(self, near: GroupLocality, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
         """Return local lists for cross-rack reads, as far as the constraints allow."""
         moved: dict[TopicPartition, Replicas] = {}
         for read in sorted(near.cross_rack_reads(self._layout)):
@@ -111,34 +95,10 @@ class ReplicaMover:
                 None,
             )
             if drawn is not None:
-                self.count(row, drawn)
+                self._load.update(set(drawn) - set(row))
+                self._load.subtract(set(row) - set(drawn))
                 moved[read.tp] = drawn
         return moved
-
-    def count(self, row: Replicas, drawn: Replicas) -> None:
-        """Count a list instead of another in the load of brokers."""
-        self._load.update(set(drawn) - set(row))
-        self._load.subtract(set(row) - set(drawn))
-
-    def led_from(self, row: Replicas, before: Replicas, home: str, kept: Collection[str]) -> Replicas | None:
-        """Return a list with one other replica, in a rack that has none, which leads; None if no such list is allowed.
-
-        Args:
-            row: The list.
-            before: The current list.
-            home: The rack.
-            kept: Racks that the partition does not leave.
-        """
-        new = self._new(row, before, home)
-        if new is None:
-            return None
-        for old in self._old(row, before):
-            drawn = (new, *(broker for broker in row if broker != old))
-            rack = self._racks.get(old)
-            left = rack in kept and all(self._racks.get(broker) != rack for broker in drawn)
-            if not left and self._allowed(drawn, row):
-                return drawn
-        return None
 
     def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
         """Yield lists with a local replica, the smallest change first: another copy, and only then another leader."""
@@ -244,7 +204,7 @@ class GroupLocality:
 
     def with_layout(self, layout: Layout) -> Locality:
         """Return the locality that the cooperative strategy would reach with other replica lists."""
-        return count_locality(self._reads(layout))
+        return count_locality(self.reads(layout))
 
     def local_partitions(self, layout: Layout) -> int:
         """Return how many partitions are local with the optimal assignment for a layout."""
@@ -254,22 +214,19 @@ class GroupLocality:
         """Return the cross-rack reads by readers in a rack of the brokers."""
         return tuple(
             CrossRackRead(read.tp, read.member, read.home)
-            for read in self._reads(layout)
+            for read in self.reads(layout)
             if read.kind == "cross" and read.home is not None and read.home in self.coverage
         )
 
-    def local_reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
-        """Return the local reads with the optimal assignment for a layout."""
-        return tuple(read for read in self._reads(layout) if read.kind == "local")
-
-    def would_be_local(self, read: CrossRackRead | PartitionRead, replicas: tuple[int, ...]) -> bool:
+    def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
         """Return whether a partition with these replicas would be local to the same reader."""
         shot, topic = self.inspection.snapshot, read.tp.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
         serving, alone = self.cluster.selectable_replicas(topology), {read.member: {topic: (0,)}}
         return count_locality(partition_reads(shot.group, alone, serving, shot.leaders_only)).local == 1
 
-    def _reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
+    def reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
+        """Return the reads that the cooperative strategy would reach with other replica lists."""
         shot = self.inspection.snapshot
         observed = _moved(shot.as_leader_sees(), layout)
         target = plan_cooperative(observed, Options(locality=self.cluster.mode)).target

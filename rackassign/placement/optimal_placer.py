@@ -29,6 +29,7 @@ from rackassign.solver.placement import (
     BrokerArrays,
     Constraints,
     LeaderCosts,
+    NewLeader,
     Objectives,
     PartitionArrays,
     PlacementResult,
@@ -114,9 +115,22 @@ class IndexedLayout:
         """Choose leaders among the nodes of items, with the leaders of other topics as load."""
         return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
 
-    def lead_at_least_cost(self, items: PartitionArrays, others: ReplicaLists, costs: LeaderCosts) -> PlacementResult:
-        """Choose leaders by their cost, with the leaders of other topics as load."""
-        return cheapest_leaders(items, self._loaded(others), costs, self.limits, work=self.rules.work)
+    def lead_at_least_cost(
+        self, items: PartitionArrays, others: ReplicaLists, costs: LeaderCosts, leading: Mapping[int, int]
+    ) -> PlacementResult:
+        """Choose leaders by their cost, with what nodes lead of others as load."""
+        leads = np.asarray([leading.get(node, 0) for node in range(len(self.ids))], np.int64)
+        nodes = replace(self._loaded(others), leader_load=leads)
+        return cheapest_leaders(items, nodes, costs, self.limits, work=self.rules.work)
+
+    def new_leaders(self, by_rack: Mapping[str | None, NewLeader]) -> dict[int, NewLeader]:
+        """Return new leaders by the index of their rack, with nodes to be replaced."""
+        found = {}
+        for name, new in by_rack.items():
+            rack, replaced = _NO_RACK if name is None else name, self.numbered(new.replaced)
+            if rack in self.racks and replaced:
+                found[self.racks.index(rack)] = replace(new, replaced=replaced)
+        return found
 
     def by_node(self, values: Mapping[int, int]) -> dict[int, int]:
         """Return values of existing brokers by node."""
@@ -422,26 +436,22 @@ class LeadingCosts:
     """What it costs that a broker leads a partition.
 
     Args:
-        of: Cost of each broker that can lead, for each partition.
-        other: Other lists for some partitions, used as a whole and only if their first broker is to lead.
+        of: For each partition the cost of each of its brokers that can lead.
+        new: For each partition the brokers of other racks or places that may lead in place of one replica, by rack.
+        before: For each partition with such brokers, those that have its data now.
+        leaders: The leader of each partition at the moment; None for none.
+        others: How many other partitions each broker leads that count.
     """
 
     of: Mapping[TopicPartition, Mapping[int, int]]
-    other: Mapping[TopicPartition, tuple[int, ...]]
-
-    def led_by(self, tp: TopicPartition, broker: int, row: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the list of a partition that a broker leads."""
-        return (broker, *(each for each in row if each != broker)) if broker in row else self.other[tp]
+    new: Mapping[TopicPartition, Mapping[str | None, NewLeader]]
+    before: Mapping[TopicPartition, tuple[int, ...]]
+    leaders: Mapping[TopicPartition, int | None]
+    others: Mapping[int, int]
 
 
 def lead_at_least_cost(
-    layout: Layout,
-    rules: PlacementConstraints,
-    costs: LeadingCosts,
-    *,
-    topics: Collection[str],
-    max_skew: int,
-    at_least_now: bool,
+    layout: Layout, rules: PlacementConstraints, costs: LeadingCosts, *, topics: Collection[str], max_skew: int
 ) -> Placement:
     """Choose the leaders of least total cost with the leaders of each broker in bounds; then few copies and changes.
 
@@ -449,9 +459,9 @@ def lead_at_least_cost(
         layout: Existing brokers and replicas.
         rules: Where leaders may be (`leader_racks`, `exclude`), and the weights of brokers.
         costs: Costs of all partitions of the topics.
-        topics: Topics whose leaders are chosen. Leaders of other topics count as load.
-        max_skew: How many leaders more or less than its even share, rounded, a broker may have.
-        at_least_now: Whether a broker may have as many or as few as now in any case.
+        topics: Topics whose leaders are chosen.
+        max_skew: How many leaders more or less than its even share, rounded, a broker may have; it may have as many as
+            now in any case.
 
     Raises:
         ConfigError: A topic does not exist.
@@ -470,17 +480,23 @@ def lead_at_least_cost(
         rows.others,
         LeaderCosts(
             [indexed.by_node(costs.of[tp]) for tp in tps],
-            {item: indexed.numbered(costs.other[tp]) for item, tp in enumerate(tps) if tp in costs.other},
+            [indexed.new_leaders(costs.new.get(tp, {})) for tp in tps],
+            [indexed.numbered(costs.before.get(tp, ())) for tp in tps],
+            [
+                -1 if leader is None else indexed.node_of_broker.get(leader, -1)
+                for leader in map(costs.leaders.get, tps)
+            ],
             max_skew,
-            at_least_now,
         ),
+        indexed.by_node(costs.others),
     )
     lists: list[tuple[int, ...]] = []
-    for tp, replicas, own, nodes in zip(tps, rows.replicas, current, found.nodes, strict=True):
+    for replicas, own, nodes in zip(rows.replicas, current, found.nodes, strict=True):
         # Brokers that are offline stay in the list.
-        whole = costs.other[tp] if set(nodes) - set(own) else replicas
+        gone = indexed.named(set(own) - set(nodes))
         same = nodes == own and (replicas[:1] == indexed.named(own[:1]) or not indexed.may_lead(own))
-        lists.append(replicas if same else tuple(dict.fromkeys((*indexed.named(nodes), *whole))))
+        whole = (*indexed.named(nodes), *(broker for broker in replicas if broker not in gone))
+        lists.append(replicas if same else tuple(dict.fromkeys(whole)))
     return Placement(rows.lists(lists), 0, 0, found.proven, found.notes)
 
 

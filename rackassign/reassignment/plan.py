@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from rackassign.errors import ConfigError, RackassignError
@@ -15,11 +16,12 @@ from rackassign.model import TopicPartition, Topology
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
-from rackassign.placement.leader_traffic import LeaderTraffic
-from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
+from rackassign.placement.leader_traffic import LeaderTraffic, OwnerReads
+from rackassign.placement.local_reads import GroupLocality, move_replicas_to_readers
 from rackassign.placement.optimal_placer import (
     LeadingCosts,
     MissingRackError,
+    Placement,
     lead_at_least_cost,
     rebalance,
     rebalance_leaders,
@@ -53,6 +55,7 @@ class ReassignmentPlan:
         obsolete_placeholders: Partitions whose placeholders in the state file are obsolete: they have the replication
             factor that was requested now.
         topics: Topics of the plan; the layouts also have all others, which count as load.
+        skews: Measured bytes that no longer cross racks with a larger skew of leaders, by that skew.
     """
 
     before: Layout
@@ -65,6 +68,7 @@ class ReassignmentPlan:
     notes: tuple[str, ...] = ()
     obsolete_placeholders: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
+    skews: Mapping[int, int] = field(default_factory=dict)
 
 
 def plan_reassignment(
@@ -72,7 +76,7 @@ def plan_reassignment(
     request: ReassignmentRequest,
     registry: PlacementState,
     coverage: Coverage | None = None,
-    near: LocalReads | None = None,
+    near: GroupLocality | None = None,
     *,
     clients: LeaderTraffic | None = None,
 ) -> ReassignmentPlan:
@@ -92,9 +96,8 @@ def plan_reassignment(
         coverage: Weights of racks for each topic, where a group reads; Kafka's own topics are then left out. It decides
             where the copies go that are made anyway.
         near: Reads of that group: copies beyond those are made only if they make the group more local.
-        clients: What producers write to each partition, and a group reads: each partition that is written is led where
-            the fewest bytes cross racks, and copies beyond those are made only if that is less with them.
-            A broker may have as many leaders as now in any case.
+        clients: What producers write to each partition: each partition that is written is led where the fewest bytes
+            cross racks, also by a replica that is copied for it.
 
     Raises:
         ConfigError: A broker, a topic, or a rack for leaders does not exist, or the replication factor is below
@@ -127,31 +130,31 @@ def plan_reassignment(
     waiting = {tp: row for tp, row in spread.lists.items() if any(broker < 0 for broker in row)}
     placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in spread.lists.items()}
     mine = {tp: _now(layout, tp) for tp in free}
-    drawn = {} if near is None else move_replicas_to_readers(_with(layout, placed), near, mine, rules)
-    placed |= drawn
-    changed = [tp for tp in free if tp in drawn or set(placed[tp]) != set(_now(layout, tp))]
+    changed = [tp for tp in free if set(placed[tp]) != set(mine[tp])]
     new = set(changed)
-    placed |= {tp: _now(layout, tp) for tp in free if tp not in new}
-    after = _with(layout, {tp: placed[tp] for tp in changed})
+    placed |= {tp: mine[tp] for tp in free if tp not in new}
     # Leaders stay, unless loads are to be balanced regardless of what that changes.
-    unchanged = [tp for tp in changed if not request.rebalance and placed[tp][0] == _now(layout, tp)[0]]
-    unchanged = [*dict.fromkeys((*unchanged, *drawn))]
-    led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], unchanged)
+    unchanged = [tp for tp in changed if not request.rebalance and placed[tp][0] == mine[tp][0]]
+    led, notes = _led(_with(layout, placed), rules, [*changed, *_misled(state, rules, placed, new)], unchanged)
     placed |= led
-    elected: set[TopicPartition] = set()
+    if near is not None:
+        # Last: where brokers send readers to leaders, other leaders would take their gain away.
+        placed |= move_replicas_to_readers(_with(layout, placed), near, mine, rules)
+    elected, skews = set[TopicPartition](), dict[int, int]()
     if clients is not None:
-        written = {tp: mine[tp] for tp in free if tp in clients.written and tp not in waiting}
         settled = _with(layout, placed)
-        costs = _costs(state, settled, rules, written, clients)
-        drawn, more = _led_near(settled, rules, costs, clients.max_skew, near)
+        lists = {tp: row for tp, row in placed.items() if tp not in waiting}
+        kept = () if near is None else (OwnerReads.of(near), OwnerReads.of(near, near.reads(settled)))
+        costs = clients.costs_with_copies(state, lists, mine, rules, kept)
+        drawn, skews, more = _led_at_least_cost(settled, rules, costs, clients.max_skew)
         placed, notes = placed | drawn, (*notes, *more)
-        elected = {tp for tp in drawn if _led_by(state, tp) != placed[tp][0]}
+        elected = {tp for tp in drawn if state.leader(tp) != placed[tp][0]}
     moves = {
         tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp) or tp in elected
     }
     return ReassignmentPlan(
         layout,
-        _with(after, {tp: move.after for tp, move in moves.items()}),
+        _with(layout, {tp: move.after for tp, move in moves.items()}),
         moves,
         waiting,
         left_out | stale,
@@ -160,6 +163,7 @@ def plan_reassignment(
         tuple(dict.fromkeys((*spread.notes, *notes))),
         frozenset(tp for tp in asked if tp in registry.plans and tp not in moves and tp not in waiting),
         _topics(layout, request.topics),
+        skews,
     )
 
 
@@ -192,85 +196,59 @@ def plan_leader_balance(
     if clients is None:
         part = _Part(layout, free)
         balanced = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
-        lists, notes = part.back(balanced.topics), balanced.notes
+        lists, skews, notes = part.back(balanced.topics), dict[int, int](), balanced.notes
     else:
-        costs = {tp: clients.costs(tp, _now(layout, tp), _offline(state, tp)) for tp in free}
-        lists, notes = _led_at_least_cost(layout, rules, LeadingCosts(costs, {}), clients.max_skew)
+        costs = clients.costs(state, {tp: _now(layout, tp) for tp in free})
+        lists, skews, notes = _led_at_least_cost(layout, rules, costs, clients.max_skew)
     moves = {
         tp: ReplicaMove(_now(layout, tp), row)
         for tp, row in lists.items()
-        if row != _now(layout, tp) or _led_by(state, tp) != row[0]
+        if row != _now(layout, tp) or state.leader(tp) != row[0]
     }
     after = _with(layout, {tp: move.after for tp, move in moves.items()})
-    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, notes, topics=_topics(layout, topics))
+    return ReassignmentPlan(
+        layout, after, moves, {}, left_out, 0, 0, notes, topics=_topics(layout, topics), skews=skews
+    )
+
+
+_STEPS, _NEXT_SKEWS = (1, 2, 5), 3
 
 
 def _led_at_least_cost(
-    layout: Layout,
-    rules: PlacementConstraints,
-    costs: LeadingCosts,
-    max_skew: int,
-    *,
-    at_least_now: bool = False,
-) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
-    """Return lists of the partitions that have costs, with the leaders of least cost, and notes."""
-    part = _Part(layout, costs.of)
-    found = lead_at_least_cost(
-        part.layout,
-        rules,
-        LeadingCosts(part.by_place(costs.of), part.by_place(costs.other)),
-        topics=part.topics,
-        max_skew=max_skew,
-        at_least_now=at_least_now,
+    layout: Layout, rules: PlacementConstraints, costs: LeadingCosts, max_skew: int
+) -> tuple[dict[TopicPartition, Replicas], dict[int, int], tuple[str, ...]]:
+    """Return lists of the partitions that have costs, with the leaders of least cost, what skews save, and notes."""
+    part, racks = _Part(layout, costs.of), layout.racks()
+    placed = LeadingCosts(
+        part.by_place(costs.of),
+        part.by_place(costs.new),
+        part.by_place(costs.before),
+        part.by_place(costs.leaders),
+        costs.others,
     )
-    return part.back(found.topics), found.notes
 
+    def total(lists: Mapping[TopicPartition, Replicas]) -> int:
+        return sum(
+            costs.of[tp][row[0]] if row[0] in costs.of[tp] else costs.new[tp][racks[row[0]]].cost
+            for tp, row in lists.items()
+            if row and (row[0] in costs.of[tp] or racks.get(row[0]) in costs.new.get(tp, {}))
+        )
 
-def _costs(
-    state: ClusterState,
-    layout: Layout,
-    rules: PlacementConstraints,
-    before: Mapping[TopicPartition, Replicas],
-    clients: LeaderTraffic,
-) -> LeadingCosts:
-    """Return the bytes across racks with each replica of partitions, and with one other replica where that is less."""
-    lists = {tp: _now(layout, tp) for tp in before}
-    other = clients.moved_to_producers(layout, lists, before, rules)
-    of = {tp: clients.costs(tp, row, _offline(state, tp)) for tp, row in lists.items()}
-    return LeadingCosts(of | {tp: {**of[tp], row[0]: clients.cross(tp, row)} for tp, row in other.items()}, other)
+    def led(skew: int) -> Placement:
+        return lead_at_least_cost(part.layout, rules, placed, topics=part.topics, max_skew=skew)
 
-
-def _led_near(
-    layout: Layout,
-    rules: PlacementConstraints,
-    costs: LeadingCosts,
-    max_skew: int,
-    near: LocalReads | None,
-) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
-    """Return lists of partitions with the fewest bytes across racks, by other leaders and then replicas, and notes."""
-    found, notes = _led_at_least_cost(layout, rules, costs, max_skew, at_least_now=True)
-    if near is None or near.local_partitions(_with(layout, found)) >= near.local_partitions(layout):
-        return found, notes
-    # Brokers send readers to leaders: what readers have gained comes before what producers gain.
-    kept = dict(costs.of)
-    for read in near.local_reads(layout):
-        local = {
-            broker: cost
-            for broker, cost in kept.get(read.tp, {}).items()
-            if near.would_be_local(read, costs.led_by(read.tp, broker, _now(layout, read.tp)))
-        }
-        if local:
-            kept[read.tp] = local
-    return _led_at_least_cost(layout, rules, replace(costs, of=kept), max_skew, at_least_now=True)
-
-
-def _offline(state: ClusterState, tp: TopicPartition) -> tuple[int, ...]:
-    rows = state.topics[tp.topic].offline
-    return rows[tp.partition] if rows else ()
-
-
-def _led_by(state: ClusterState, tp: TopicPartition) -> int | None:
-    return state.topics[tp.topic].partitions[tp.partition].leader
+    found = led(max_skew)
+    lists, saved = part.back(found.topics), dict[int, int]()
+    least = sum(
+        min((*of.values(), *(new.cost for new in costs.new.get(tp, {}).values())), default=0)
+        for tp, of in costs.of.items()
+    )
+    steps = (step * 10**power for power in range(len(str(max_skew)) + 1) for step in _STEPS)
+    for skew in islice((step for step in steps if step > max_skew), _NEXT_SKEWS):
+        if found.proven and total(lists) - max(saved.values(), default=0) > least:
+            less = total(lists) - total(part.back(led(skew).topics))
+            saved |= {skew: less} if less > max(saved.values(), default=0) else {}
+    return lists, saved, found.notes
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:

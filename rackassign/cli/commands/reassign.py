@@ -29,7 +29,9 @@ from rackassign.cli.layouts import waiting as pending_replicas
 from rackassign.cli.shared_options import (
     STATE,
     AllowPlaceholders,
+    CloudOption,
     IgnoreRacks,
+    PriceOption,
     ReplicationFactor,
     StateFile,
     Topics,
@@ -46,7 +48,7 @@ from rackassign.cli.terminal import (
     warn,
 )
 from rackassign.errors import ConfigError
-from rackassign.monitoring.report import selector_warnings
+from rackassign.monitoring.report import Price, selector_warnings
 from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes
 from rackassign.placement import PlacementConstraints, state_file
 from rackassign.reassignment import ExecutionLimits, ReassignmentRequest, journal, operations
@@ -105,7 +107,8 @@ MaxSkew = Annotated[
     typer.Option(
         "--max-skew",
         min=0,
-        help="Number of leaders by which a broker may differ from its even share, with --near-producers.",
+        help="Number of leaders by which a broker may differ from its even share, or more if it does now;"
+        " with --near-producers.",
     ),
 ]
 
@@ -133,6 +136,8 @@ def plan(
     ] = "",
     near_producers: NearProducers = None,
     max_skew: MaxSkew = 0,
+    price_per_gb: PriceOption = None,
+    cloud: CloudOption = None,
     constraints: Annotated[
         str, typer.Option("--constraints", help="JSON file of placement constraints: leader_racks, max_per_rack, ...")
     ] = "",
@@ -174,7 +179,7 @@ def plan(
         )
     if ignore_racks and near_producers:
         raise ConfigError("--near-producers needs racks; leave out --disable-rack-aware")
-    written_bytes = _read_producers(near_producers, max_skew)
+    written_bytes, price = _read_producers(near_producers, max_skew), Price.from_options(price_per_gb, cloud)
     with journal.file_lock(file):
         journal.require_finished(file)
         try:
@@ -192,10 +197,10 @@ def plan(
         _warn_of_unlisted(sorted(set(prepared.unlisted) - request.removed_brokers))
     _warn_of_clients(prepared)
     if output == "json":
-        sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
+        sys.stdout.write(json.dumps({**prepared_as_json(prepared, price), "plan": plan if written else None}) + "\n")
         return ExitCode.DONE
     console = plain_console()
-    show_prepared(prepared, console)
+    show_prepared(prepared, console, price)
     if written:
         named = of_plan(plan)
         console.print(
@@ -557,6 +562,8 @@ def balance_leaders(
         str, typer.Option("--near-group", help="Consumer group ID whose reads count as well, with --near-producers.")
     ] = "",
     max_skew: MaxSkew = 0,
+    price_per_gb: PriceOption = None,
+    cloud: CloudOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without changing anything.")] = False,
     plan: Annotated[
         str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
@@ -574,6 +581,7 @@ def balance_leaders(
     if near_group and not near_producers:
         raise ConfigError("--near-group counts the bytes of --near-producers; it needs that option")
     file, written = Path(plan), _read_producers(near_producers, max_skew)
+    price = Price.from_options(price_per_gb, cloud)
     if not dry_run:
         journal.require_finished(file)
     rules = PlacementConstraints.of({"leaders": balance_by, "leader_racks": leader_rack or []})
@@ -598,7 +606,9 @@ def balance_leaders(
                 stopped = stop()
     if output == "json":
         result = {} if outcome is None else outcome_as_json(outcome)
-        sys.stdout.write(json.dumps({**planned_as_json(planned), **prediction_as_json(prepared), **result}) + "\n")
+        sys.stdout.write(
+            json.dumps({**planned_as_json(planned), **prediction_as_json(prepared, price), **result}) + "\n"
+        )
     else:
         console = plain_console()
         show_metrics(planned, console)
@@ -609,7 +619,7 @@ def balance_leaders(
             soft_wrap=True,
         )
         show_rest(planned, console)
-        show_prediction(prepared, console)
+        show_prediction(prepared, console, price)
         if outcome is not None:
             show_outcome(outcome, "as planned", console)
     if stopped:

@@ -40,7 +40,7 @@ from dataclasses import replace
 import numpy as np
 
 from rackassign.solver.network_flow import SolveBudget, SolverError
-from rackassign.solver.placement.leader_costs import LeaderCosts, cheapest_leaders
+from rackassign.solver.placement.leader_costs import LeaderCosts, NewLeader, cheapest_leaders
 from rackassign.solver.placement.leaders import (
     MOST_CELLS,
     MOST_MIXED,
@@ -84,6 +84,7 @@ __all__ = [
     "Constraints",
     "LeaderCosts",
     "LeaderGoal",
+    "NewLeader",
     "Objectives",
     "PartitionArrays",
     "PlacementResult",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.monitoring import BrokerDescription, MemberDescription, RackMap, ReadRates
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.live_groups import snapshot
+from rackassign.monitoring.report import Price
 from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries
 from rackassign.placement import PlacementConstraints
 from rackassign.placement.cluster_state import ClusterState
@@ -174,58 +175,111 @@ def test_partitions_without_bytes_keep_their_leader() -> None:
     assert found.after.topics["t"][11][0] == 1
 
 
-def test_where_lists_do_not_allow_balance_its_bounds_are_what_they_allow() -> None:
-    found = balanced(state([[1, 3]] * 4), [{"a": 1}, {"a": 2}, {"b": 1}, {"a": 3}])
+def test_an_uneven_lead_without_bytes_across_racks_stays_whatever_else_is_led() -> None:
+    seen = state([[1, 3, 5]] * 12, {"idle": [[3, 5, 1], [5, 1, 3]] * 9})
+    found = balanced(seen, [{"a": 1000}] * 12)
 
-    # Four brokers lead nothing, and a fair share is less than one.
-    assert led(found.after) == {1: 2, 3: 2}
-    assert found.after.topics["t"][2][0] == 3
-    assert found.after.topics["t"][3][0] == 1
+    assert (found.moves, found.skews) == ({}, {})
+    # Nor is the acting leader given up, beside which the preferred one has fewer bytes across racks for others only.
+    acting = replace(seen, topics={"t": replace(seen.topics["t"], partitions=(Partition((1, 3, 5), 3),) * 12)})
+    kept = balanced(acting, [{"b": 1000}] * 12)
+    assert crossing(kept.after, [{"b": 1000}] * 12) == 0
+
+
+@pytest.mark.parametrize("plan", [balanced, moved])
+def test_what_the_next_skews_save_is_shown_until_nothing_more_crosses_racks(
+    plan: Callable[..., ReassignmentPlan],
+) -> None:
+    seen = state([[1, 3, 5], [3, 5, 1], [5, 1, 3]] * 8, brokers=BROKERS[::2])
+    written: Written = [{"a": 1000}] * 24
+
+    assert crossing(plan(seen, written).after, written) == 16_000
+    assert plan(seen, written).skews == {1: 1000, 2: 2000, 5: 5000}
+    assert plan(seen, written, max_skew=5).skews == {10: 5000, 20: 11_000}
+    assert plan(seen, written, max_skew=20).skews == {}
+
+
+def fewest(
+    led_now: Sequence[Counter[int]], even: Counter[int], choices: Sequence[Sequence[int]], written: Written, skew: int
+) -> int:
+    """Return the fewest bytes across racks if each partition chooses its leader, by an integer program."""
+    low = [min(max(0, min(len(choices) // 6, even[b]) - skew), *(now[b] for now in led_now)) for b in RACKS]
+    high = [max(max(-(-len(choices) // 6), even[b]) + skew, *(now[b] for now in led_now)) for b in RACKS]
+    costs = [
+        {broker - 1: sum(n for rack, n in by_rack.items() if rack != RACKS[broker]) for broker in brokers}
+        for brokers, by_rack in zip(choices, written, strict=True)
+    ]
+    least = cheapest_choice(costs, low, high)
+    assert least is not None
+    return least
 
 
 @pytest.mark.parametrize("seed", seeds(20, 200))
-def test_leaders_are_those_of_an_integer_program(seed: int) -> None:
+def test_no_leaders_and_no_new_replicas_have_fewer_bytes_across_racks_and_a_second_plan_moves_nothing(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
-    count = rng.randint(6, 40)
-    rows = [rng.sample(range(1, 7), rng.randint(2, 4)) for _ in range(count)]
-    written: Written = [{rack: rng.choice([0, rng.randint(1, 10**6)]) for rack in (*"abc", "zz")} for _ in rows]
-    skew = rng.choice([0, 1, 5])
-    seen = state(rows)
+    rows = [rng.sample(range(1, 7), rng.randint(1, 4)) for _ in range(rng.randint(6, 40))]
+    written: Written = [{rack: rng.choice([1, rng.randint(1, 10**6)]) for rack in (*"abc", "zz")} for _ in rows]
+    skew, idle = rng.choice([0, 1, 5]), {"idle": [[1]] * rng.choice([0, 9])}
+    seen = state(rows, idle)
+    now = Counter(row[0] for row in rows)
 
     found = balanced(seen, written, max_skew=skew)
 
-    even = led(plan_leader_balance(seen, PlacementConstraints()).after)
-    low = [max(0, min(count // 6, even[broker]) - skew) for broker in RACKS]
-    high = [max(-(-count // 6), even[broker]) + skew for broker in RACKS]
-    costs = [
-        {broker - 1: sum(n for rack, n in by_rack.items() if rack != RACKS[broker]) for broker in row}
-        for row, by_rack in zip(rows, written, strict=True)
-    ]
-    assert crossing(found.after, written) == cheapest_choice(costs, low, high)
-    assert found.notes == ()
+    even = led(plan_leader_balance(state(rows), PlacementConstraints()).after)
+    assert crossing(found.after, written) == fewest([now], even, rows, written, skew) <= crossing(found.before, written)
+    assert (found.notes, balanced(state(found.after.topics["t"], idle), written, max_skew=skew).moves) == ((), {})
 
-    repaired = plan_reassignment(seen, ReassignmentRequest(), PlacementState())
+    repaired = plan_reassignment(seen, ReassignmentRequest(), PlacementState()).after.topics["t"]
     better = moved(seen, written, max_skew=skew)
-    gained = 0
-    for before, row, by_rack in zip(repaired.after.topics["t"], better.after.topics["t"], written, strict=True):
+    lists = better.after.topics["t"]
+    choices = [list(RACKS)] * len(rows)
+    fair = Counter(dict.fromkeys(RACKS, len(rows) // 6))
+    least = fewest([now, Counter(row[0] for row in repaired)], fair, choices, written, skew)
+    assert crossing(better.after, written) == least
+    for before, row in zip(repaired, lists, strict=True):
         assert len({RACKS[broker] for broker in row}) >= len({RACKS[broker] for broker in before})
         assert len(set(row)) == len(before)
-        if set(row) != set(before):
-            gained += 1
-            assert {row[0]} == set(row) - set(before)
-            assert 2 * by_rack[str(RACKS[row[0]])] > sum(by_rack.values())
-    assert better.copies <= repaired.copies + gained
-    assert crossing(better.after, written) <= crossing(repaired.after, written)
+    again = moved(state(lists, idle), written, max_skew=skew)
+    assert (again.moves, better.notes) == ({}, ())
 
 
-def test_a_replica_is_copied_only_to_where_more_than_half_is_written() -> None:
-    rows = [[1, 3], [3, 1], [1, 3], [3, 1]]
-    written: Written = [{"c": 6, "a": 5}, {"c": 5, "a": 3, "b": 3}, {"c": 5, "a": 5}, {}]
+@pytest.mark.parametrize("selector", ["", SELECTOR])
+@pytest.mark.parametrize("seed", seeds(10, 100))
+def test_readers_lose_nothing_to_producers_and_a_second_plan_moves_nothing(seed: int, selector: str) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(6, 20)
+    rows = [rng.sample(range(1, 7), rng.choice([2, 2, 3])) for _ in range(count)]
+    written: Written = [{rack: rng.randint(1, 100) for rack in "abc"} for _ in rows]
+    owned = {rack: tuple(n for n in range(count) if n % 3 == at) for at, rack in enumerate("abc")}
+    members = [member(f"m{rack}", rack, {"t": owned[rack]}, "t") for rack in "abc"]
+
+    def planned(lists: Rows, **more: Any) -> tuple[ReassignmentPlan, GroupLocality]:
+        near = near_of(lists, *members, selector=selector)
+        return moved(state(lists), written, near, **more), near
+
+    alone = plan_reassignment(
+        state(rows), ReassignmentRequest(group="g"), PlacementState(), None, near_of(rows, *members, selector=selector)
+    )
+    found, near = planned(rows, max_skew=2)
+
+    assert near.local_partitions(found.after) >= near.local_partitions(alone.after)
+    assert crossing(found.after, written) <= crossing(alone.after, written)
+    assert planned(found.after.topics["t"], max_skew=2)[0].moves == {}
+
+
+def test_a_replica_moves_to_where_most_is_written_also_if_that_is_less_than_half() -> None:
+    rows = [[1, 3], [3, 1], [5], [3, 1]]
+    written: Written = [{"c": 6, "a": 5}, {"c": 5, "a": 3, "b": 3}, {"a": 49, "b": 30, "c": 21}, {"c": 5, "b": 5}]
     found = moved(state(rows), written, max_skew=9)
 
-    assert set(found.moves) == {place(0)}
-    assert found.moves[place(0)].after[0] in {5, 6}
-    assert (found.copies, found.lower_bound) == (1, 1)
+    assert {tp: RACKS[move.after[0]] for tp, move in found.moves.items()} == {
+        place(0): "c",
+        place(1): "c",
+        place(2): "a",
+    }
+    assert (found.copies, found.lower_bound) == (3, 3)
 
 
 def test_a_plan_for_producers_leaves_unmeasured_partitions_and_their_leaders_alone() -> None:
@@ -277,7 +331,7 @@ def test_a_reader_that_is_sent_to_the_leader_counts_as_much_as_all_writers() -> 
         found = balanced(seen, written, readers=readers, max_skew=9)
         assert [row[0] for row in found.after.topics["t"]] == leaders
         traffic = LeaderTraffic.of(metrics(written), seen, readers, 9)
-        total = prediction_as_json(prepared(seen, found, traffic))["producers"]["total"]
+        total = prediction_as_json(prepared(seen, found, traffic), Price())["producers"]["total"]
         assert total == {
             "written": 18,
             "now": 9,
@@ -325,7 +379,7 @@ def test_series_without_partitions_are_refused_and_what_is_not_counted_is_report
         "not counted, since they do not exist or may not be described: gone, t-9",
         'producers are in racks that no broker has: "A"; racks of brokers: a, b, c',
     )
-    assert found.cross(place(0), (1, 3)) == 4
+    assert found.cross_written(place(0), 1) == 4
     assert LeaderTraffic.of(WrittenBytes({}), seen).problems == ()
 
 
@@ -334,7 +388,7 @@ def test_series_without_partitions_are_refused_and_what_is_not_counted_is_report
     [
         ([{"b": 2000}, {"a": 5}], 9, "0 B would cross racks instead of 2 kB"),
         ([{"a": 7}, {"c": 5}], 9, "no other leaders within these bounds have fewer bytes across racks"),
-        ([{"a": 7}, {"a": 5}], 0, "5 B more would cross racks: --max-skew and --leader-rack come first"),
+        ([{"b": 7000}, {"b": 5}], 0, "--max-skew 1: 5 B less across racks, 0.00 USD of the measured bytes"),
         ([{}, {}], 0, "the metrics count no bytes of these topics"),
     ],
 )
@@ -344,7 +398,7 @@ def test_the_end_of_the_table_states_what_is_gained(written: Written, skew: int,
     planned = plan_leader_balance(seen, PlacementConstraints(), None, traffic)
     out = io.StringIO()
 
-    show_prediction(prepared(seen, planned, traffic), Console(file=out, width=120))
+    show_prediction(prepared(seen, planned, traffic), Console(file=out, width=120), Price())
 
     assert out.getvalue().splitlines()[-1] == ends
 
@@ -357,7 +411,7 @@ def test_the_table_has_the_topics_with_most_bytes_across_racks_and_their_sum() -
     ready = prepared(seen, plan_leader_balance(seen, PlacementConstraints(), None, traffic), traffic)
     out = io.StringIO()
 
-    show_prediction(ready, Console(file=out, width=120))
+    show_prediction(ready, Console(file=out, width=120), Price())
 
     lines = [line.split() for line in out.getvalue().splitlines()]
     assert [line[0] for line in lines if line and line[0].startswith("u")] == names[:1:-1]
