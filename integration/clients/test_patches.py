@@ -9,11 +9,18 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
+from kafka import (
+    AsyncConsumerRebalanceListener,
+    ConsumerRebalanceListener,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+)
 from kafka import TopicPartition as HostPartition
 from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError
+from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError, KafkaError
 from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorResponse
 
@@ -464,6 +471,92 @@ def test_committed_offsets_are_those_of_now(
 
         wait_until(read, "records again")
         assert first[0] == (0 if disable else 15)
+
+
+class Committing(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    """Commits what is revoked, and notes what it sees then."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self.seen: list[tuple[set[HostPartition], set[HostPartition], list[int]]] = []
+
+    async def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+        consumer = self._consumer
+        held = consumer.assignment()
+        self.seen.append((set(revoked), held, [consumer.position(place) for place in revoked & held]))
+        await consumer.commit_async()
+
+    async def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "disable", [(), ("revoke_before_removal",)], ids=["mended", "without the patch they are not committed"]
+)
+def test_a_listener_commits_what_is_revoked(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
+) -> None:
+    topic, group = make_topic(2), unique_name()
+    every = {HostPartition(topic, 0), HostPartition(topic, 1)}
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for place in 10 * sorted(every):
+            producer.send(topic, b"record", partition=place.partition)
+
+    def member() -> KafkaConsumer:
+        return patched_consumer(rack_cluster, group, topic, *disable, assignor=RackAwareCooperativeStickyAssignor)
+
+    with consumers(member) as (first,):
+        listener = Committing(first)
+        first._subscription.rebalance_listener = listener
+        wait_until(settled([first], topic, 2), "an assignment")
+        wait_until(
+            lambda: not first.poll(timeout_ms=50) and all(first.position(place) == 10 for place in every), "its records"
+        )
+        with consumers(member) as (second,):
+            wait_until(settled([first, second], topic, 2), "a partition for each")
+            (revoked,) = second.assignment()
+            assert second.committed(revoked) == (None if disable else 10)
+            assert listener.seen == [({revoked}, every - {revoked} if disable else every, [] if disable else [10])]
+
+
+class Blocking(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    """Commits where it cannot be waited for."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+        self._consumer.commit()
+
+    def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+        pass
+
+
+def test_a_listener_that_cannot_commit_is_told_how_once(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(2), unique_name()
+
+    def member() -> KafkaConsumer:
+        return patched_consumer(rack_cluster, group, topic, assignor=RackAwareCooperativeStickyAssignor)
+
+    with consumers(member, member) as (first, second):
+        wait_until(settled([first], topic, 2), "an assignment")
+        first._subscription.rebalance_listener = Blocking(first)
+        errors: list[BaseException | None] = []
+
+        def looked() -> bool:
+            second.poll(timeout_ms=50)
+            try:
+                first.poll(timeout_ms=50)
+            except KafkaError as error:
+                errors.append(error.__cause__)
+            return bool(errors) and covers([first, second], topic, 2)
+
+        wait_until(looked, "an error, and a partition for each")
+        first._subscription.rebalance_listener = None
+        assert [type(error) for error in errors] == [RuntimeError]
+        assert "Use AsyncConsumerRebalanceListener" in str(errors[0])
 
 
 class Lost(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped

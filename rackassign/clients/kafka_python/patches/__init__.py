@@ -30,6 +30,7 @@ from rackassign.clients.kafka_python.patches.group import (
     LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
     RAISE_WHEN_FENCED,
     RETRY_COORDINATOR_LOOKUP,
+    REVOKE_BEFORE_REMOVAL,
     TOLERATE_MALFORMED_METADATA,
 )
 from rackassign.clients.kafka_python.patches.patch import Patch
@@ -51,6 +52,7 @@ PATCHES: tuple[Patch, ...] = (
     HEARTBEAT_UNTIL_JOIN_READ,
     CLAIM_CURRENT_ASSIGNMENT,
     BACKOFF_COORDINATOR_POLL,
+    REVOKE_BEFORE_REMOVAL,
     FETCH_DURING_REBALANCE,
     RAISE_WHEN_FENCED,
     KEEP_GENERATION_WHEN_REMOVED,

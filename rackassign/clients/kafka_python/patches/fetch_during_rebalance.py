@@ -429,6 +429,6 @@ FETCH_DURING_REBALANCE = Patch(
     ),
     install=_install,
     requires=("keep_completed_join", "backoff_coordinator_poll"),
-    # Its last commit is before the join is read.
-    after=("keep_completed_join",),
+    # Its last commit is before the join is read, and a listener's commits are those of the new generation.
+    after=("keep_completed_join", "revoke_before_removal"),
 )

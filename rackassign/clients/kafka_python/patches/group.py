@@ -25,6 +25,7 @@ from kafka.errors import (
     RetriableError,
     UnknownMemberIdError,
 )
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign.assignor.subscriptions import decode_join
 from rackassign.clients.kafka_python.internals.attributes import (
@@ -142,6 +143,77 @@ RAISE_WHEN_FENCED = Patch(
 )
 
 
+class _Revocation:
+    """What a cooperative member's listener is told when an assignment takes partitions away.
+
+    The listener is called while the partitions are assigned, so that it can read and commit their positions; none of
+    them is fetched meanwhile. Java does so too (ConsumerCoordinator.onJoinComplete). kafka-python 3.0.12 replaces the
+    assignment first. What it then tells the listener is known already, and what the listener raised is raised there.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._coordinator = coordinator = consumer._coordinator
+        self._complete = coordinator._on_join_complete_async
+        self._invoke = coordinator._invoke_rebalance_listener_async
+        self._told: set[Any] = set()
+        self._raised: Exception | None = None
+
+    def install(self) -> None:
+        self._coordinator._on_join_complete_async = self.on_join_complete_async
+        self._coordinator._invoke_rebalance_listener_async = self.invoke_rebalance_listener_async
+
+    async def on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        subscription = self._coordinator._subscription
+        if is_cooperative(self._coordinator) and subscription.rebalance_listener:
+            given = set(ConsumerProtocolAssignment.decode(member_assignment_bytes).partitions())
+            revoked = set(subscription.assigned_partitions()) - given
+            # kafka-python rejects an assignment with other topics, and then nothing is revoked.
+            if revoked and all(partition.topic in (subscription.subscription or ()) for partition in given):
+                subscription.mark_pending_revocation(revoked)
+                try:
+                    await self._invoke("on_partitions_revoked", revoked)
+                except Exception as error:  # noqa: BLE001 - raised where kafka-python expects it
+                    self._raised = error
+                self._told = revoked
+        try:
+            await self._complete(generation, member_id, protocol, member_assignment_bytes)
+        finally:
+            self._told, self._raised = set(), None
+
+    async def invoke_rebalance_listener_async(self, method_name: str, arg: set[Any]) -> None:
+        if method_name != "on_partitions_revoked" or not self._told:
+            await self._invoke(method_name, arg)
+        elif self._raised is not None:
+            raise self._raised
+
+
+def _revoke_before_removal(consumer: Consumer, _once: WarnOnce) -> None:
+    """Call the listener of a cooperative member before the partitions are removed from its assignment."""
+    _Revocation(consumer).install()
+
+
+REVOKE_BEFORE_REMOVAL = Patch(
+    name="revoke_before_removal",
+    defect=(
+        "A cooperative member's partitions are removed from its assignment before on_partitions_revoked is called, so"
+        " a commit there without offsets leaves them out, and position() raises: records that were read since the last"
+        " commit are processed twice."
+    ),
+    proof="integration/clients/test_patches.py::test_a_listener_commits_what_is_revoked",
+    wraps={
+        "_coordinator._on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
+        "_coordinator._invoke_rebalance_listener_async": ("method_name", "arg"),
+    },
+    needs=coordinator_paths(
+        *("_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.mark_pending_revocation"),
+        *("_subscription.rebalance_listener", "_subscription.subscription"),
+    ),
+    install=_revoke_before_removal,
+)
+
+
 class _Membership:
     """The membership in which a consumer was last assigned partitions; its methods have kafka-python's names."""
 
@@ -201,7 +273,7 @@ KEEP_GENERATION_WHEN_REMOVED = Patch(
     },
     needs=("_coordinator._subscription.subscription_type",),
     install=_keep_generation_when_removed,
-    after=("fetch_during_rebalance",),
+    after=("revoke_before_removal", "fetch_during_rebalance"),
 )
 
 
