@@ -21,6 +21,7 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.spark_harness import remade
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, UNHURRIED_MS, Fleet, fill_changelog
 from tools.chaos.history import Struck
 from tools.chaos.schedule import RACKS
@@ -102,6 +103,43 @@ def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
     create_topic(cluster.bootstrap, "input", SPREAD)
     history = play(cluster, "input", 19, 6, ("kill", "start", "pause", "resume", "restart"), tmp_path)
     assert {struck.what for struck in history.of(Struck)} >= {"kill", "pause", "start", "restart"}
+
+
+@pytest.mark.long
+def test_an_input_that_was_made_again_is_read_whole(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    replicas = [[1, 2], [2, 3], [3, 1]]
+    topic, group = make_topic(replicas=replicas), unique_name()
+
+    def count(record: Any, store: StateStore) -> None:
+        store.put(record.value, b"%d" % (int(store.get(record.value) or b"0") + 1))
+
+    def processed(records: int, total: int) -> None:
+        with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+            for number in range(records):
+                producer.send(topic, b"x", partition=number % 3)
+        with StatefulConsumer(
+            topic,
+            process=count,
+            state_dir=tmp_path,
+            standbys=StandbyOptions(0),
+            bootstrap_servers=rack_cluster.bootstrap,
+            group_id=group,
+        ) as member:
+
+            def counted() -> int:
+                member.poll(100)
+                return sum(int(member.store(tp).get(b"x") or b"0") for tp in member.active_partitions())
+
+            wait_until(lambda: counted() >= total, f"{total} records", timeout_s=TIMEOUT_S)
+            assert counted() == total
+
+    processed(90, 90)
+    remade(rack_cluster, topic, replicas)
+    # Longer than what was read of the former one.
+    processed(240, 330)
+    processed(30, 360)
 
 
 @pytest.mark.long
