@@ -31,8 +31,8 @@ _BAR = 10
 _ROWS: tuple[tuple[str, str], ...] = (
     ("replicas of a broker, most / mean", "replicas_per_broker"),
     ("leaders of a broker, most / mean", "leaders_per_broker"),
-    ("the same within a topic", "leaders_per_topic"),
-    ("the same after the loss of a broker", "leaders_after_loss"),
+    ("leaders of a broker within a topic, most / mean", "leaders_per_topic"),
+    ("leaders of a broker after the loss of another, most / mean", "leaders_after_loss"),
     ("replicas of a rack, most / mean", "replicas_per_rack"),
     ("leaders of a rack, most / mean", "leaders_per_rack"),
     ("partitions that share a rack", "sharing"),
@@ -151,7 +151,7 @@ def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
         "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.obsolete_placeholders)],
         "copies": planned.copies,
         "least_copies": planned.lower_bound,
-        "notes": list(planned.notes),
+        "notes": [*planned.notes, *planned.warnings],
         "before": asdict(LayoutMetrics.among(planned.before, planned.topics)),
         "after": asdict(LayoutMetrics.among(planned.after, planned.topics, planned.before)),
     }
@@ -184,7 +184,7 @@ def show_prepared(prepared: PreparedReassignment, console: Console, price: Price
     if planned.moves:
         console.print(
             f"{counted(len(planned.moves), 'partition')} to change, {counted(planned.copies, 'replica')} to copy"
-            f"{copied}; nothing does with fewer than {planned.lower_bound}",
+            f"{copied}; the fewest possible are {planned.lower_bound}",
             soft_wrap=True,
         )
     else:
@@ -274,6 +274,8 @@ def show_rest(planned: ReassignmentPlan, console: Console) -> None:
         )
     for note in planned.notes:
         console.print(plain_line(f"not proven optimal: {note}"), soft_wrap=True)
+    for warning in planned.warnings:
+        console.print(plain_line(f"warning: {warning}"), soft_wrap=True)
 
 
 def show_outcome(outcome: ExecutionResult, verb: str, console: Console) -> None:

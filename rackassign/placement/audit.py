@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
-from rackassign.model import Partition, TopicPartition
+from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.cluster_state import ClusterState, Throttles
 from rackassign.solver.placement import Constraints, bounds_of
 from rackassign.text import counted, join_ids
@@ -21,10 +21,12 @@ Kind = Literal[
     "offline-replica",
     "under-replicated",
     "rf-below",
+    "rf-above",
     "shared-rack",
     "leader-not-preferred",
     "broker-without-rack",
     "broker-fenced",
+    "broker-empty",
     "broker-silent",
     "broker-unknown",
     "throttle-left",
@@ -110,7 +112,11 @@ class _Place(NamedTuple):
 
 
 def audit(
-    state: ClusterState, *, want_rf: int | None = None, plans: Mapping[TopicPartition, tuple[int, ...]] | None = None
+    state: ClusterState,
+    *,
+    want_rf: int | None = None,
+    plans: Mapping[TopicPartition, tuple[int, ...]] | None = None,
+    all_topics: bool = True,
 ) -> Audit:
     """Check the replica placement of a cluster.
 
@@ -119,6 +125,7 @@ def audit(
             replica on a broker that is no longer registered counts in the last known rack of that broker.
         want_rf: Expected replication factor; None for any.
         plans: Replica lists of partitions with placeholders (negative numbers) for brokers to come.
+        all_topics: Whether the state has all topics; otherwise a broker without replicas may have others.
     """
     tps = list(_places(state))
     still = [tp for tp in tps if tp.at not in state.in_flight]
@@ -128,7 +135,7 @@ def audit(
         *_in_sync_findings(tps, still),
         *_min_isr_findings(still),
         *_layout_findings(still, state, want_rf),
-        *_broker_findings(state, tps),
+        *_broker_findings(state, tps, all_topics=all_topics),
         *_progress_findings(state),
         *_placeholder_findings(state, plans or {}),
     )
@@ -177,7 +184,7 @@ def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Findin
         "under-min-isr",
         tps,
         lambda n: f"{n} with fewer in-sync replicas than min.insync.replicas: writes with acks=all fail",
-        "bring the missing brokers back, or remove them: `reassign plan --remove-broker ID`",
+        "bring the missing brokers back",
         lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
     )
     yield from _found(
@@ -187,14 +194,14 @@ def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Findin
             f"{n} with replicas missing and exactly min.insync.replicas in sync: if one more is missing, writes with"
             " acks=all fail"
         ),
-        "bring the missing brokers back, or remove them: `reassign plan --remove-broker ID`",
+        "bring the missing brokers back",
         lambda p: p.least is not None and len(p.in_sync) == p.least < p.rf,
     )
     yield from _found(
         "offline-replica",
         tps,
         lambda n: f"{n} with a replica on an offline broker or disk",
-        "bring it back, or remove the broker: `reassign plan --remove-broker ID`",
+        "bring it back",
         lambda p: bool(p.offline),
     )
     yield from _found(
@@ -237,6 +244,13 @@ def _layout_findings(tps: list[_Place], state: ClusterState, want_rf: int | None
             f"`reassign plan --topic TOPIC --replication-factor {want_rf}`",
             lambda p: p.rf < want_rf,
         )
+        yield from _found(
+            "rf-above",
+            tps,
+            lambda n: f"{n} with more than {want_rf} replicas",
+            f"`reassign plan --topic TOPIC --replication-factor {want_rf}`",
+            lambda p: p.rf > want_rf,
+        )
     online = {broker.id for broker in state.brokers if not broker.fenced}
     everywhere = {**state.gone, **state.racks()}
     yield from _found(
@@ -270,7 +284,7 @@ def _shares_a_rack(tp: _Place, racks: Mapping[int, str], online: Collection[int]
     return not bounds.allow(numbers[rack] for rack in used)
 
 
-def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding]:
+def _broker_findings(state: ClusterState, tps: list[_Place], *, all_topics: bool) -> Iterator[Finding]:
     without = tuple(broker.id for broker in state.brokers if broker.rack is None)
     if without and len(without) < len(state.brokers):
         yield Finding(
@@ -286,11 +300,21 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
         )
     fenced = tuple(broker.id for broker in state.brokers if broker.fenced)
     if fenced:
+        down = sorted(set(state.racks().values()) - {b.rack for b in state.brokers if not b.fenced and b.rack})
+        wait = f"wait until rack {', '.join(down)} is back, whose replicas then catch up" if down else "bring them back"
         yield Finding(
             "broker-fenced",
             f"brokers that are offline or fenced: {join_ids(fenced)}",
-            "bring them back, or remove those that will not come back: `reassign plan --remove-broker ID`",
+            f"{wait}; remove only those that will not come back: `reassign plan --remove-broker ID`",
             brokers=fenced,
+        )
+    if all_topics and (found := empty_brokers(state.brokers, (tp.partition.replicas for tp in tps))):
+        empty, share = found
+        yield Finding(
+            "broker-empty",
+            f"brokers without replicas: {join_ids(empty)}",
+            f"`reassign plan --rebalance` copies about {counted(share, 'replica')} to each",
+            brokers=empty,
         )
     if state.silent:
         yield Finding(
@@ -309,6 +333,13 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
             "before Kafka 4.0 they may only be offline: bring those back; `reassign plan` replaces the others",
             brokers=unknown,
         )
+
+
+def empty_brokers(brokers: Iterable[Broker], lists: Iterable[Collection[int]]) -> tuple[tuple[int, ...], int] | None:
+    """Return the online brokers without replicas, and the even share of a broker; None if that is one replica at most."""
+    online, held = {broker.id for broker in brokers if not broker.fenced}, Counter(b for row in lists for b in row)
+    empty, share = tuple(sorted(online - held.keys())), held.total() // max(1, len(online))
+    return (empty, share) if empty and share > 1 else None
 
 
 def _progress_findings(state: ClusterState) -> Iterator[Finding]:

@@ -42,7 +42,6 @@ from rackassign.text import describe_error
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
-_ELECTED_S = 5.0
 _NOTHING_COPIED_S = 30.0
 """Least time without a byte copied. Kafka's throttle pauses a replica for up to the window of its quota, 11 seconds."""
 
@@ -305,15 +304,17 @@ class BatchExecutor:
             self._executions[tp].stall(status, limit_s)
 
     def _elect_leaders(self, batch: Sequence[TopicPartition]) -> None:
-        """Elect the first replica of each list and wait until it leads.
+        """Elect the first replica of each list and wait until it leads, as long as further ones do.
 
         For partitions that were reverted, this is done only if the first replica was the leader before.
         """
         first = {tp: self._executions[tp].goal[0] for tp in batch if self._is_led_by_first(self._executions[tp])}
-        until, asked = self._cluster.now() + _ELECTED_S, False
+        since, asked, limit_s = self._cluster.now(), False, self._limits.stall_timeout_s
         while first:
             statuses, down = self._cluster.describe(first), self._cluster.offline_brokers()
-            first = {p: broker for p, broker in first.items() if p in statuses and statuses[p].leader != broker}
+            waiting = {p: broker for p, broker in first.items() if p in statuses and statuses[p].leader != broker}
+            since = self._cluster.now() if len(waiting) < len(first) else since
+            first = waiting
             able = {p for p, broker in first.items() if broker in statuses[p].in_sync and broker not in down}
             self._not_elected |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
             first = {tp: broker for tp, broker in first.items() if tp in able}
@@ -322,8 +323,8 @@ class BatchExecutor:
                 self._not_elected |= refused
                 first = {tp: broker for tp, broker in first.items() if tp not in refused}
                 asked = True
-            elif self._cluster.now() > until:
-                self._not_elected |= dict.fromkeys(first, "the election is taking too long")
+            elif self._stop() or self._cluster.now() - since > limit_s:
+                self._not_elected |= dict.fromkeys(first, f"not elected within {limit_s:g} s")
                 return
             if first:
                 self._cluster.sleep(_LOOK_EVERY_S)

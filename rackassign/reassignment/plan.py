@@ -6,13 +6,14 @@ No request is sent. Plans that pile up replicas are refused, however they were m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition, Topology
+from rackassign.placement.audit import empty_brokers
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
 from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
@@ -30,7 +31,7 @@ from rackassign.placement.placer import ReplicaPlacementError
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_execution import ReplicaMove, Replicas
 from rackassign.reassignment.request import ReassignmentRequest
-from rackassign.text import counted, short_repr
+from rackassign.text import counted, join_ids, short_repr
 
 Coverage = Mapping[str, Mapping[str, float]]
 """For each topic the weight of each rack, by the number of its readers."""
@@ -56,6 +57,7 @@ class ReassignmentPlan:
             factor that was requested now.
         topics: Topics of the plan; the layouts also have all others, which count as load.
         skews: Measured bytes that no longer cross racks with a larger skew of leaders, by that skew.
+        warnings: What the result is exposed to, and what it leaves undone; for display.
     """
 
     before: Layout
@@ -69,6 +71,7 @@ class ReassignmentPlan:
     obsolete_placeholders: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
     skews: Mapping[int, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def plan_reassignment(
@@ -152,9 +155,10 @@ def plan_reassignment(
     moves = {
         tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp) or tp in elected
     }
+    after = _with(layout, {tp: move.after for tp, move in moves.items()})
     return ReassignmentPlan(
         layout,
-        _with(layout, {tp: move.after for tp, move in moves.items()}),
+        after,
         moves,
         waiting,
         left_out | stale,
@@ -164,6 +168,7 @@ def plan_reassignment(
         frozenset(tp for tp in asked if tp in registry.plans and tp not in moves and tp not in waiting),
         _topics(layout, request.topics),
         skews,
+        (*_at_min_isr(state, moves), *([] if request.rebalance else _empty(after, rules))),
     )
 
 
@@ -251,6 +256,31 @@ def _led_at_least_cost(
     return lists, saved, found.notes
 
 
+def _at_min_isr(state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> Iterator[str]:
+    """Yield a warning if partitions lose the replica with which writes survive the loss of a broker."""
+    short = [
+        tp
+        for tp, move in moves.items()
+        if 1 < len(move.after) == state.min_isr.get(tp.topic) and len(move.after) < len(move.before)
+    ]
+    if short:
+        yield (
+            f"{counted(len(short), 'partition')} would have as many replicas as min.insync.replicas: one offline broker"
+            " then stops writes with acks=all. Lower min.insync.replicas first"
+        )
+
+
+def _empty(after: Layout, rules: PlacementConstraints) -> Iterator[str]:
+    """Yield a warning if brokers have no replicas after a plan that does not balance them."""
+    usable = [broker for broker in after.brokers if broker.id not in rules.exclude | rules.no_new_replicas]
+    if found := empty_brokers(usable, (row for rows in after.topics.values() for row in rows)):
+        empty, share = found
+        has = "broker {} has" if len(empty) == 1 else "brokers {} have"
+        yield (
+            f"{has.format(join_ids(empty))} no replicas: --rebalance copies about {counted(share, 'replica')} to each"
+        )
+
+
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
     """Return the plan for given lists of existing partitions."""
     layout = layout_of(state)
@@ -265,7 +295,8 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
     after = _with(layout, {tp: move.after for tp, move in moves.items()})
     named = {tp: why for tp, why in left_out.items() if tp in lists}
     topics = _topics(layout, {tp.topic for tp in lists})
-    return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics)
+    warnings = tuple(_at_min_isr(state, moves))
+    return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics, warnings=warnings)
 
 
 def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:

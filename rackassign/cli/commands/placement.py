@@ -87,7 +87,9 @@ def audit(
     with admin_client(bootstrap, client_config) as admin:
         known = known.for_cluster(cluster_id(admin))
         found = with_rates(admin, describe_cluster_state(admin, topic))
-    judgement = judged(found.with_known_racks(known.brokers), want_rf=expected_rf or None, plans=known.plans)
+    judgement = judged(
+        found.with_known_racks(known.brokers), want_rf=expected_rf or None, plans=known.plans, all_topics=not topic
+    )
     if output == "json":
         sys.stdout.write(json.dumps(_audit_as_json(judgement)) + "\n")
     else:

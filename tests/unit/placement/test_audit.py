@@ -115,6 +115,26 @@ def test_fewer_copies_than_wanted_are_found() -> None:
     assert kinds(audit(state([[1, 3], [3, 5, 1]], min_isr=1), want_rf=3)) == {"rf-below": [0]}
 
 
+def test_more_copies_than_wanted_are_found() -> None:
+    assert kinds(audit(state([[1, 3], [3, 5, 1]], min_isr=1), want_rf=2)) == {"rf-above": [1]}
+
+
+def test_a_broker_without_replicas_is_named_with_its_share_if_all_topics_are_known() -> None:
+    rows = [[1, 3, 5], [4, 5, 2]] * 3
+    (finding,) = audit(state(rows)).findings
+    assert (finding.kind, finding.brokers) == ("broker-empty", (6,))
+    assert finding.advice == "`reassign plan --rebalance` copies about 3 replicas to each"
+    assert audit(state(rows), all_topics=False).findings == ()
+
+
+def test_in_an_outage_of_a_rack_waiting_comes_before_one_advice_to_remove_brokers() -> None:
+    brokers = tuple(replace(broker, fenced=broker.rack == "c") for broker in BROKERS)
+    found = audit(state([[1, 3, 5]], brokers=brokers, in_sync=((1, 3),), offline=((5,),)), all_topics=False).findings
+    assert [finding.kind for finding in found] == ["at-min-isr", "offline-replica", "broker-fenced"]
+    assert ["--remove-broker" in finding.advice for finding in found] == [False, False, True]
+    assert found[-1].advice.startswith("wait until rack c is back")
+
+
 def test_what_is_in_flight_is_told_and_not_judged() -> None:
     seen = state([[1, 2, 3, 4]], min_isr=4, in_flight=frozenset({TopicPartition("t", 0)}))
     assert kinds(audit(seen, want_rf=5)) == {"in-flight": [0]}

@@ -643,3 +643,12 @@ def test_a_replica_more_than_the_largest_allowed_ratio_is_no_heap() -> None:
     six = Layout(BROKERS, {"t": ((1, 2), (3, 4), (5, 6), (1, 2), (1, 4), (6, 1))} | {"u": ((1,), (1,))})
     with pytest.raises(UnevenError):
         check_even(replace(moved, before=even, after=six), PlacementConstraints())
+
+
+def test_a_plan_warns_of_writes_that_one_broker_stops_and_of_brokers_that_stay_empty() -> None:
+    seen = replace(state(t=[[1, 3, 5], [2, 4, 5]] * 6), min_isr={"t": 2})
+
+    assert planned(seen).warnings == ("broker 6 has no replicas: --rebalance copies about 6 replicas to each",)
+    assert planned(seen, rebalance=True).warnings == ()
+    (warning, *_) = planned(seen, replication_factor=2).warnings
+    assert warning.startswith("12 partitions would have as many replicas as min.insync.replicas: one offline broker")
