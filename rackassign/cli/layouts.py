@@ -95,6 +95,9 @@ def _bar(replicas: int, leaders: int, most: int) -> str:
 
 
 _SHOWN = 20
+_THROTTLE = 50_000_000
+"""Throttle for which the duration is shown, in bytes per second for each broker; it is given with `apply`."""
+
 _NAMED = 5
 _LARGEST_TOPICS = 10
 
@@ -179,6 +182,13 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 def show_prepared(prepared: PreparedReassignment, console: Console, price: Price) -> None:
     """Print a prepared reassignment."""
     planned = prepared.planned
+    if most := max((prepared.received or {}).values(), default=0):
+        each = [f"{broker} {format_bytes(size)}" for broker, size in (prepared.received or {}).items()]
+        console.print(
+            f"to copy by broker: {join_first(each, _SHOWN)}; with --throttle {_THROTTLE // 10**6}M this takes"
+            f" {counted(-(-most // (60 * _THROTTLE)), 'minute')} or more",
+            soft_wrap=True,
+        )
     show_planned(planned, console)
     copied = "" if prepared.bytes is None else f", {format_bytes(prepared.bytes)} as logs are now"
     if planned.moves:

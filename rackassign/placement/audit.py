@@ -336,7 +336,7 @@ def _broker_findings(state: ClusterState, tps: list[_Place], *, all_topics: bool
 
 
 def empty_brokers(brokers: Iterable[Broker], lists: Iterable[Collection[int]]) -> tuple[tuple[int, ...], int] | None:
-    """Return the online brokers without replicas, and the even share of a broker; None if that is one replica at most."""
+    """Return the online brokers without replicas, and the even share of each; None if that is one at most."""
     online, held = {broker.id for broker in brokers if not broker.fenced}, Counter(b for row in lists for b in row)
     empty, share = tuple(sorted(online - held.keys())), held.total() // max(1, len(online))
     return (empty, share) if empty and share > 1 else None

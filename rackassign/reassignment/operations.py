@@ -11,6 +11,7 @@ The plan file is locked by the caller for as long as a runner uses it::
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -110,7 +111,8 @@ class PreparedReassignment:
         planned: What would change.
         journal: The journal to be written and executed.
         readers: The group in whose racks replicas are to be placed; None without one.
-        bytes: Bytes to be copied, by the current size of the logs; None if a broker does not report it.
+        received: Bytes to be copied to each broker, by the current size of the logs; None if a broker does not report
+            it.
         clients: What producers write, near which leaders are to be; None without metrics of producers.
     """
 
@@ -118,8 +120,13 @@ class PreparedReassignment:
     planned: ReassignmentPlan
     journal: Journal
     readers: GroupLocality | None = None
-    bytes: int | None = None
+    received: Mapping[int, int] | None = None
     clients: LeaderTraffic | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes to be copied; None if a broker does not report the size of its logs."""
+        return None if self.received is None else sum(self.received.values())
 
     def predicted(self) -> dict[str, CrossRackBytes]:
         """Return the bytes of each topic, and how many of them cross racks now and with the plan."""
@@ -434,27 +441,25 @@ def rolled_back_state(registry: PlacementState, journal: Journal, outcome: Execu
     return registry.with_placeholders(rows)
 
 
-def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> int | None:
-    """Return the bytes to be copied, by the size of the leaders' logs."""
-    adding = {tp: len(set(move.after) - set(move.before)) for tp, move in moves.items()}
+def _to_copy(
+    admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]
+) -> dict[int, int] | None:
+    """Return the bytes to be copied to each broker, by the size of the leaders' logs."""
+    adding = {tp: set(move.after) - set(move.before) for tp, move in moves.items()}
     leading: dict[int, dict[str, int]] = {}
-    for tp, count in adding.items():
-        topic = state.topics[tp.topic]
-        leader = topic.partitions[tp.partition].leader
-        if count and leader is not None:
-            leading.setdefault(leader, {})[tp.topic] = len(topic.partitions)
-    total = 0
+    for tp, brokers in adding.items():
+        leader = state.leader(tp)
+        if brokers and leader is not None:
+            leading.setdefault(leader, {})[tp.topic] = len(state.topics[tp.topic].partitions)
+    received = Counter[int]()
     try:
         for broker, topics in leading.items():
-            sizes = describe_log_dirs(admin, broker, topics)
-            total += sum(size * adding.get(tp, 0) for tp, size in sizes.items() if _led(state, tp) == broker)
+            for tp, size in describe_log_dirs(admin, broker, topics).items():
+                if tp in adding and state.leader(tp) == broker:
+                    received.update(dict.fromkeys(adding[tp], size))
     except KafkaError:
         return None
-    return total
-
-
-def _led(state: ClusterState, tp: TopicPartition) -> int | None:
-    return state.topics[tp.topic].partitions[tp.partition].leader
+    return dict(sorted(received.items()))
 
 
 _LOOK_EVERY_S = 5.0

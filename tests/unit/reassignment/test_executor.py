@@ -87,6 +87,32 @@ def untouched(stage: FakeReassignmentCluster) -> bool:
     return not stage.defaults and not any(stage.topics.values())
 
 
+@pytest.mark.parametrize(("seconds", "led"), [(12, True), (90, False)])
+def test_an_election_is_waited_for_as_long_as_partitions_are_without_progress(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, *, led: bool
+) -> None:
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
+    elect = stage.elect_preferred_leaders
+
+    def later(places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        asked = tuple(places)
+
+        def happen() -> None:
+            elect(asked)
+
+        stage.events.append((stage.clock + seconds, happen))
+        return {}
+
+    monkeypatch.setattr(stage, "elect_preferred_leaders", later)
+
+    _, outcome = execute_plan(
+        stage, desk.kept, "apply", keep=desk.keep, limits=ExecutionLimits(), report_progress=lambda _: None
+    )
+
+    assert outcome.done == tuple(MOVES)
+    assert set(outcome.leader_not_elected.values()) == (set() if led else {"not elected within 30 s"})
+
+
 def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_down() -> None:
     stage, desk, told = (
         FakeReassignmentCluster(BEFORE, BROKERS),

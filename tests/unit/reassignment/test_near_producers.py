@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rackassign.admin.describe import DescribedTopic
-from rackassign.cli.layouts import prediction_as_json, show_prediction
+from rackassign.cli.layouts import prediction_as_json, show_prediction, show_prepared
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.monitoring import BrokerDescription, MemberDescription, RackMap, ReadRates
@@ -419,3 +419,16 @@ def test_the_table_has_the_topics_with_most_bytes_across_racks_and_their_sum() -
     assert "leaders by broker: 1 (a) 13 to 1, 2 (a) 0, 3 (b) 0 to 12, 4 (b) 0" in out.getvalue()
     assert ready.predicted()["u11"] == CrossRackBytes(21, 21, 0)
     assert prepared(seen, ready.planned, traffic).predicted().keys() == set(names)
+
+
+def test_a_plan_begins_with_the_bytes_for_each_broker_and_how_long_they_take() -> None:
+    seen = state([[1, 2]])
+    planned = plan_reassignment(seen, ReassignmentRequest(), PlacementState())
+    out = io.StringIO()
+
+    ready = PreparedReassignment(seen, planned, Journal("c"), received={3: 7_000_000_000, 5: 2_000_000_000})
+    show_prepared(ready, Console(file=out, width=120), Price())
+
+    first = out.getvalue().splitlines()[0]
+    assert first == "to copy by broker: 3 7 GB, 5 2 GB; with --throttle 50M this takes 3 minutes or more"
+    assert ready.bytes == 9_000_000_000
