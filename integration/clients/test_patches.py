@@ -525,7 +525,7 @@ class Blocking(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
 
-    def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+    def on_partitions_revoked(self, _revoked: set[HostPartition]) -> None:
         self._consumer.commit()
 
     def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
