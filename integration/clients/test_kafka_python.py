@@ -182,6 +182,30 @@ def test_static_members_keep_their_partitions_over_a_restart(
             assert numbers(again) == before
 
 
+def test_static_members_that_return_in_another_rack_request_a_plan(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+
+    def static(name: str, rack: str) -> RackAwareConsumer:
+        return rack_aware(
+            rack_cluster, group, topic, rack, group_instance_id=f"static-{name}", session_timeout_ms=600_000
+        )
+
+    with caplog.at_level(logging.WARNING, "rackassign"), consumers(lambda: static("c", "c")) as (kept,):
+        with consumers(lambda: static("a", "a"), lambda: static("b", "b")) as members:
+            wait_until(settled([*members, kept], topic, 6), "three static members sharing")
+            before = [numbers(member) for member in members]
+        with consumers(lambda: static("a", "b"), lambda: static("b", "a")) as members:
+
+            def exchanged() -> bool:
+                return settled([*members, kept], topic, 6)() and [*map(numbers, members)] == before[::-1]
+
+            wait_until(exchanged, "the partitions of their racks")
+    # Their claims are those of the members that they were, so that nothing is assigned before it is revoked.
+    assert "claims" not in caplog.text
+
+
 def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
 ) -> None:

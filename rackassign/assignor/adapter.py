@@ -48,6 +48,9 @@ class GroupMembership(Protocol):
     def cooperative(self) -> bool:
         """Return whether the consumer keeps its partitions while it joins."""
 
+    def static(self) -> bool:
+        """Return whether it is a static member: one with a `group.instance.id`."""
+
     def cluster(self) -> AnyCluster:
         """Return the consumer's live view of the cluster."""
 

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Final, NoReturn
 
 from rackassign.assignor.adapter import AnyCluster, ClientAdapter, GroupMembership
+from rackassign.assignor.assignment_log import NAMED, format_assignment, format_group
 from rackassign.assignor.history import (
     AssignmentHistory,
     LeaderAssignment,
@@ -35,8 +36,8 @@ from rackassign.assignor.planner import Planner, exclude_claimed
 from rackassign.assignor.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
 from rackassign.assignor.subscriptions import JoinMember, SubscriptionCodec, build_group, to_member
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, RackSets, unknown_cost_racks
-from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, Topology
+from rackassign.locality import RackSets, unknown_cost_racks
+from rackassign.model import Group, Partitions
 from rackassign.racks import BrokerRackCache
 from rackassign.text import WarnOnce, join_first, short_repr
 from rackassign.wire import Subscription
@@ -77,6 +78,8 @@ class Assignor:
         self._planner = planner
         self._history = AssignmentHistory()
         self._given: Partitions | None = None
+        self._returned = False
+        """Whether the present assignment is perhaps that of a static member before its restart; see `_request_plan`."""
         self._requested_rounds = 0
         self._rounds_of: frozenset[str] = frozenset()
         self._monitor = self._new_monitor(rack_monitor)
@@ -224,6 +227,12 @@ class Assignor:
         if self._codec.cooperative:
             self._request_next_round()
         self._log_assignment(given, before)
+        membership = self._member.membership
+        self._returned = (
+            before is None and self._history.last is None and membership is not None and membership.static()
+        )
+        if membership is not None:
+            self._request_plan(membership)
         if self._monitor is not None and self._member.membership is not None:
             self._monitor.look_later(self._member.membership, self._member.racks)
 
@@ -246,6 +255,34 @@ class Assignor:
             )
         else:
             self._member.request_rejoin()
+
+    def _request_plan(self, membership: GroupMembership) -> None:
+        """As a static member that has returned, request one rebalance if its assignment could be more local.
+
+        The coordinator gives a known instance ID its former assignment, and lets no leader plan (KIP-345): the member
+        may be in another rack now. Whether that was so the member cannot know, so it requests only what may gain: a
+        partition of its own is in other racks, and one of another member is in its rack. Requested where metadata
+        arrive, it may be lost to a join that is under way, which is a plan with its rack as well.
+        """
+        if not self._returned or self._monitor is None or not self._given:
+            return
+        topology = self._member.racks.fill_missing(self._member.topology(membership.cluster(), sorted(self._given)))
+        if topology.topics.keys() != self._given.keys():
+            return
+        self._returned = False
+        racks = RackSets.of(topology, self.locality)
+        home, cross, near = racks.bits.get(self.rack or "", 0), 0, 0
+        for topic, bits in racks.all_partition_racks(topology).items():
+            own = frozenset(self._given[topic])
+            for partition, of in enumerate(bits):
+                cross += partition in own and of != 0 and not of & home
+                near += partition not in own and bool(of & home)
+        if cross and near:
+            self._member.log.info(
+                "%s: %d partitions are not local after this static member has returned; a rebalance is requested",
+                *(self.name, cross),
+            )
+            membership.request_rejoin()
 
     def _find(self, cluster: AnyCluster) -> None:
         """Find the consumer of this assignor, by its view of the cluster."""
@@ -277,6 +314,7 @@ class Assignor:
         membership = self._member.membership
         if membership is not None:
             self._member.racks.update(self._adapter.brokers(membership.cluster()))
+            self._request_plan(membership)
             if self._monitor is not None:
                 self._monitor.refreshed(membership, self._member.racks)
 
@@ -349,72 +387,6 @@ def _claimants_of_withheld(decided: LeaderAssignment) -> list[str]:
     ]
 
 
-_NAMED = 5
-"""Number of partitions that are named; the others are counted."""
-
-
-def format_assignment(
-    rack: str | None, owned: Partitions, before: Partitions | None, topology: Topology, mode: LocalityMode
-) -> str:
-    """Describe how much of an assignment is local, which partitions are not and why, and how many were moved.
-
-    Args:
-        rack: Rack of the member.
-        owned: Its partitions now.
-        before: Its partitions before; None or nothing at its start, when nothing has moved.
-        topology: Topology with the topics of `owned`; a topic that is missing is unknown.
-        mode: Which replicas make a partition local.
-    """
-    racks = RackSets.of(topology, mode)
-    total = sum(map(len, owned.values()))
-    moved = _fresh(owned, before) if before else 0
-    tail = f", {moved} moved" if moved else ""
-    if rack is None:
-        return f"no rack: {total} partitions{tail}"
-    home = racks.bits.get(rack, 0)
-    local = unknown = 0
-    cross_rack: list[tuple[str, int]] = []
-    for topic in sorted(owned):
-        known = topology.topics.get(topic, ())
-        for partition in owned[topic]:
-            near = racks.partition_racks(known[partition]) if partition < len(known) else 0
-            if near & home:
-                local += 1
-            elif near:
-                cross_rack.append((topic, partition))
-            else:
-                unknown += 1
-    broker_racks = topology.broker_racks()
-    named = [
-        f"{topic}-{p} {_read_source(topology.topics[topic][p], broker_racks, rack, mode)}"
-        for topic, p in cross_rack[:_NAMED]
-    ]
-    if len(cross_rack) > _NAMED:
-        named.append(f"{len(cross_rack) - _NAMED} more")
-    reasons = f" ({'; '.join(named)})" if named else ""
-    unknown_part = f", {unknown} of unknown rack" if unknown else ""
-    return f"rack {rack}: {local} of {total} partitions local{reasons}{unknown_part}{tail}"
-
-
-def _fresh(owned: Partitions, before: Partitions) -> int:
-    return sum(len(set(partitions).difference(before.get(topic, ()))) for topic, partitions in owned.items())
-
-
-def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
-    """Describe where a partition that is not local is read from: from its leader."""
-    source = None if partition.leader is None else broker_racks.get(partition.leader)
-    source_text = "from a leader of unknown rack" if source is None else f"from rack {source}"
-    return source_text if mode == "leader" else f"{source_text}: no replica in {rack}"
-
-
-def format_group(group: Group, plan: Plan) -> str:
-    """Describe the assignment of a whole group: how much of it is local, and how many partitions were moved."""
-    counts = Locality.of(group, plan)
-    withheld = sum(map(len, plan.withheld.values()))
-    tail = f", {withheld} of them after another round" if withheld else ""
-    return f"the group of {len(group.members)}: {counts.local} of {counts.total} local, {plan.moved} moved{tail}"
-
-
 def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext, limit_s: float) -> None:
     """Warn, once each, of conditions that make racks ineffective in an assignment.
 
@@ -446,13 +418,13 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
         once.warn(
             "some members",
             "%s: %d of %d members send no rack: %s",
-            *(name, len(without), len(group.members), join_first(sorted(without), _NAMED)),
+            *(name, len(without), len(group.members), join_first(sorted(without), NAMED)),
         )
     if racks and (unknown := unknown_cost_racks(group)):
         once.warn(
             "costs",
             "%s: costs name racks that no broker and no member has, so these have no effect: %s; racks of brokers: %s",
-            *(name, join_first(sorted(unknown), _NAMED), ", ".join(racks)),
+            *(name, join_first(sorted(unknown), NAMED), ", ".join(racks)),
         )
     for each in group.members if racks else ():
         if each.rack is not None and each.rack not in racks:

@@ -116,7 +116,7 @@ class _ClaimCheck:
 
     def checked(self, member: Member) -> Member:
         """Return the member with those of its claims that may be true."""
-        own = self._last.assignment.get(member.id) if self._last else None
+        own = _given_to(member, self._last)
         latest = self._generation - 1 - (self._last is not None and own is None)
         if member.generation is not None and member.generation > latest:
             member = replace(member, generation=None)
@@ -126,11 +126,25 @@ class _ClaimCheck:
         earlier: Partitions | None = None
         if own is not None and member.generation == latest:
             earlier = {}
-        elif own is not None and member.generation is None and self._before is not None:
-            earlier = self._before.assignment.get(member.id)
+        elif own is not None and member.generation is None:
+            earlier = _given_to(member, self._before)
         owned: dict[str, tuple[int, ...]] = {}
         for topic, claimed in member.owned.items():
             possible = set(claimed if earlier is None else earlier.get(topic, ())) - self._assigned.get(topic, set())
             possible.update(own.get(topic, ()) if own is not None else ())
             owned[topic] = claimed if possible.issuperset(claimed) else tuple(p for p in claimed if p in possible)
         return member if owned == member.owned else replace(member, owned=owned)
+
+
+def _given_to(member: Member, made: LeaderAssignment | None) -> Partitions | None:
+    """Return a member's partitions in an assignment; None if it was not in the group.
+
+    A static member that was restarted has another member ID, and the partitions of the former one.
+    """
+    if made is None:
+        return None
+    own = made.assignment.get(member.id)
+    if own is None and member.instance_id is not None and made.group is not None:
+        former = (each.id for each in made.group.members if each.instance_id == member.instance_id)
+        own = next(map(made.assignment.get, former), None)
+    return own

@@ -42,7 +42,8 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("faust-streaming", "faust") from None
 
-from rackassign.assignor.base import format_group, warn_of_ineffective_racks
+from rackassign.assignor.assignment_log import format_group
+from rackassign.assignor.base import warn_of_ineffective_racks
 from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.member import FROM_ENVIRONMENT, MemberContext, resolve_rack
 from rackassign.clients.aiokafka import attach

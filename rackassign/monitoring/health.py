@@ -10,7 +10,7 @@ An examination observes a group, recovers it if it is wedged and that is request
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,7 +24,7 @@ from rackassign.admin.groups import GroupAdmin
 from rackassign.assignor.standby import NAME as STANDBY
 from rackassign.assignor.standby import default_changelog
 from rackassign.locality import Locality, RackSets
-from rackassign.model import BALANCE_MODES, STRATEGY_NAMES
+from rackassign.model import BALANCE_MODES, STRATEGY_NAMES, Group, Plan
 from rackassign.monitoring.analysis import current_reads
 from rackassign.monitoring.live_groups import (
     EMPTY,
@@ -42,7 +42,7 @@ from rackassign.monitoring.live_groups import (
 from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster, in_each_rack
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 from rackassign.racks import BrokerRackCache
-from rackassign.strategies import Options, plan_consumer_protocol
+from rackassign.strategies import STRATEGIES, Options, plan_consumer_protocol
 from rackassign.text import counted, join_first, join_ids
 
 Kind = Literal[
@@ -489,14 +489,57 @@ _PLAN_S = 5.0
 
 
 def plan_findings(shot: Snapshot) -> tuple[Finding, ...]:
-    """Return the finding of a group that the broker plug-in would plan again; none for any other group.
+    """Return the finding of a group that would be planned better now; none for any other group.
 
-    The broker plans when members, topics or racks of replicas change, and not when the rack of a member does
-    (KAFKA-20909).
+    The broker plug-in plans when members, topics or racks of replicas change, and not when the rack of a member does
+    (KAFKA-20909). A classic group is not planned when a static member returns. Of such a member the broker shows the
+    rack that it has now, beside the assignment of before.
     """
-    live, group = shot.live, shot.as_leader_sees()
-    if live.kind != "consumer" or live.strategy != broker_plugin.NAME or not live.is_stable:
+    live = shot.live
+    if not live.is_stable:
         return ()
+    if live.kind == "consumer":
+        if live.strategy != broker_plugin.NAME:
+            return ()
+        # Brokers do not show which of both their property rackassign.balance is.
+        modes = [Options(balance=mode, time_limit_s=_PLAN_S) for mode in BALANCE_MODES]
+        fewer = _fewer_across(shot, lambda group: [plan_consumer_protocol(group, mode) for mode in modes])
+        if not fewer:
+            return ()
+        return (
+            Finding(
+                "plan-outdated",
+                f"{counted(fewer, 'partition')} fewer would cross racks if the broker planned now: it does not when it"
+                " has got another assignor, or a member returns with another rack (KAFKA-20909)",
+                "restart a member, and the broker plans; one with a group.instance.id has to be away for longer than"
+                " group.consumer.session.timeout.ms (45 s by default). If that changes nothing, its plans are limited,"
+                " as the log of the coordinator shows, or it is Kafka 4.0, which shows an assignor no racks",
+                live.members,
+            ),
+        )
+    static = tuple(member for member in live.members if member.instance_id is not None)
+    if not static or live.strategy not in STRATEGY_NAMES:
+        return ()
+    plan = STRATEGIES[live.strategy]
+    fewer = _fewer_across(shot, lambda group: [plan(group, Options(time_limit_s=_PLAN_S))])
+    if not fewer:
+        return ()
+    return (
+        Finding(
+            "plan-outdated",
+            f"{counted(fewer, 'partition')} fewer would cross racks if a member of rackassign planned now: no leader"
+            " plans when a static member returns within its session, also from another rack",
+            "restart a member without a group.instance.id, or keep a static one stopped for longer than its session"
+            " timeout. With range, and with members of other clients, that is the only way; other members of rackassign"
+            " request a plan when they return. If that changes nothing, the leader assigns without racks",
+            static,
+        ),
+    )
+
+
+def _fewer_across(shot: Snapshot, plans: Callable[[Group], Sequence[Plan]]) -> int:
+    """Return how many partitions fewer would cross racks with the worst of some plans; 0 if none."""
+    group = shot.as_leader_sees()
     racks = RackSets.of(group.topology, "any-replica")
     counts = {topic: len(row) for topic, row in group.topology.topics.items()}
     # A topic may have been created again meanwhile, with fewer partitions.
@@ -506,23 +549,8 @@ def plan_findings(shot: Snapshot) -> tuple[Finding, ...]:
     }
     now = Locality.count(group, owned, racks).cross
     if not now:
-        return ()
-    # Brokers do not show which of both their property rackassign.balance is.
-    modes = [Options(balance=mode, time_limit_s=_PLAN_S) for mode in BALANCE_MODES]
-    then = max(Locality.count(group, plan_consumer_protocol(group, mode).target, racks).cross for mode in modes)
-    if now <= then:
-        return ()
-    return (
-        Finding(
-            "plan-outdated",
-            f"{counted(now - then, 'partition')} fewer would cross racks if the broker planned now: it does not when it"
-            " has got another assignor, or a member returns with another rack (KAFKA-20909)",
-            "restart a member, and the broker plans; one with a group.instance.id has to be away for longer than"
-            " group.consumer.session.timeout.ms (45 s by default). If that changes nothing, its plans are limited, as"
-            " the log of the coordinator shows, or it is Kafka 4.0, which shows an assignor no racks",
-            live.members,
-        ),
-    )
+        return 0
+    return max(0, now - max(Locality.count(group, plan.target, racks).cross for plan in plans(group)))
 
 
 def _unclean_changelogs(admin: KafkaAdminClient, group: GroupDescription) -> list[str]:

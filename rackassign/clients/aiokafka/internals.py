@@ -290,6 +290,10 @@ class Membership:
         """Return the member ID, which is empty before the first join; reads `member_id`."""
         return str(getattr(self.coordinator, "member_id", ""))
 
+    def static(self) -> bool:
+        """Return whether it is a static member; reads `_group_instance_id`. False if missing."""
+        return getattr(self.coordinator, "_group_instance_id", None) is not None
+
     def cluster(self) -> Any:
         """Return the consumer's live view of the cluster; reads `_cluster`."""
         return self.coordinator._cluster

@@ -85,6 +85,7 @@ class FakeMembership:
         self.keeps = cooperative
         self.asked = 0
         self.joining: int | None = 5
+        self.has_instance_id = False
 
     def generation(self) -> int | None:
         return self.joining
@@ -109,6 +110,9 @@ class FakeMembership:
 
     def cooperative(self) -> bool:
         return self.keeps
+
+    def static(self) -> bool:
+        return self.has_instance_id
 
     def request_rejoin(self) -> None:
         self.asked += 1

@@ -12,7 +12,7 @@ from kafka.errors import InconsistentGroupProtocolError
 from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from rackassign.assignor.base import format_assignment
+from rackassign.assignor.assignment_log import format_assignment
 from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
 from rackassign.clients.kafka_python.internals.joins import warn_on_join_response
 from rackassign.clients.kafka_python.internals.traffic import LocalityMetrics

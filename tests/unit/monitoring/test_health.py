@@ -14,6 +14,7 @@ from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 from rackassign import broker_plugin
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.errors import ConfigError
+from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring import (
     BrokerDescription,
     GroupDescription,
@@ -31,7 +32,7 @@ from rackassign.monitoring import (
     wedged_group,
 )
 from rackassign.monitoring.health import plan_findings
-from rackassign.monitoring.live_groups import snapshot
+from rackassign.monitoring.live_groups import Snapshot, snapshot
 from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
 from tests.helpers.builders import cluster
 
@@ -142,6 +143,24 @@ def test_a_plan_that_a_changed_rack_has_made_worse_is_told() -> None:
         assert plan_findings(snapshot(fine, there, RackMap())) == ()
     # Nobody is in c: what is read across racks is as little as can be.
     assert plan_findings(snapshot(of("a", "b", "a"), there, RackMap())) == ()
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+def test_a_static_member_that_returned_in_another_rack_is_told(strategy: str) -> None:
+    there = cluster({"t": [[1], [2], [3]]}).topology
+
+    def of(*racks: str, static: str | None = "i", **more: Any) -> Snapshot:
+        members = [
+            member(f"m{i}", subscription=Subscription(("t",), rack=rack), assigned={"t": (i,)}, instance_id=static)
+            for i, rack in enumerate(racks)
+        ]
+        return snapshot(group(*members, **{"strategy": strategy, **more}), there, RackMap())
+
+    (found,) = plan_findings(of("b", "a", "c"))
+    assert (found.kind, len(found.members)) == ("plan-outdated", 3)
+    assert found.problem.startswith("2 partitions fewer")
+    for fine in (of("a", "b", "c"), of("b", "a", "c", static=None), of("b", "a", "c", state="PreparingRebalance")):
+        assert plan_findings(fine) == ()
 
 
 def test_a_plan_is_compared_though_members_have_what_cannot_be_described_or_is_no_more() -> None:

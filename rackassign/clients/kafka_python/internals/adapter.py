@@ -175,6 +175,10 @@ class Membership:
         """Return whether it keeps its partitions while it joins; reads `_rebalance_protocol`."""
         return is_cooperative(self._coordinator)
 
+    def static(self) -> bool:
+        """Return whether it is a static member; reads `group_instance_id`. False if missing."""
+        return getattr(self._coordinator, "group_instance_id", None) is not None
+
     def cluster(self) -> Cluster:
         """Return the consumer's live view of the cluster; reads `_cluster`."""
         cluster: Cluster = self._coordinator._cluster

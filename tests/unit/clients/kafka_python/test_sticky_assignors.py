@@ -100,6 +100,23 @@ def test_a_cooperative_member_claims_what_its_consumer_holds_of_its_topics() -> 
     assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
 
 
+@pytest.mark.parametrize(
+    ("static", "partition", "asked"),
+    [(True, 1, 1), (True, 0, 0), (False, 1, 0)],
+    ids=["in another rack", "in its rack", "no static member"],
+)
+def test_a_static_member_that_returns_requests_one_plan_with_its_rack(
+    *, static: bool, partition: int, asked: int
+) -> None:
+    """The coordinator gives it its former partitions, and lets no leader plan."""
+    membership = FakeMembership()
+    membership.has_instance_id = static
+    assignor = cooperative(membership)
+    for _ in range(2):
+        assignor.on_assignment(assignment({"t": [partition]}), 7)
+        assert membership.asked == asked
+
+
 def test_an_eager_member_claims_nothing() -> None:
     assignor = cooperative(FakeMembership({"t": (0,)}, cooperative=False))
     assignor.on_assignment(assignment({"t": [0]}), 7)
@@ -204,6 +221,14 @@ def test_a_newcomer_owns_nothing_whatever_it_claims(
     newcomer = member("m9", ["s"], rack="a", owned_partitions=[("t", [0, 1, 2])], generation_id=generation)
     assert rounds(assignor, [owner, newcomer], 6) == [[0, 1, 2]]
     assert ("member m9 claims partitions that were not assigned to it" in warnings.text) is not fails
+
+
+def test_a_static_member_that_returns_with_another_id_owns_what_it_was_assigned() -> None:
+    assignor = cooperative()
+    former = member("i-1", ["t"], rack="a", instance="i")
+    assert rounds(assignor, [former, member("m2", ["s"], rack="b")], 5) == [[]]
+    again = member("i-2", ["t"], rack="b", instance="i", owned_partitions=[("t", [0, 1, 2])], generation_id=5)
+    assert rounds(assignor, [again, member("m2", ["t"], rack="b")], 6) == [[]]
 
 
 def test_a_claim_of_a_generation_to_come_is_one_of_none() -> None:
