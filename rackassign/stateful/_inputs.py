@@ -235,7 +235,7 @@ class Inputs:
                 self._once.warn("begin", "the IDs of the input topics are not known: %s", error, about=str(error))
                 return None
         for tp in self._tasks.inputs(task):
-            # The offset of a former topic of this name says nothing of this one, which may be longer.
+            # The offset belongs to a former topic of this name; this one may be longer.
             topic_id = self._ids.get(tp.topic)
             if topic_id and run.is_another_topic(tp.topic, topic_id):
                 log.warning("%s-%d: the topic was deleted and made again: it is read from its first record", *tp)

@@ -207,7 +207,7 @@ def _show(survey: ClusterReport, price: Price, console: Console, written: Writte
 
 
 def _below(inspected: GroupAnalysis, least: float | None) -> bool:
-    # What any rack makes local does not fail a gate because a client sends its rack to nobody but the brokers.
+    # A client may send its rack with fetches and not with joins, so what is local in any rack does not fail a gate.
     share = inspected.local_share_at_most
     return least is not None and share is not None and share < least
 

@@ -144,18 +144,18 @@ RAISE_WHEN_FENCED = Patch(
 
 
 class _Revocation:
-    """What a cooperative member's listener is told when an assignment takes partitions away.
+    """What a cooperative member's listener gets when an assignment takes partitions away.
 
     The listener is called while the partitions are assigned, so that it can read and commit their positions; none of
     them is fetched meanwhile. Java does so too (ConsumerCoordinator.onJoinComplete). kafka-python 3.0.12 replaces the
-    assignment first. What it then tells the listener is known already, and what the listener raised is raised there.
+    assignment first. What the listener would get then is known already, and what the listener raised is raised there.
     """
 
     def __init__(self, consumer: Consumer) -> None:
         self._coordinator = coordinator = consumer._coordinator
         self._complete = coordinator._on_join_complete_async
         self._invoke = coordinator._invoke_rebalance_listener_async
-        self._told: set[Any] = set()
+        self._announced: set[Any] = set()
         self._raised: Exception | None = None
 
     def install(self) -> None:
@@ -176,14 +176,14 @@ class _Revocation:
                     await self._invoke("on_partitions_revoked", revoked)
                 except Exception as error:  # noqa: BLE001 - raised where kafka-python expects it
                     self._raised = error
-                self._told = revoked
+                self._announced = revoked
         try:
             await self._complete(generation, member_id, protocol, member_assignment_bytes)
         finally:
-            self._told, self._raised = set(), None
+            self._announced, self._raised = set(), None
 
     async def invoke_rebalance_listener_async(self, method_name: str, arg: set[Any]) -> None:
-        if method_name != "on_partitions_revoked" or not self._told:
+        if method_name != "on_partitions_revoked" or not self._announced:
             await self._invoke(method_name, arg)
         elif self._raised is not None:
             raise self._raised
