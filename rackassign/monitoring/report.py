@@ -304,10 +304,15 @@ def describe_uncounted(survey: ClusterReport, price: Price) -> str:
     Followers are in sync in the long run, so replication is what is written times the followers in other racks.
     """
     start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
-    written = survey.measured.bytes_s
+    topology = survey.cluster.topology
+    # Topics of groups that have ended since are measured, and not described any more.
+    written = {
+        tp: size
+        for tp, size in survey.measured.bytes_s.items()
+        if tp.partition < len(topology.topics.get(tp.topic, ()))
+    }
     if not survey.measured.seconds or not written:
         return f"{start}."
-    topology = survey.cluster.topology
     racks = topology.broker_racks()
     replicated = 0.0
     for tp, size in written.items():

@@ -426,6 +426,9 @@ def test_what_is_not_counted_is_named() -> None:
     start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
     written = "3 kB/s are written to the topics of this report, which are 6 kB/s of replication across racks"
     assert describe_uncounted(seen, Price()) == f"{start}: {written} (0.32 USD a month)."
+    # A group without members has committed offsets of a topic that is measured and not described.
+    gone = replace(seen, measured=replace(seen.measured, bytes_s={**EVEN.bytes_s, TopicPartition("gone", 0): 9e9}))
+    assert describe_uncounted(gone, Price()) == describe_uncounted(seen, Price())
     assert describe_uncounted(seen, Price.from_options(None, "msk")) == f"{start}: {written} (not billed)."
     assert describe_uncounted(replace(seen, measured=Throughput()), Price()) == f"{start}."
 
