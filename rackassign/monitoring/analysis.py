@@ -223,7 +223,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
     options = Options(locality="any-replica" if judge.by_broker else cluster.mode, time_limit_s=_PLAN_S)
     plans = plan_each(group, options, shot.live.kind, shot.live.strategy)
     best = [*plans.values()][-1]
-    settled_plan = judge.plan_with_settings(best)
+    settled, settled_plan = judge.with_settings(owned), judge.plan_with_settings(best)
     by_mode = {
         mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
     }
@@ -236,8 +236,8 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         by_mode,
         traffic_matrix(now, rates.bytes_s),
         tuple(judge.reach(name, plan) for name, plan in plans.items()) if group.members else (),
-        tuple(judge.actions(best, settled_plan)) if group.members else (),
-        judge.savings(settled_plan) if group.members else (0.0, 0.0),
+        tuple(judge.actions(best, settled, settled_plan)) if group.members else (),
+        judge.savings(settled, settled_plan) if group.members else (0.0, 0.0),
         sum(read.tp in covered and read.member in silent for read in now),
         judge.seen(owned).partitions.local - count_locality(now).local,
         _unassigned(group),
@@ -373,18 +373,19 @@ class _Analyzer:
         """Return the best plan if any replica serves, given that of the current read policy."""
         return best if best.locality == "any-replica" else self.plan(self.shot.group, mode="any-replica")
 
-    def savings(self, settled_plan: Plan) -> tuple[float, float]:
-        """Return `GroupAnalysis.savings_bytes_s`, given the best plan if any replica serves."""
-        before, after = self.with_settings(self.owned), self.with_settings(settled_plan.target)
-        saved = before.flows.cross - after.flows.cross
-        return max(0.0, saved - self._bytes_s(after.open)), max(0.0, saved + self._bytes_s(before.open))
+    def savings(self, settled: _Seen, settled_plan: Plan) -> tuple[float, float]:
+        """Return `GroupAnalysis.savings_bytes_s`, given the reads and the best plan if any replica serves."""
+        after = self.with_settings(settled_plan.target)
+        saved = settled.flows.cross - after.flows.cross
+        return max(0.0, saved - self._bytes_s(after.open)), max(0.0, saved + self._bytes_s(settled.open))
 
-    def actions(self, best: Plan, settled_plan: Plan) -> list[RecommendedChange]:
+    def actions(self, best: Plan, settled: _Seen, settled_plan: Plan) -> list[RecommendedChange]:
         """Return the changes that gain most: bytes, or partitions if bytes are not measured or nothing is read.
 
         Args:
             best: The plan of the best strategy, based on all known racks.
-            settled_plan: The same if any replica serves.
+            settled: The reads now, with both settings.
+            settled_plan: As `best`, if any replica serves.
         """
         now = self.seen(self.owned)
         idle = not now.flows.total
@@ -393,22 +394,24 @@ class _Analyzer:
             return change.gain_at_most if idle else change.gain_bytes_s_at_most
 
         kept: list[RecommendedChange] = []
-        for change in self._changes(now, best, settled_plan):
+        for change in self._changes(now, best, settled, settled_plan):
             # One that makes fewer partitions local gains no more when other partitions are written to.
             if change.gain_at_most >= 0 and gain(change) > max(map(gain, kept), default=0):
                 kept.append(change)
-        ranked = sorted((*kept, *self._racks_to_state()), key=lambda change: (-gain(change), change.kind == "rack-map"))
+        ranked = sorted(
+            (*kept, *self._racks_to_state(settled)), key=lambda change: (-gain(change), change.kind == "rack-map")
+        )
         # Before a change that gains most comes the one that costs least, if it gains half of that.
         half = max(map(gain, kept), default=0) / 2
         ranked.sort(key=lambda change: change is not next((each for each in kept if gain(each) >= half), change))
         return ranked[:ACTIONS]
 
-    def _changes(self, now: _Seen, best: Plan, settled_plan: Plan) -> Iterator[RecommendedChange]:
+    def _changes(self, now: _Seen, best: Plan, settled: _Seen, settled_plan: Plan) -> Iterator[RecommendedChange]:
         """Yield changes, those that cost least first."""
         away = self.shot.leaders_only | self.silent | self.foreign
         selecting = bool(self.cluster.serving_all())
         if selecting:
-            yield self._if_selectors_are_known(self._setting("selector", away, now, self.with_settings(self.owned)))
+            yield self._if_selectors_are_known(self._setting("selector", away, now, settled))
         if away:
             yield self._setting("rack", away, now, self.seen(self.owned, leaders_only=frozenset()))
         mapped = tuple(sorted(self.shot.rack_map_members))
@@ -458,9 +461,8 @@ class _Analyzer:
         unsure = self.cluster.read_policy == "unknown"
         return replace(change, gain=min(0, change.gain), gain_bytes_s=0.0) if unsure else change
 
-    def _racks_to_state(self) -> Iterator[RecommendedChange]:
+    def _racks_to_state(self, settled: _Seen) -> Iterator[RecommendedChange]:
         """Yield that racks of members without one have to be known, if an assignment could change what they read."""
-        settled = self.with_settings(self.owned)
         hidden = [read.tp for read in settled.reads if read.tp in settled.open and read.member in self.silent]
         if hidden:
             yield RecommendedChange(
