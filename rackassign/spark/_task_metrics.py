@@ -28,7 +28,7 @@ from rackassign.spark._offsets import from_json, recorded_start
 from rackassign.spark._options import Options
 from rackassign.spark._splits import OffsetRange, Split
 from rackassign.text import short_repr
-from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+from rackassign.util.librdkafka_statistics import ConnectionStatistics, await_reports
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -52,9 +52,9 @@ class Meter:
 
     def __call__(self, statistics: str) -> None:
         """Store the statistics of one consumer."""
-        reported = ClientStatistics.of_connections(statistics)
+        reported = ConnectionStatistics.from_json(statistics)
         # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
-        brokers = [broker for broker in reported.brokers if broker.broker >= 0]
+        brokers = [broker for broker in reported.brokers.values() if broker.broker >= 0]
         received: Counter[int] = Counter()
         for broker in brokers:
             # The connection to the group coordinator has the ID of that broker, which may have a second connection.

@@ -2,46 +2,44 @@
 
 Several parts count with them: the locality of consumers, the detection of stalled partitions, the measurements of Spark
 tasks. They are read here once, so that a change of librdkafka's format has one place. Checked with 1.9 to 2.16.
+
+The text has some 700 bytes for each partition of each topic in use, and the client's own `poll()` waits while it is
+read. msgspec makes objects only of what is declared here: 7 ms for 5000 partitions, where `json` takes 40.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-_Value = TypeVar("_Value", int, str)
-_NO_ID = -1
+import msgspec
+from msgspec import Struct, field
+from typing_extensions import Self
+
+_Statistics = TypeVar("_Statistics", bound="ConnectionStatistics")
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatistics:
+class BrokerStatistics(Struct, frozen=True):
     """Counts of one connection since the client was created.
 
     Args:
-        name: Name of the connection; the group coordinator has one of its own.
         broker: Broker ID; -1 for a bootstrap address.
         received_bytes: Bytes received over the network.
         in_flight: Requests without a response so far.
     """
 
-    name: str
-    broker: int
-    received_bytes: int
-    in_flight: int
+    broker: int = field(name="nodeid")
+    received_bytes: int = field(name="rxbytes")
+    in_flight: int = field(name="waitresp_cnt")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatistics:
+class PartitionStatistics(Struct, frozen=True, gc=False):
     """Counts of one partition since librdkafka has known it.
 
     Args:
-        topic: Its topic.
-        partition: Its number.
+        partition: Its number; -1 for messages without a partition.
         broker: Broker ID of the replica it is read from or written to; -1 for none.
         received_bytes: Bytes of keys and values received, decompressed.
         received_records: Records received.
@@ -54,71 +52,63 @@ class PartitionStatistics:
         sent_records: Records that it has sent.
     """
 
-    topic: str
     partition: int
     broker: int
-    received_bytes: int
-    received_records: int
+    received_bytes: int = field(name="rxbytes")
+    received_records: int = field(name="rxmsgs")
     next_offset: int
-    delivered_offset: int
+    delivered_offset: int = field(name="app_offset")
     fetch_state: str
-    queued_records: int
-    queued_bytes: int
-    sent_bytes: int
-    sent_records: int
+    queued_records: int = field(name="fetchq_cnt")
+    queued_bytes: int = field(name="fetchq_size")
+    sent_bytes: int = field(name="txbytes")
+    sent_records: int = field(name="txmsgs")
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStatistics:
-    """Statistics of one client.
+class TopicStatistics(Struct, frozen=True):
+    """Counts of the partitions of one topic, by number."""
+
+    partitions: dict[str, PartitionStatistics]
+
+
+class ConnectionStatistics(Struct, frozen=True):
+    """Statistics of one client, without its partitions.
 
     Args:
         client: Name of the client, unique in a process.
         made_us: When they were made, in microseconds of a clock that never goes back.
-        brokers: Its connections.
-        partitions: Its partitions.
+        brokers: Its connections by name; the group coordinator has one of its own.
     """
 
-    client: str
-    made_us: int
-    brokers: tuple[BrokerStatistics, ...]
-    partitions: tuple[PartitionStatistics, ...]
+    client: str = field(name="name")
+    made_us: int = field(name="ts")
+    brokers: dict[str, BrokerStatistics]
 
     @classmethod
-    def from_json(cls, text: str) -> ClientStatistics:
+    def from_json(cls, text: str) -> Self:
         """Parse what librdkafka passes to a `stats_cb`.
 
         Raises:
-            ValueError: The text is not JSON.
-            KeyError, TypeError, AttributeError, RecursionError: It is JSON, but of another format.
+            ValueError: The text is not JSON, or of another format.
         """
-        reported = json.loads(text)
-        return cls(
-            _typed(reported, "name", str),
-            _typed(reported, "ts", int),
-            _brokers(reported),
-            tuple(
-                _partition(topic, counts)
-                for topic, described in reported["topics"].items()
-                for counts in described["partitions"].values()
-                # Partition -1 is for messages without a partition.
-                if _typed(counts, "partition", int) != _NO_ID
-            ),
-        )
+        return msgspec.json.decode(text, type=cls)
 
-    @classmethod
-    def of_connections(cls, text: str) -> ClientStatistics:
-        """Parse what librdkafka passes to a `stats_cb`, without its partitions: those of each topic are all described.
 
-        With 5000 partitions, this takes a twentieth of the time of `from_json`, which is longer than a short interval
-        between reports. A client that is called back without a pause does not return from a poll.
+class ClientStatistics(ConnectionStatistics, frozen=True):
+    """Statistics of one client.
 
-        Raises:
-            ValueError: The text is not JSON, or has no such part.
-            KeyError, TypeError, AttributeError, RecursionError: It is JSON, but of another format.
-        """
-        reported = {key: _first_value(text, key) for key in ("name", "ts", "brokers")}
-        return cls(_typed(reported, "name", str), _typed(reported, "ts", int), _brokers(reported), ())
+    Args:
+        topics: Its topics by name.
+    """
+
+    topics: dict[str, TopicStatistics]
+
+    def partitions(self) -> Iterator[tuple[str, PartitionStatistics]]:
+        """Yield each partition after its topic."""
+        for topic, described in self.topics.items():
+            for each in described.partitions.values():
+                if each.partition >= 0:
+                    yield topic, each
 
 
 def await_reports(
@@ -147,46 +137,3 @@ def await_reports(
             return False
         poll(_POLL_S)
     return True
-
-
-def _first_value(text: str, key: str) -> Any:  # noqa: ANN401 - any JSON
-    """Return the value after the first occurrence of a key in the text of a JSON object."""
-    found = re.search(rf'"{key}"\s*:\s*', text)
-    if found is None:
-        raise ValueError(f"no {key} in statistics")
-    return json.JSONDecoder().raw_decode(text, found.end())[0]
-
-
-def _brokers(reported: Mapping[str, Any]) -> tuple[BrokerStatistics, ...]:
-    return tuple(_broker(name, counts) for name, counts in reported["brokers"].items())
-
-
-def _broker(name: str, counts: Mapping[str, Any]) -> BrokerStatistics:
-    return BrokerStatistics(
-        name, _typed(counts, "nodeid", int), _typed(counts, "rxbytes", int), _typed(counts, "waitresp_cnt", int)
-    )
-
-
-def _partition(topic: str, counts: Mapping[str, Any]) -> PartitionStatistics:
-    return PartitionStatistics(
-        topic,
-        _typed(counts, "partition", int),
-        _typed(counts, "broker", int),
-        _typed(counts, "rxbytes", int),
-        _typed(counts, "rxmsgs", int),
-        _typed(counts, "next_offset", int),
-        _typed(counts, "app_offset", int),
-        _typed(counts, "fetch_state", str),
-        _typed(counts, "fetchq_cnt", int),
-        _typed(counts, "fetchq_size", int),
-        _typed(counts, "txbytes", int),
-        _typed(counts, "txmsgs", int),
-    )
-
-
-def _typed(counts: Mapping[str, Any], key: str, wanted: type[_Value]) -> _Value:
-    value: _Value = counts[key]
-    # Not isinstance(): a bool is an int.
-    if type(value) is not wanted:
-        raise TypeError(f"{key}: expected {wanted.__name__}, got {value!r}")
-    return value

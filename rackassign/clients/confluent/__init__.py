@@ -19,8 +19,8 @@ try:
     from rackassign.clients.confluent._producer import RackAwareProducer
     from rackassign.clients.confluent._stats_meter import StatsMeter, broker_racks
 except ModuleNotFoundError as error:
-    if error.name != "confluent_kafka":
+    if error.name not in {"confluent_kafka", "msgspec"}:
         raise
-    raise MissingExtraError("confluent-kafka", "confluent") from None
+    raise MissingExtraError(error.name.replace("_", "-"), "confluent") from None
 
 __all__ = ["RackAwareConsumer", "RackAwareProducer", "StatsMeter", "broker_racks"]

@@ -99,13 +99,13 @@ class StallDetector:
     def __call__(self, statistics: str) -> None:
         """Process librdkafka's statistics; never raises."""
         try:
-            for reported in ClientStatistics.from_json(statistics).partitions:
-                self._see(reported)
+            for topic, reported in ClientStatistics.from_json(statistics).partitions():
+                self._see(TopicPartition(topic, reported.partition), reported)
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
-    def _see(self, reported: PartitionStatistics) -> None:
-        tp, now, offset = TopicPartition(reported.topic, reported.partition), self._clock(), reported.next_offset
+    def _see(self, tp: TopicPartition, reported: PartitionStatistics) -> None:
+        now, offset = self._clock(), reported.next_offset
         if reported.fetch_state == _ACTIVE:
             self._active[tp] = (self._active.get(tp, (now, now))[0], now)
         else:

@@ -245,18 +245,17 @@ class WriteStatistics:
             with self._lock:
                 if reported.made_us > self._counted_us:
                     self._counted_us = reported.made_us
-                    for each in reported.partitions:
-                        self._count(each)
+                    for topic, each in reported.partitions():
+                        self._count(TopicPartition(topic, each.partition), each)
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
         if self._also is not None:
             self._also(statistics)
 
-    def _count(self, each: PartitionStatistics) -> None:
-        tp, now = TopicPartition(each.topic, each.partition), Traffic(each.sent_bytes, each.sent_records)
+    def _count(self, tp: TopicPartition, each: PartitionStatistics) -> None:
         last = self._last.get(tp, Traffic())
-        if now != last:
-            self._last[tp] = now
+        if each.sent_records != last.records:
+            self._last[tp] = now = Traffic(each.sent_bytes, each.sent_records)
             # librdkafka counts from 0 again after it has dropped the topic meanwhile.
             since = now if now.records < last.records else Traffic(now.bytes - last.bytes, now.records - last.records)
             self._meter(each.broker, [(tp, since)])

@@ -83,10 +83,12 @@ class StatsMeter:
         """Count the traffic since the last statistics; never raises."""
         try:
             reported = ClientStatistics.from_json(statistics)
-            for partition in reported.partitions:
-                self._count(partition)
+            for topic, counts in reported.partitions():
+                self._count(TopicPartition(topic, counts.partition), counts)
             # Replaced and not changed: another thread may be iterating over the old one.
-            brokers = {(self._client, each.name): (each.broker, each.received_bytes) for each in reported.brokers}
+            brokers = {
+                (self._client, name): (each.broker, each.received_bytes) for name, each in reported.brokers.items()
+            }
             self._received = {**self._received, **brokers}
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
@@ -117,8 +119,7 @@ class StatsMeter:
             totals[rack] = totals.get(rack, 0) + size
         return totals
 
-    def _count(self, reported: PartitionStatistics) -> None:
-        tp = TopicPartition(reported.topic, reported.partition)
+    def _count(self, tp: TopicPartition, reported: PartitionStatistics) -> None:
         now = _Counted(reported.broker, reported.received_bytes, reported.received_records)
         last, self._last[tp] = self._last.get(tp, _NOTHING), now
         if now.size < last.size or now.records < last.records:

@@ -29,7 +29,7 @@ from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
-from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+from rackassign.util.librdkafka_statistics import ConnectionStatistics, await_reports
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.threads import meanwhile
 
@@ -259,7 +259,8 @@ class Received:
         self.count = 0
 
     def __call__(self, statistics: str) -> None:
-        self.size = sum(broker.received_bytes for broker in ClientStatistics.from_json(statistics).brokers)
+        brokers = ConnectionStatistics.from_json(statistics).brokers
+        self.size = sum(broker.received_bytes for broker in brokers.values())
         self.count += 1
 
     def settled(self, consumer: Consumer) -> int:

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
+from rackassign.util.librdkafka_statistics import ClientStatistics, ConnectionStatistics, await_reports
 from tests.helpers.librdkafka_statistics import broker, partition, statistics_json
 
 
@@ -46,26 +46,23 @@ def test_it_ends_without_reports(coming: list[int]) -> None:
     assert not await_reports(client.poll, client.reports, timeout_s=0.05)
 
 
-def test_connections_are_read_whatever_is_told_of_partitions() -> None:
-    text = statistics_json([partition(3)], {"k:1/1": broker(1, 5, in_flight=2)})
-    found = ClientStatistics.of_connections(text)
-    assert (found.client, found.brokers, found.partitions) == (
-        "rdkafka#consumer-1",
-        ClientStatistics.from_json(text).brokers,
-        (),
-    )
-    # Partitions are not even parsed.
-    assert ClientStatistics.of_connections(text[: text.index('"topics"') + 20]) == found
+def test_all_that_is_declared_is_read_and_only_that() -> None:
+    text = statistics_json([partition(3, txmsgs=4), partition(-1)], {"k:1/1": broker(1, 5)})
+    found = ClientStatistics.from_json(text)
+    assert [(topic, each.partition, each.sent_records) for topic, each in found.partitions()] == [("t", 3, 4)]
+    connections = ConnectionStatistics.from_json(text.replace('"topics"', '"others"'))
+    assert (connections.client, connections.made_us, connections.brokers) == ("rdkafka#consumer-1", 0, found.brokers)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    "text",
     [
-        ("", "no name in statistics"),
-        ('{"name": "c", "ts": 1}', "no brokers in statistics"),
-        ('{"name": "c", "ts": 1, "brokers": {"', "Unterminated string"),
+        *("", "[]", '{"name": "c", "ts": 1}', '{"name": "c", "ts": 1, "brokers": {"'),
+        statistics_json([partition(3)]).replace('"ts": 0', '"ts": true'),
+        statistics_json([partition(3, rxbytes="7")]),
+        statistics_json([{"partition": 3}]),
     ],
 )
-def test_statistics_without_connections_are_none(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        ClientStatistics.of_connections(text)
+def test_text_of_another_format_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        ClientStatistics.from_json(text)
