@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
-from typing_extensions import Self
 
-_Statistics = TypeVar("_Statistics", bound="ConnectionStatistics")
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _POLL_S = 0.02
 
 
