@@ -18,6 +18,7 @@ from kafka.structs import TopicPartition
 from rackassign import RackAwareProducer
 from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.clients import aiokafka, confluent
+from rackassign.clients.confluent import _producer
 from rackassign.model import TopicPartition as OwnTopicPartition
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
@@ -224,6 +225,38 @@ def test_transactions_are_written_in_the_rack(
         for first in range(0, 90, 30):
             assert set(send(topic, numbered(first, 30))) == {2}
     assert read(rack_cluster, topic, 3) == [[], [], numbered(0, 90)]
+
+
+def test_librdkafka_writes_in_the_rack_from_the_first_record_and_after_partitions_are_added(
+    rack_cluster: Cluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine is.
+    monkeypatch.setattr(_producer, "_FIRST_RECORD_S", TIMEOUT_S)
+    # With librdkafka's own intervals, it learns of partitions 5 minutes late.
+    topic, stored = make_topic(replicas=[[1], [2], [3]]), Counter[int]()
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        config = {"bootstrap.servers": rack_cluster.bootstrap, "client.rack": "b", "sticky.partitioning.linger.ms": 0}
+        producer = confluent.RackAwareProducer(config)
+        vars(producer)["_watch"]._refresh_s = 0.1
+
+        def send(number: int) -> set[int]:
+            stored.clear()
+            for value in numbered(0, number):
+                producer.produce(topic, value, on_delivery=lambda _, sent: stored.update([sent.partition() or 0]))
+            assert producer.flush(TIMEOUT_S) == 0
+            return set(stored)
+
+        assert send(300) == {1}
+        admin.create_partitions({topic: {"count": 6, "assignments": [[1], [2], [2]]}})
+        used: list[set[int]] = []
+
+        def are_used() -> bool:
+            used.append(send(50))
+            return {4, 5} <= used[-1]
+
+        wait_until(are_used, "records in the new partitions")
+        # While the thread has seen them and librdkafka has not, none goes to another rack.
+        assert set().union(*used) == {1, 4, 5}
 
 
 class Writer:

@@ -1,8 +1,8 @@
 """A producer of confluent-kafka that writes to leaders in its rack (KIP-1123).
 
 librdkafka reads no racks and takes no partitioner from Python. So the leaders and their racks are read by an admin
-client on a thread of its own, and `produce()` names the partition. A record never waits for that thread: until the
-leaders of its topic are known, librdkafka chooses.
+client on a thread of its own, and `produce()` names the partition. Only the first record of a topic waits for that
+thread, and not for long: while the leaders of its topic are not known, librdkafka chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from rackassign.assignor.member import resolve_rack
@@ -41,6 +41,9 @@ _RETRY_S = 0.5
 """First pause after a look that has failed, or has not found a topic; the next ones are twice as long each."""
 
 _DOUBLINGS = 10
+
+_FIRST_RECORD_S = 0.1
+"""How long the first record of a topic waits for its leaders. Other clients wait for metadata here, too, for longer."""
 
 _REQUEST_S = 5.0
 """Time limit of a request; twice that for its result, as librdkafka may report the end of the limit late."""
@@ -132,8 +135,7 @@ def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> 
 class LeaderWatch:
     """Reads the leaders of topics again and again, on a thread of its own.
 
-    The thread begins with the first topic, or with `begin`, and refers only to this object, so that a producer can be
-    released.
+    The thread refers only to this object, so that a producer can be released.
 
     Args:
         properties: Those of the admin client.
@@ -147,29 +149,44 @@ class LeaderWatch:
         self.leaders = Leaders()
         self._properties = properties
         self._refresh_s = refresh_s
-        self._lock = threading.Lock()
         self._topics: set[str] = set()
+        self._new: set[str] = set()
+        self._read = threading.Condition()
+        """For `_topics` and `_new`; notified after each look."""
+        self._patient = True
+        self._refused: set[str] = set()
         self._look = threading.Event()
         self._over = False
-        self._thread: threading.Thread | None = None
+        self._producer: Callable[[], Producer | None] = lambda: None
+        self._in_use = threading.RLock()
+        """Held while the thread uses the producer, which must not be closed then."""
         self._credentials: tuple[str, str] | None = None
         self._once = WarnOnce(log)
 
-    def add(self, topic: str) -> None:
-        """Read the leaders of this topic, too, as soon as possible; returns at once."""
-        if topic in self._topics or self._over:
-            return
-        with self._lock:
-            self._topics.add(topic)
-        self.begin()
-        self._look.set()
+    def begin(self, producer: Producer) -> None:
+        """Read the racks of brokers from now on, and the leaders of topics that are added; returns at once."""
+        # With a strong reference, the thread would keep the producer.
+        self._producer = weakref.ref(producer)
+        threading.Thread(target=self._run, name="rackassign-leaders", daemon=True).start()
 
-    def begin(self) -> None:
-        """Read at least the racks of brokers from now on; returns at once."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rackassign-leaders", daemon=True)
-                self._thread.start()
+    def add(self, topic: str) -> None:
+        """Read the leaders of this topic, too; returns when they are known, and after 100 ms at the latest.
+
+        After a record has waited in vain, none waits until brokers respond again.
+        """
+        with self._read:
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._new.add(topic)
+                self._look.set()
+            if topic in self._new and self._patient and not self._over:
+                self._patient = self._read.wait_for(lambda: topic not in self._new, _FIRST_RECORD_S)
+
+    def refuse(self, topic: str) -> None:
+        """Note that the producer does not know a partition that was chosen; returns at once."""
+        if topic not in self._refused:
+            self._refused.add(topic)
+            self._look.set()
 
     def rack_of(self, broker: int) -> str | None:
         """Return the rack of a broker as of the last look; None if it is not known."""
@@ -181,27 +198,31 @@ class LeaderWatch:
         self._credentials = username, password
 
     def stop(self) -> None:
-        """End the thread, without waiting for it."""
+        """End the thread; waits only for a request of the producer."""
         self._over = True
         self._look.set()
+        with self._in_use:
+            self._producer = lambda: None
 
     def _run(self) -> None:
         admin: AdminClient | None = None
-        missed = 0
+        missed, whole = 0, 0.0
         while True:
             self._look.clear()
             if self._over:
                 return
-            with self._lock:
-                topics = sorted(self._topics)
+            with self._read:
+                # A topic that is new does not wait for the others, which can be thousands.
+                due = monotonic() >= whole
+                topics = sorted(self._topics if due else (self._topics - self.leaders.topics.keys()) | self._refused)
             try:
                 if admin is None:
                     admin = AdminClient(dict(self._properties))
                 if (credentials := self._credentials) is not None:
                     admin.set_sasl_credentials(*credentials)
-                seen = read_leaders(admin, topics, self.leaders)
+                seen = self._update(read_leaders(admin, topics, self.leaders), topics)
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the leaders as they were
-                missed += 1
+                missed, whole = missed + 1, 0.0
                 # It waits for the broker that was the controller in its first metadata, and never asks for newer ones
                 # (librdkafka 2.16.1). A new client begins with the bootstrap servers.
                 admin = None
@@ -211,11 +232,37 @@ class LeaderWatch:
                     describe_error(error),
                 )
             else:
-                missed = 0 if len(seen.topics) == len(topics) else missed + 1
+                missed = 0 if seen.topics.keys() >= set(topics) else missed + 1
+                self._patient = True
+                if due:
+                    whole = monotonic() + self._refresh_s
                 if seen != self.leaders:
                     self.leaders = seen
-            pause = _RETRY_S * 2.0 ** min(missed - 1, _DOUBLINGS) if missed else self._refresh_s
+            with self._read:
+                self._new.difference_update(topics)
+                self._read.notify_all()
+            pause = _RETRY_S * 2.0 ** min(missed - 1, _DOUBLINGS) if missed else whole - monotonic()
             self._look.wait(min(pause, self._refresh_s))
+
+    def _update(self, seen: Leaders, topics: list[str]) -> Leaders:
+        """Return the leaders of all topics, where a topic has only partitions that the producer takes.
+
+        librdkafka reads the partitions of a topic every 5 minutes, and takes no record for one that was added
+        meanwhile. A request with the producer itself updates them.
+        """
+        before = self.leaders.topics
+        merged = {topic: leaders for topic, leaders in before.items() if topic not in topics}
+        for topic, leaders in seen.topics.items():
+            if topic in self._refused or (topic in before and before[topic].keys() != leaders.keys()):
+                self._refused.discard(topic)
+                with self._in_use:
+                    producer = self._producer()
+                    if producer is not None:
+                        taken = producer.list_topics(topic, _REQUEST_S).topics[topic].partitions
+                        merged[topic] = {number: leader for number, leader in leaders.items() if number in taken}
+            else:
+                merged[topic] = leaders
+        return Leaders(seen.nodes, merged)
 
 
 class WriteStatistics:
@@ -274,9 +321,9 @@ class RackAwareProducer(Producer):
 
     The leaders and their racks are read by an admin client with the same properties, on a thread of its own: when a
     topic is used for the first time, and then every 30 s or every `topic.metadata.refresh.interval.ms`, if that is
-    less. Until the leaders of a topic are known, librdkafka chooses. Then a partition is kept for
-    `sticky.partitioning.linger.ms`, which is how long librdkafka keeps its own choice, so batches are as full.
-    `LocalLeaders` has the other rules.
+    less. The first record of a topic waits for them for 100 ms at most; until they are known, librdkafka chooses. Then
+    a partition is kept for `sticky.partitioning.linger.ms`, which is how long librdkafka keeps its own choice, so
+    batches are as full. `LocalLeaders` has the other rules.
 
     What it writes is counted if `statistics.interval.ms` is set, and `poll()` or `flush()` are called.
 
@@ -318,19 +365,21 @@ class RackAwareProducer(Producer):
         self._local = LocalLeaders(rack, keep_s=settings.keep_s, max_share=max_share, snapshots=max_share is None)
         self._choices = self._local.choices
         weakref.finalize(self, watch.stop)
-        if settings.counts:
-            watch.begin()
+        if settings.counts or rack is not None:
+            watch.begin(self)
         if rack is None:
             log.warning("the producer has no rack, so records go to leaders in all racks")
 
-    def produce(
+    def produce(  # noqa: PLR0917 - as confluent-kafka's
         self,
         topic: str,
         value: str | bytes | None = None,
         key: str | bytes | None = None,
         partition: int = _ANY,
-        *args: Any,  # noqa: ANN401 - as confluent-kafka's
-        **more: Any,  # noqa: ANN401 - the same
+        callback: Callable[[KafkaError | None, Message], None] | None = None,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
+        timestamp: int = 0,
+        headers: Any = None,  # noqa: ANN401 - as confluent-kafka's
     ) -> None:
         """Produce a record, as `confluent_kafka.Producer` does; without a key and a partition to a leader in the rack.
 
@@ -346,18 +395,18 @@ class RackAwareProducer(Producer):
                 number = choice.partition.partition
             else:
                 number = self._choose(topic, leaders, len(value or ""))
+        # `callback` and `on_delivery` are names of the same, and with None for the first the second is not looked at.
+        report = on_delivery if callback is None else callback
         try:
-            # Without empty arguments the call is faster.
-            if args or more:
-                _produce(self, topic, value, key, number, *args, **more)
-            else:
-                _produce(self, topic, value, key, number)
+            # All at their positions: with `*args` and `**more` a call takes a tenth of a microsecond longer.
+            _produce(self, topic, value, key, number, report, None, timestamp, headers)
         except KafkaException as error:
             if number == partition or error.args[0].code() != UNKNOWN_PARTITION:
                 raise
             # Its metadata are older than those of the last look, or newer: partitions were added, or the topic was
-            # created again with fewer of them.
-            _produce(self, topic, value, key, partition, *args, **more)
+            # created again with fewer of them. It chooses for the records until the next look, which begins now.
+            self._watch.refuse(topic)
+            _produce(self, topic, value, key, partition, report, None, timestamp, headers)
 
     def produce_batch(
         self,
@@ -388,6 +437,7 @@ class RackAwareProducer(Producer):
             error = None if taken or number == _ANY else part[0].get("_error")
             if error is not None and error.code() == UNKNOWN_PARTITION:
                 # As in `produce`; no record was taken.
+                self._watch.refuse(topic)
                 for message in part:
                     del message["_error"]
                 taken = super().produce_batch(topic, part, _ANY, *args, **more)
@@ -425,5 +475,5 @@ class RackAwareProducer(Producer):
         chosen = self._local.choose(topic, size, leaders)
         if chosen is None:
             self._watch.add(topic)
-            return _ANY
-        return chosen
+            chosen = self._local.choose(topic, size, self._watch.leaders)
+        return _ANY if chosen is None else chosen

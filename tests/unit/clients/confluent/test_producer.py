@@ -7,9 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
-from time import monotonic
+from time import monotonic, sleep
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -20,12 +20,13 @@ from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch,
 from rackassign.clients.fetch_metrics import Traffic
 from rackassign.clients.write_metrics import WriteMeter
 from rackassign.errors import ConfigError
-from rackassign.testing.harness import wait_until
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 OFFLINE: dict[str, Any] = {"bootstrap.servers": "localhost:1", "log_level": 0}
 needs_exit = pytest.mark.skipif(not hasattr(Producer, "__exit__"), reason="needs confluent-kafka 2.13")
 NODES = {1: Broker("a"), 2: Broker("b")}
+begin = LeaderWatch.begin
 LEADERS = Leaders(NODES, {"t": {0: 1, 1: 2, 2: 2, 3: -1}})
 
 
@@ -36,12 +37,13 @@ class Sent:
         self.records: list[tuple[Any, ...]] = []
         self.refused: set[int] = set()
         monkeypatch.setattr(_producer, "_produce", self._take)
-        monkeypatch.setattr(_producer, "read_leaders", lambda *_: leaders)
+        # Leaders change only when a test says so.
+        monkeypatch.setattr(LeaderWatch, "begin", lambda *_: None)
         self.producer = RackAwareProducer({**OFFLINE, "client.rack": "b", **given})
         self.watch: LeaderWatch = vars(self.producer)["_watch"]
         self.watch.leaders = leaders
 
-    def _take(self, _: Producer, topic: str, value: Any, key: Any, partition: int, **more: Any) -> None:
+    def _take(self, _: Producer, topic: str, value: Any, key: Any, partition: int, *more: Any) -> None:
         if partition in self.refused:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self.records.append((topic, value, key, partition, more))
@@ -88,12 +90,7 @@ def test_keys_partitions_and_all_other_arguments_are_passed_on(sent: Sent) -> No
     assert sent.partitions(50, partition=0) == [0] * 50
     sent.producer.produce("t", None, None, -1, on_delivery=report, headers={"h": b""}, timestamp=7)
     topic, value, key, partition, more = sent.records[-1]
-    assert (topic, value, key, more) == (
-        "t",
-        None,
-        None,
-        {"on_delivery": report, "headers": {"h": b""}, "timestamp": 7},
-    )
+    assert (topic, value, key, more) == ("t", None, None, (report, None, 7, {"h": b""}))
     assert partition in {1, 2}
 
 
@@ -103,22 +100,79 @@ def test_a_leader_that_has_moved_is_left_with_the_next_record(sent: Sent) -> Non
     assert set(sent.partitions(20)) == {3 - used}
 
 
-def test_until_the_leaders_are_known_librdkafka_chooses_and_no_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_record_of_a_topic_waits_for_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_producer, "_FIRST_RECORD_S", TIMEOUT_S)
     sent = Sent(monkeypatch, {}, Leaders())
-    held, begun = threading.Event(), threading.Event()
 
     def slow(_: object, topics: Iterable[str], __: object) -> Leaders:
-        assert list(topics) == ["t"]
-        begun.set()
-        held.wait()
-        return LEADERS
+        sleep(0.05)
+        return Leaders(NODES, dict.fromkeys(topics, LEADERS.topics["t"]))
 
     monkeypatch.setattr(_producer, "read_leaders", slow)
+    begin(sent.watch, sent.producer)
+    assert set(sent.partitions(100)) <= {1, 2}
+
+
+def test_if_no_broker_responds_one_record_waits_and_librdkafka_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch, {}, Leaders())
+    held, begun, waits = threading.Event(), threading.Event(), []
+
+    def slow(_: object, topics: Iterable[str], __: object) -> Leaders:
+        if list(topics):
+            begun.set()
+            held.wait()
+        return Leaders(NODES, dict.fromkeys(topics, LEADERS.topics["t"]))
+
+    def wait_for(_: object, timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return False
+
+    monkeypatch.setattr(_producer, "read_leaders", slow)
+    monkeypatch.setattr(vars(sent.watch)["_read"], "wait_for", wait_for)
+    begin(sent.watch, sent.producer)
     assert set(sent.partitions(100)) == {-1}
+    sent.producer.produce("u", b"x")
     wait_until(begun.is_set, "a look")
-    assert set(sent.partitions(100)) == {-1}
+    assert waits == [0.1]
     held.set()
     wait_until(lambda: set(sent.partitions(1)) <= {1, 2}, "leaders")
+    # The brokers respond again.
+    sent.producer.produce("v", b"x")
+    assert waits == [0.1, 0.1]
+
+
+class Taking:
+    """Stands for a producer, with what librdkafka knows of a topic after each request."""
+
+    def __init__(self, *taken: set[int]) -> None:
+        self.taken = list(taken)
+
+    def list_topics(self, topic: str, _: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=self.taken.pop(0))})
+
+
+def test_the_producer_learns_of_new_partitions_before_they_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka itself would ask within 5 minutes, and until then refuse what the thread has seen."""
+    more = Leaders(NODES, {"t": {0: 1, 1: 2, 2: 2, 3: -1, 4: 2}})
+    looks = Looks(monkeypatch, LEADERS, more)
+    watch, producer = LeaderWatch({}, 0.001), Taking({0, 1, 2, 3}, {0, 1, 2, 3, 4})
+    watch.begin(cast("Producer", producer))
+    watch.add("t")
+    wait_until(lambda: watch.leaders == more, "all partitions")
+    asked = len(looks.asked)
+    wait_until(lambda: len(looks.asked) > asked + 3, "some looks")
+    assert producer.taken == []
+    watch.stop()
+
+
+def test_what_the_producer_refuses_is_looked_at_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    Looks(monkeypatch, LEADERS)
+    watch, producer = LeaderWatch({}, 600), Taking({0, 1})
+    watch.begin(cast("Producer", producer))
+    watch.add("t")
+    watch.refuse("t")
+    wait_until(lambda: watch.leaders == Leaders(NODES, {"t": {0: 1, 1: 2}}), "only what is taken")
+    watch.stop()
 
 
 def test_a_partition_that_is_gone_is_not_insisted_on(sent: Sent) -> None:
@@ -247,16 +301,17 @@ def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
     looks = Looks(monkeypatch, failure, failure, LEADERS)
     watch = LeaderWatch({}, 600)
     watch.add("t")
-    wait_until(lambda: watch.leaders is LEADERS, "leaders")
+    watch.begin(cast("Producer", Taking()))
+    wait_until(lambda: watch.leaders == LEADERS, "leaders")
     assert looks.asked == [["t"]] * 3
     # A client that has failed may wait for a broker that is gone.
     assert looks.clients == 3
     (message,) = caplog.messages
     assert message.startswith("leaders of topics cannot be read, so records may go to leaders in all racks: ")
-    # The next topic is looked for at once.
+    # The next topic is looked for at once, and without those that are known.
     watch.add("u")
     watch.add("u")
-    wait_until(lambda: looks.asked[-1] == ["t", "u"], "a look for the other topic, too")
+    assert looks.asked[3] == ["u"]
     watch.stop()
 
 
@@ -265,9 +320,11 @@ def test_leaders_that_have_not_changed_stay_the_same_object(monkeypatch: pytest.
     equal = Leaders(dict(NODES), {"t": dict(LEADERS.topics["t"])})
     looks = Looks(monkeypatch, LEADERS, equal)
     watch = LeaderWatch({}, 0.001)
+    watch.begin(cast("Producer", Taking()))
     watch.add("t")
+    first = watch.leaders
     wait_until(lambda: len(looks.asked) > 3, "some looks")
-    assert watch.leaders is LEADERS
+    assert watch.leaders is first == LEADERS
     watch.stop()
 
 
@@ -331,14 +388,16 @@ def test_many_topics_are_described_in_several_requests() -> None:
     assert admin.requests == [200, 200, 50]
 
 
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "rackassign-leaders"}
+
+
 @pytest.mark.parametrize("end", ["close", pytest.param("exit", marks=needs_exit), "release"])
 def test_the_thread_ends_with_the_producer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     Looks(monkeypatch, LEADERS)
+    before = threads()
     producer: RackAwareProducer | None = RackAwareProducer({**OFFLINE, "client.rack": "b"})
-    watch: LeaderWatch = vars(producer)["_watch"]
-    watch.add("t")
-    thread = vars(watch)["_thread"]
-    assert thread.is_alive()
+    (thread,) = threads() - before
     assert producer is not None
     if end == "close":
         producer.close()
