@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.demo import produce_records
-from rackassign.testing.harness import AiokafkaMember, GroupHarness, Owned, wait_until
+from rackassign.testing.harness import TIMEOUT_S, AiokafkaMember, GroupHarness, Owned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
@@ -459,3 +460,32 @@ def listed(member: AioMember | ThreadedConsumer) -> set[int]:
         return {broker.nodeId for broker in consumer._client.cluster.brokers()}
 
     return member.do(look)
+
+
+def test_one_that_is_dropped_leaves_its_group_without_a_commit(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    produce_records(rack_cluster.client_config(), topic, 6, records=10, size=10)
+    # Not removed by the coordinator: that would take longer than any test does.
+    patience = {"session_timeout_ms": 600_000, "max_poll_interval_ms": 600_000, "auto_commit_interval_ms": 600_000}
+    config = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+
+    async def fail() -> None:
+        consumer = RackAwareConsumer(topic, client_rack="a", **config, **patience)
+        await consumer.start()
+        async for _ in consumer:
+            raise LookupError
+
+    async def take_over() -> None:
+        # aiokafka has a warning of its own, too. pytest would keep the traceback, and so the consumer.
+        with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaConsumer"):
+            with suppress(LookupError):
+                await fail()
+            gc.collect()
+        async with RackAwareConsumer(topic, client_rack="b", **config) as other:
+            while len(other.assignment()) < 6:
+                await other.getmany(timeout_ms=100)
+            assert not any([await other.committed(tp) for tp in other.assignment()])
+
+    asyncio.run(asyncio.wait_for(take_over(), TIMEOUT_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -269,3 +270,24 @@ def test_nothing_is_lost_when_members_come_and_go(
     finally:
         producer.close()
     assert len(sent) == 900
+
+
+def test_one_that_is_dropped_leaves_its_group_without_a_commit(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    produce_records(rack_cluster.client_config(), topic, 6, records=10, size=10)
+    # Not removed by the coordinator: that would take longer than any test does.
+    patience = {"session_timeout_ms": 600_000, "max_poll_interval_ms": 600_000, "enable_auto_commit": True}
+
+    def fail() -> None:
+        for _ in rack_aware(rack_cluster, group, topic, "a", auto_commit_interval_ms=600_000, **patience):
+            raise LookupError
+
+    # As in a loop that begins again after each error; pytest would keep the traceback, and so the consumer.
+    with suppress(LookupError):
+        fail()
+    gc.collect()
+    with consumers(lambda: rack_aware(rack_cluster, group, topic, "b")) as members, polled(members):
+        wait_until(lambda: together(members, topic, 6), "all partitions")
+        assert not any(members[0].committed(tp) for tp in members[0].assignment())

@@ -5,10 +5,31 @@ Private attributes of a client library are used only in the `internals` and `pat
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from rackassign.assignor.member import resolve_rack
 from rackassign.racks import ZoneHint, client_id_with_zone
+
+log = logging.getLogger(__name__)
+
+
+def close_dropped(close: Callable[[], object]) -> None:
+    """Close a consumer that was garbage-collected; on a new thread, since the current thread may be any.
+
+    The process waits for this at exit.
+    """
+
+    def run() -> None:
+        log.warning("a consumer was garbage-collected without close(): it leaves its group")
+        try:
+            close()
+        except Exception:
+            log.exception("closing a garbage-collected consumer failed")
+
+    threading.Thread(target=run, name="rackassign-dropped-consumer").start()
 
 
 def resolve_client_rack(

@@ -77,7 +77,7 @@ def attach(consumer: ConsumerT) -> ConsumerT:
         check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
-            partial(internals.near_replica_elsewhere, consumer, rack),
+            partial(internals.near_replica_elsewhere, internals.cluster_of(consumer), rack),
         )
         internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
     return consumer
@@ -102,6 +102,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
         track_broker_racks(internals, cluster, racks, once)
     attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
+    internals.close_when_dropped(consumer)
     set_view(consumer, _view(attached.meter, racks, internals.group_id(consumer), once))
     if not hasattr(consumer, "locality"):
         consumer.locality = attached.meter.locality

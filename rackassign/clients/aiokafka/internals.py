@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -44,6 +46,8 @@ try:
     from aiokafka import AIOKafkaConsumer
 except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
+
+log = logging.getLogger(__name__)
 
 FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
 """Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
@@ -90,12 +94,11 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, ke
         cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("aiokafka"))}
 
 
-def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:
+def near_replica_elsewhere(cluster: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
     """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
 
-    Reads `_client.cluster._partitions[topic][partition].isr`.
+    Reads `_partitions[topic][partition].isr`.
     """
-    cluster = cluster_of(consumer)
     if rack_of(cluster, broker) in {None, rack}:
         return False
     known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
@@ -211,6 +214,31 @@ def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
 def group_id(consumer: Consumer) -> str | None:
     """Return a consumer's group; reads `_group_id`. None if it has none, or the attribute is missing."""
     return getattr(consumer, "_group_id", None)
+
+
+def close_when_dropped(consumer: Consumer) -> None:
+    """Let a consumer that is garbage-collected without `stop()` leave its group; without a commit.
+
+    aiokafka's tasks would send heartbeats until `max_poll_interval_ms` are over. What a consumer commits when it is
+    stopped may be a record that has raised the exception for which it was dropped. Reads `_closed`, `_loop`,
+    `_coordinator`, its `_enable_auto_commit`, `_fetcher` and `_client`.
+    """
+    # The attributes do not refer to the consumer.
+    attributes = vars(consumer)
+
+    async def stop() -> None:
+        log.warning("a consumer was garbage-collected without stop(): it leaves its group")
+        attributes["_coordinator"]._enable_auto_commit = False
+        for part in ("_coordinator", "_fetcher", "_client"):
+            await attributes[part].close()
+
+    def drop() -> None:
+        # The collector may run on any thread. Without its loop nothing is sent any more, also no heartbeats.
+        loop, started = attributes.get("_loop"), attributes.get("_coordinator") is not None
+        if attributes.get("_closed") is False and started and loop is not None and not loop.is_closed():
+            asyncio.run_coroutine_threadsafe(stop(), loop)
+
+    weakref.finalize(consumer, drop).atexit = False
 
 
 def is_closed(consumer: Consumer, *, once: WarnOnce) -> bool:

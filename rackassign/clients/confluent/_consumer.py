@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from rackassign.assignor.member import resolve_rack
+from rackassign.clients import close_dropped
 from rackassign.clients.confluent._commits import Commits
 from rackassign.clients.confluent._config import ConsumerConfig
 from rackassign.clients.confluent._delivery import Delivery, StallDetector
@@ -111,25 +111,6 @@ def close_consumer(
             member.close(_CLOSE_S)
         finally:
             reader.consumer.close()
-
-
-def close_in_background(
-    member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
-) -> None:
-    """Close a consumer that was garbage-collected; on a new thread, since the current thread may be any.
-
-    No rebalance callbacks are called, because there is no consumer to pass to them. The process waits for this at exit.
-    """
-    rebalances.callbacks = Callbacks()
-
-    def run() -> None:
-        log.warning("a consumer was garbage-collected without close(): it leaves its group")
-        try:
-            close_consumer(member, reader, rebalances, commits)
-        except Exception:
-            log.exception("closing a garbage-collected consumer failed")
-
-    threading.Thread(target=run, name="rackassign-dropped-consumer").start()
 
 
 _LOOK_S = 0.1
@@ -492,7 +473,9 @@ class RackAwareConsumer:
     def __del__(self) -> None:
         # Nothing to close if the constructor failed; and during interpreter exit no thread can be started.
         if not getattr(self, "_closed", True) and not sys.is_finalizing():
-            close_in_background(self._member, self._reader, self._rebalances, self._commits)
+            # No rebalance callbacks are called, because there is no consumer to pass to them.
+            self._rebalances.callbacks = Callbacks()
+            close_dropped(partial(close_consumer, self._member, self._reader, self._rebalances, self._commits))
 
     def _serve(self, end: float) -> float:
         """Serve the group if it is due; return for how long records may be awaited until the next time."""

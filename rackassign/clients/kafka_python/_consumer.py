@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
@@ -51,7 +52,8 @@ def attach(
     Call it before the first `poll()`. Nothing global is patched, and a second call has no further effect. The classes
     of responses are created for the whole process, which kafka-python does later. A patch that does not fit the
     installed kafka-python stays off, which is logged once. The consumer gets a method `locality()`, which returns a
-    `RackTraffic`; its metrics contain the same values.
+    `RackTraffic`; its metrics contain the same values. If it is garbage-collected without `close()`, it leaves its
+    group, without a commit, and a warning is logged.
 
     One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, if
     brokers have no rack-aware replica selector (with `admin`), if partitions with a local replica keep being read
@@ -101,7 +103,7 @@ def attach(
         check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
-            partial(internals.missed_local_replica, consumer, rack),
+            partial(internals.missed_local_replica, internals.cluster_of(consumer), rack),
         )
         observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
@@ -135,9 +137,9 @@ class _Attached(NamedTuple):
 
 
 def _attached(consumer: KafkaConsumer) -> _Attached:
-    known: _Attached | None = vars(consumer).get("_rackassign")
-    if known is not None:
-        return known
+    attached: _Attached | None = vars(consumer).get("_rackassign")
+    if attached is not None:
+        return attached
     once, racks = WarnOnce(log), BrokerRackCache()
     metrics = LocalityMetrics(consumer, once)
     meter = FetchMeter(
@@ -150,13 +152,19 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     if cluster is not None:
         track_broker_racks(internals, cluster, racks, once)
 
+        # The IO thread refers to the cluster, and to all that listens to it.
+        known = ref(consumer)
+
         def refreshed() -> None:
-            # While an eager group rebalances nothing is assigned, but all of it will be read again.
-            topics = {topic for topic, _ in consumer.assignment()}
-            metrics.withdraw_others(meter, topics.union(consumer.subscription() or ()))
+            consumer = known()
+            if consumer is not None:
+                # While an eager group rebalances nothing is assigned, but all of it will be read again.
+                topics = {topic for topic, _ in consumer.assignment()}
+                metrics.withdraw_others(meter, topics.union(consumer.subscription() or ()))
 
         internals.on_refresh(cluster, refreshed, once, key=metrics)
     warn_on_join_response(consumer, once)
+    internals.close_when_dropped(consumer)
     attached = _Attached(once, racks, meter)
     vars(consumer)["_rackassign"] = attached
     set_view(consumer, _view(meter, racks, consumer.config["group_id"], once))

@@ -25,7 +25,12 @@ from rackassign.clients.kafka_python.internals.adapter import (
     request_update,
     topology,
 )
-from rackassign.clients.kafka_python.internals.attributes import consumer_under_construction, is_open, options_of
+from rackassign.clients.kafka_python.internals.attributes import (
+    close_when_dropped,
+    consumer_under_construction,
+    is_open,
+    options_of,
+)
 from rackassign.clients.kafka_python.internals.joins import encode_member_assignments
 
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "Membership",
     "assignors",
     "brokers",
+    "close_when_dropped",
     "cluster_of",
     "consumer_under_construction",
     "encode_member_assignments",

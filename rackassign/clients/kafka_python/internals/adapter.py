@@ -68,13 +68,12 @@ def request_update(cluster: Any) -> None:
     cluster.request_update()
 
 
-def missed_local_replica(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
+def missed_local_replica(cluster: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
     """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
 
-    Reads `_cluster._partitions[topic][partition].isr_nodes`.
+    Reads `_partitions[topic][partition].isr_nodes`.
     """
     # Called for every partition of every response: most come from this rack, and then one lookup is enough.
-    cluster = consumer._cluster
     if rack_of(cluster, broker) in {None, rack}:
         return False
     known = cluster._partitions.get(partition.topic, {}).get(partition.partition)

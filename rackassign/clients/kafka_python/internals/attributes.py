@@ -10,6 +10,8 @@ A producer that cannot be waited for, or cannot write any more, is ended here to
 from __future__ import annotations
 
 import inspect
+import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -18,8 +20,14 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.errors import KafkaError
 
+from rackassign.clients import close_dropped
+
 _FAR_ENOUGH = 12
 """Number of callers to search. In kafka-python 3.0.12 the consumer is the third; subclasses add some."""
+
+
+_CLOSE_MS = 10_000
+"""Time limit for leaving the group of a consumer that was dropped."""
 
 
 class ConsumerOptions(NamedTuple):
@@ -59,6 +67,32 @@ def options_of(consumer: Any) -> ConsumerOptions | None:
     return ConsumerOptions(
         str(config.get("client_rack") or ""), tuple(assignors) if isinstance(assignors, list | tuple) else ()
     )
+
+
+def close_when_dropped(consumer: Any) -> None:
+    """Let a consumer that is garbage-collected without `close()` leave its group; without a commit.
+
+    kafka-python's IO thread would send heartbeats until `max_poll_interval_ms` are over. What a consumer commits when
+    it is closed may be a record that has raised the exception for which it was dropped. Reads `_coordinator`, `_client`
+    and its `_net._closed`.
+    """
+    # Neither refers to the consumer. In a forked process its connections are those of another.
+    coordinator: Any = getattr(consumer, "_coordinator", None)
+    client: Any = getattr(consumer, "_client", None)
+    process = os.getpid()
+
+    def close() -> None:
+        try:
+            coordinator.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        finally:
+            client.close()
+
+    def drop() -> None:
+        if getattr(getattr(client, "_net", None), "_closed", None) is False and os.getpid() == process:
+            close_dropped(close)
+
+    # At exit it is the application's to close what is open, as it is without this.
+    weakref.finalize(consumer, drop).atexit = False
 
 
 def is_open(consumer: Any) -> bool:

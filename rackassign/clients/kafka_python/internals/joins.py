@@ -19,7 +19,6 @@ from kafka.errors import InconsistentGroupProtocolError, UnknownError
 from kafka.future import Future
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.kafka_python.internals.adapter import assignors
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.model import Partitions
 from rackassign.text import WarnOnce, with_version
@@ -220,7 +219,7 @@ def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
             failed = failed + 1 if response.error_code == UnknownError.errno else 0
             _warn(coordinator.group_id, response, failed, once)
             if response.error_code == InconsistentGroupProtocolError.errno:
-                _warn_of_strategies(coordinator.group_id, consumer, once)
+                _warn_of_strategies(coordinator, once)
         except Exception:  # noqa: BLE001 - what cannot be read here must still be processed
             once.warn(
                 "signs", "%s differs: a join response cannot be read", with_version("kafka-python"), exc_info=True
@@ -247,12 +246,12 @@ def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
         )
 
 
-def _warn_of_strategies(group: str, consumer: Consumer, once: WarnOnce) -> None:
+def _warn_of_strategies(coordinator: Any, once: WarnOnce) -> None:
     """Warn that the member cannot join, and why: the error that kafka-python raises names no strategy."""
     once.warn(
         "strategies",
         "the broker does not let this member into group %s: none of its strategies (%s) is"
         " one that all members of the group have. `rackassign doctor --group %s` shows theirs. Choose the assignor"
         " with the same name, or move the group in two rolling restarts",
-        *(group, ", ".join(assignor.name for assignor in assignors(consumer)), group),
+        *(coordinator.group_id, ", ".join(coordinator._assignors), coordinator.group_id),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from weakref import proxy
 
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
@@ -114,12 +116,12 @@ RESET_UNREACHABLE_READ_REPLICA = Patch(
 
 def _wait_for_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
     """Treat a leader that is no listed broker as no leader: wait for newer metadata."""
-    fetcher = consumer._fetcher
+    fetcher, cluster = consumer._fetcher, consumer._cluster
     original: Callable[[Any], int | None] = fetcher._select_read_replica
 
     def select_read_replica(tp: Any) -> int | None:
         chosen = original(tp)
-        if chosen is None or chosen == -1 or consumer._cluster.broker_metadata(chosen) is not None:
+        if chosen is None or chosen == -1 or cluster.broker_metadata(chosen) is not None:
             return chosen
         return None
 
@@ -142,7 +144,7 @@ WAIT_FOR_UNKNOWN_LEADER = Patch(
 
 def _refresh_on_unknown_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     """Request metadata when a leader names a follower that is not known as one (as the Java client does)."""
-    fetcher = consumer._fetcher
+    fetcher, cluster = consumer._fetcher, consumer._cluster
     original: Callable[[Any], int | None] = fetcher._select_read_replica
 
     def select_read_replica(tp: Any) -> int | None:
@@ -150,7 +152,7 @@ def _refresh_on_unknown_read_replica(consumer: Consumer, once: WarnOnce) -> None
         chosen = original(tp)
         try:
             if named is not None and _named(fetcher, tp) is None:
-                consumer._cluster.request_update()
+                cluster.request_update()
         except Exception:  # noqa: BLE001 - then the leader is asked again until metadata is due, as without us
             once.warn(
                 "learn", "%s: patch refresh_on_unknown_read_replica failed", with_version("kafka-python"), exc_info=True
@@ -216,7 +218,7 @@ _BACKOFF_S = 0.1
 
 def _refresh_on_stale_leader(consumer: Consumer, once: WarnOnce) -> None:
     """Request metadata, and wait a little, when a former leader of a partition is asked for offsets."""
-    fetcher = consumer._fetcher
+    fetcher, cluster = consumer._fetcher, consumer._cluster
     original = fetcher._send_list_offsets_requests
 
     async def send_list_offsets_requests(timestamps: Any) -> Any:
@@ -225,7 +227,7 @@ def _refresh_on_stale_leader(consumer: Consumer, once: WarnOnce) -> None:
             _, refused = found
             if refused:
                 # As kafka-python does after such an error of a fetch. The request is repeated by the caller.
-                consumer._cluster.request_update()
+                cluster.request_update()
                 await fetcher._manager._net.sleep(_BACKOFF_S)
         except Exception:  # noqa: BLE001 - then the same broker is asked again, as without us
             once.warn("stale", "%s: patch refresh_on_stale_leader failed", with_version("kafka-python"), exc_info=True)
@@ -333,7 +335,8 @@ class _TakenRecords:
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
         self._fetcher = consumer._fetcher
         self._assigned = self._fetcher._subscriptions.assignment
-        self._poll_once = consumer._poll_once
+        # The fetcher refers to this, and must not keep a consumer that nothing else refers to.
+        self._poll_once = partial(type(consumer)._poll_once, proxy(consumer))
         self._append = self._fetcher._append
         self._once = once
         # By partition: its state, which is another one after another assignment, and its position.

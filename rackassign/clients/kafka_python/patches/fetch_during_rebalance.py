@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Integral
 from typing import Any
+from weakref import ref
 
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.coordinator.base import UNKNOWN_MEMBER_ID
@@ -108,7 +109,7 @@ class Commits:
     """
 
     def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+        self._consumer = ref(consumer)
         self._coordinator = coordinator = consumer._coordinator
         self._send_as_host = coordinator._send_offset_commit_request
         self._reset = coordinator.reset_generation
@@ -156,7 +157,7 @@ class Commits:
 
     async def join_answered(self) -> None:
         """Wait for a join that is under way, but not when the consumer closes, since the join is never read then."""
-        if self.under_way() and not getattr(self._consumer, "_closed", False):
+        if self.under_way() and not getattr(self._consumer(), "_closed", True):
             with suppress(Exception):
                 await self._coordinator._manager.wait_for(self._coordinator._join_task, self.join_ends_within_ms())
 

@@ -369,9 +369,8 @@ def test_the_selector_is_looked_at_after_a_start_in_an_outage_of_the_rack(warnin
 def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, *, expected: bool) -> None:
     cluster = FakeCluster({1: "a", 2: "b", 3: None}, {"t": [[2, 1]]})
     cluster._partitions["t"][0].isr_nodes = isr
-    consumer = SimpleNamespace(_cluster=cluster)
-    assert internals.missed_local_replica(consumer, "a", broker, TopicPartition("t", 0)) is expected
-    assert not internals.missed_local_replica(consumer, "a", broker, TopicPartition("t", 7))
+    assert internals.missed_local_replica(cluster, "a", broker, TopicPartition("t", 0)) is expected
+    assert not internals.missed_local_replica(cluster, "a", broker, TopicPartition("t", 7))
 
 
 @pytest.mark.parametrize(
