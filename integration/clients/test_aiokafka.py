@@ -477,12 +477,15 @@ def test_one_that_is_dropped_leaves_its_group_without_a_commit(
         async for _ in consumer:
             raise LookupError
 
+    async def drop() -> None:
+        # pytest would keep the traceback, and so the consumer.
+        with suppress(LookupError):
+            await fail()
+        gc.collect()
+
     async def take_over() -> None:
-        # aiokafka has a warning of its own, too. pytest would keep the traceback, and so the consumer.
         with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaConsumer"):
-            with suppress(LookupError):
-                await fail()
-            gc.collect()
+            await drop()
         async with RackAwareConsumer(topic, client_rack="b", **config) as other:
             while len(other.assignment()) < 6:
                 await other.getmany(timeout_ms=100)
