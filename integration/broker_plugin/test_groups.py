@@ -249,7 +249,7 @@ def test_a_member_of_aiokafka_is_joining_while_its_group_becomes_one_of_the_new_
 
 
 @pytest.mark.long
-def test_replicas_that_move_are_followed_by_a_plan_or_two_with_the_fewest_moves(group: Group, topic: str) -> None:
+def test_replicas_that_move_are_followed_with_the_fewest_moves_and_an_epoch_for_each_change_of_racks(group: Group, topic: str) -> None:
     for rack in RACKS:
         group.confluent(rack)
     before = group.settle_locally()
@@ -264,7 +264,9 @@ def test_replicas_that_move_are_followed_by_a_plan_or_two_with_the_fewest_moves(
 
         wait_until(followed, "all local again")
         assert moves(before, group.settle()) == 6
-        assert calls.epoch() - epoch <= 2
+        # Each change of the racks of replicas is an epoch: one adds all new replicas, and each partition is done on its
+        # own. How many of these the coordinator sees at once is a matter of time.
+        assert calls.epoch() - epoch <= 1 + len(moved)
 
 
 @pytest.mark.long
