@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pytest
 from confluent_kafka import Consumer
@@ -16,17 +16,17 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from rackassign import RackAwareConsumer, RackAwareRangeAssignor
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor, broker_plugin
 from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareConsumer as AiokafkaConsumer
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeAssignor
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
-from rackassign.monitoring import examine
+from rackassign.monitoring import Finding, examine
 from rackassign.monitoring.consumer_pool import ConsumerPool
-from rackassign.testing import Cluster
+from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
-from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.java.group_member import JavaMember, java_command
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER
@@ -42,9 +42,12 @@ ONE_REPLICA = [[1 + number % 3] for number in range(PARTITIONS)]
 OLDEST, OLDER = "4.1", ("4.2", "4.3")
 LOCAL = {rack: {number for number in range(PARTITIONS) if number % 3 == at} for at, rack in enumerate(RACKS)}
 
+UNIFORM = {"group.remote.assignor": "uniform"}
+
 Member = ConfluentMember | KafkaPythonMember | AiokafkaMember | JavaMember
 NOTHING: Mapping[str, Any] = {}
 Owned: TypeAlias = dict[str, set[int]]
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -172,12 +175,27 @@ class GroupCalls:
         described = GroupAdmin(self._admin).describe_classic_group(self._group)
         return described is not None and described.state == "PreparingRebalance"
 
-    def problems(self) -> list[str]:
+    def coordinator(self) -> int:
+        described = GroupAdmin(self._admin).describe_consumer_group(self._group)
+        assert described is not None
+        return described.coordinator
+
+    def findings(self) -> tuple[Finding, ...]:
         """Return what the doctor finds."""
-        return [finding.problem for finding in examine(self._admin, self._group, observe_s=10).findings]
+        return examine(self._admin, self._group, observe_s=10).findings
 
     def move(self, replicas: Mapping[HostPartition, list[int]]) -> None:
         assert set(self._admin.alter_partition_reassignments(dict(replicas)).values()) == {None}
+
+
+def restart_with(cluster: LocalCluster, broker: int, assignors: str) -> None:
+    """Restart a broker with a list of assignors of its own."""
+    cluster.stop(broker)
+    properties = cluster._specs[broker].properties
+    lines = [line for line in properties.read_text().splitlines() if not line.startswith(broker_plugin.PROPERTY)]
+    properties.write_text("\n".join([*lines, f"{broker_plugin.PROPERTY}={assignors}\n"]))
+    cluster.start(broker)
+    cluster.wait_ready()
 
 
 def moves(before: Owned, after: Owned) -> int:
@@ -249,7 +267,9 @@ def test_a_member_of_aiokafka_is_joining_while_its_group_becomes_one_of_the_new_
 
 
 @pytest.mark.long
-def test_replicas_that_move_are_followed_with_the_fewest_moves_and_an_epoch_for_each_change_of_racks(group: Group, topic: str) -> None:
+def test_replicas_that_move_are_followed_with_the_fewest_moves_and_a_plan_for_each_change_at_most(
+    group: Group, topic: str
+) -> None:
     for rack in RACKS:
         group.confluent(rack)
     before = group.settle_locally()
@@ -285,10 +305,64 @@ def test_different_subscriptions_and_patterns_are_assigned(group: Group, make_to
     assert LOCAL["c"] <= {tp.partition for tp in owned["c"]}
 
 
+@pytest.mark.parametrize("kafka_version", [pytest.param(OLDEST, marks=pytest.mark.long), None])
+def test_members_that_request_uniform_read_locally_too(group: Group) -> None:
+    for rack in RACKS:
+        group.confluent(rack, more=UNIFORM)
+    group.settle_locally()
+    group.confluent("a2")
+    group.settle()
+    group.end("a2")
+    group.settle_locally()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kafka_version", [OLDEST, None])
+def test_a_coordinator_without_the_plug_in_continues_with_kafkas_uniform_and_the_doctor_names_it(
+    make_cluster: MakeCluster, unique_name: Callable[[], str]
+) -> None:
+    cluster = make_cluster(list(RACKS), broker_plugins=True)
+    assert isinstance(cluster, LocalCluster)
+    create_topic(cluster.bootstrap, topic := unique_name(), ONE_REPLICA)
+    with ExitStack() as opened:
+        group = Group(cluster, unique_name(), topic, opened)
+        for rack in RACKS:
+            group.confluent(rack, more=UNIFORM)
+        before = group.settle_locally()
+
+        def ask(question: Callable[[GroupCalls], T]) -> T:
+            with GroupCalls(group) as calls:
+                return question(calls)
+
+        # One broker has it, and two have yet to get it.
+        first = ask(GroupCalls.coordinator)
+        others = [broker.id for broker in cluster.brokers if broker.id != first]
+        for broker in others:
+            restart_with(cluster, broker, "uniform,range")
+        cluster.stop(first)
+        cluster.start(first)
+        cluster.wait_ready()
+        coordinator = ask(GroupCalls.coordinator)
+        assert coordinator in others
+        found = ask(GroupCalls.findings)
+        assert [(each.kind, each.brokers) for each in found] == [
+            ("server-assigned", (coordinator,)),
+            ("broker-assignors", tuple(others)),
+        ]
+        assert group.settle() == before
+        group.confluent("a2", more=UNIFORM)
+        wait_until(lambda: {len(own) for own in group.settle().values()} == {3}, "four members")
+        for broker in others:
+            restart_with(cluster, broker, broker_plugin.ASSIGNORS)
+        group.end("a2")
+        group.settle_locally()
+        assert ask(GroupCalls.findings) == ()
+
+
 @pytest.mark.long
 def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_cluster: Cluster) -> None:
     for rack in RACKS:
-        group.confluent(rack, more={"group.remote.assignor": "uniform"})
+        group.confluent(rack, more={"group.remote.assignor": "range"})
     group.settle()
     asked = (rack_cluster.bootstrap, "--group", group.name, "--output", "json")
     found = json.loads(rackassign("doctor", *asked, code=1).stdout)
@@ -296,7 +370,7 @@ def test_the_doctor_and_an_inspection_know_such_a_group(group: Group, rack_clust
     for rack in RACKS:
         group.end(rack)
     for rack in RACKS:
-        group.confluent(rack)
+        group.confluent(rack, more=UNIFORM)
     group.settle_locally()
     found = json.loads(rackassign("doctor", *asked).stdout)
     assert found["findings"] == []
@@ -348,13 +422,13 @@ def test_a_member_that_comes_back_with_another_rack_is_told_by_the_doctor(group:
     group.settle()
     with GroupCalls(group) as calls:
         # The coordinator learns a rack with the first heartbeat of its member.
-        wait_until(lambda: [text[:19] for text in calls.problems()] == ["8 partitions fewer "], "the finding")
+        wait_until(lambda: [each.problem[:19] for each in calls.findings()] == ["8 partitions fewer "], "the finding")
         # What it advises helps: members join and leave.
         group.confluent("c2")
         group.settle()
         group.end("c2")
         group.settle()
-        wait_until(lambda: calls.problems() == [], "a healthy group")
+        wait_until(lambda: not calls.findings(), "a healthy group")
 
 
 @pytest.mark.long

@@ -159,5 +159,5 @@ while True:
 def test_the_broker_plugin(open_page: OpenPage) -> None:
     with open_page("docs/how-to/broker-plugin.md") as page:
         assert page.run().strip().endswith(".jar")
-        assert "group.consumer.assignors=org.rackassign.broker.RackAwareAssignor,uniform" in page.run()
+        assert "group.consumer.assignors=org.rackassign.broker.UniformRackAwareAssignor,range" in page.run()
         page.leave("integration/broker_plugin/test_groups.py starts such brokers")

@@ -82,6 +82,7 @@ class DescribedGroup:
         members: All members that have joined.
         epoch: Epoch of a server-assigned group, which grows with each change of members or topics; -1 otherwise.
         assignment_epoch: Epoch of the group for which the broker last planned; -1 otherwise.
+        coordinator: Node ID of the coordinator of a server-assigned group, which plans; -1 otherwise.
     """
 
     state: str
@@ -90,6 +91,7 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...]
     epoch: int = -1
     assignment_epoch: int = -1
+    coordinator: int = -1
 
 
 class CommittedOffset(NamedTuple):
@@ -116,7 +118,8 @@ class GroupAdmin:
 
     def __init__(self, admin: Any) -> None:
         self._admin = admin
-        self._ask = GroupCoordinators(admin).ask
+        self._coordinators = GroupCoordinators(admin)
+        self._ask = self._coordinators.ask
 
     def listed_type(self, group: str) -> str:
         """Return the type with which brokers list a group, such as `share`; empty if none lists it.
@@ -170,6 +173,7 @@ class GroupAdmin:
             tuple(map(_served_member, described.members)),
             described.group_epoch,
             described.assignment_epoch,
+            self._coordinators.coordinator(group),
         )
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:

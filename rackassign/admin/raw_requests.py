@@ -308,6 +308,14 @@ class GroupCoordinators:
         """Look up the coordinator for the next request about a group, which kafka-python otherwise does only once."""
         self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
 
+    def coordinator(self, group: str) -> int:
+        """Return the node ID of the coordinator of a group, as the last request about it found it.
+
+        Raises:
+            KafkaError: As raised by the admin client.
+        """
+        return int(self._admin._manager.run(self._admin._find_coordinator_id, group))
+
     def ask(self, group: str, request: Any) -> Any:
         """Send a request to the coordinator of a group; return the response, which may contain any error.
 

@@ -23,6 +23,7 @@ from rackassign.monitoring.live_groups import (
     describe_group,
     snapshot,
     topics_of,
+    with_own_assignor,
 )
 from rackassign.monitoring.read_rates import Measurement, RateMeter
 from rackassign.monitoring.throughput import Throughput
@@ -163,7 +164,8 @@ class GroupCollector:
         if self._cluster_id is None:
             self._cluster_id = cluster_id(self._admin)
         cluster = replace(describe_cluster(self._admin, wanted, self._memory), id=self._cluster_id)
-        snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
+        named = (with_own_assignor(group, cluster.brokers) for group in sorted(live, key=lambda g: g.name))
+        snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in named)
         return ClusterSnapshot(cluster, snapshots, tuple(skipped))
 
     def _committed_topics(self, names: Iterable[str]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kafka import KafkaAdminClient
@@ -38,6 +38,7 @@ from rackassign.monitoring.live_groups import (
     snapshot,
     topics_of,
     watch,
+    with_own_assignor,
 )
 from rackassign.monitoring.traffic import ObservedCluster, count_locality, describe_cluster, in_each_rack
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
@@ -247,6 +248,13 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
     )
 
 
+_SETTING = f"{broker_plugin.PROPERTY}={broker_plugin.ASSIGNORS}"
+
+
+def _have_own(brokers: Iterable[BrokerDescription]) -> bool:
+    return any(broker_plugin.is_own(each) for broker in brokers for each in broker.assignors)
+
+
 def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     # A group without members keeps the type of the last ones.
     if group.kind == "consumer" and group.members and group.strategy != broker_plugin.NAME:
@@ -310,30 +318,45 @@ def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tu
 
 def _served(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
-    # One whose list could not be read may be the coordinator, and lack the assignor.
-    if {broker.assignors[:1] for broker in brokers if not broker.fenced} == {(broker_plugin.CLASS,)}:
+    # Brokers have different lists while they are restarted one by one, and the coordinator's is the one that counts.
+    listed = next((broker.assignors for broker in brokers if broker.id == group.coordinator), ())
+    if listed and broker_plugin.is_own(listed[0]):
         return Finding(
             "other-assignor",
-            f"the broker assigns with {group.strategy!r}, although brokers have rackassign's assignor first: most of"
-            " the members that request one with group.remote.assignor request that, and brokers do not show which",
-            "remove group.remote.assignor from all of them, and restart them one by one",
+            f"the coordinator, broker {group.coordinator}, assigns with {group.strategy!r}, although rackassign's is"
+            " its first: most of the members that request one with group.remote.assignor request that, and brokers do"
+            " not show which",
+            f"set {_SETTING} on all brokers, whose assignor is for these members, too"
+            if group.strategy == "uniform"
+            else "remove group.remote.assignor from all of them, and restart them one by one",
             native or group.members,
+            (group.coordinator,),
         )
-    unknown = any(m.classic is None for m in group.members)
+    if listed and _have_own(brokers) and not any(map(broker_plugin.is_own, listed)):
+        return Finding(
+            "server-assigned",
+            f"the coordinator, broker {group.coordinator}, has no assignor of rackassign yet, and others have: its own"
+            f" {group.strategy!r} assigns, and does not look at racks",
+            f"set {_SETTING} there, too, and restart it; the next change of the group is planned with racks. Clients"
+            " stay as they are",
+            native or group.members,
+            (group.coordinator,),
+        )
     blame = (
         "; the broker is too old to report which members requested that (kafka-consumer-groups.sh --describe --members"
         " --verbose lists all)"
-        if unknown
+        if any(m.classic is None for m in group.members)
         else ""
     )
+    unread = "" if listed else f", unless rackassign's has that name: {broker_plugin.PROPERTY} there is not known"
     return Finding(
         "server-assigned",
         f"the broker assigns (KIP-848) with its assignor {group.strategy!r}, and no member's own strategy is asked;"
-        f" Kafka's own assignors there do not look at racks{blame}",
+        f" Kafka's own assignors there do not look at racks{unread}{blame}",
         "load rackassign's assignor on all brokers (`rackassign broker-plugin install-hint`), or set"
         " group.protocol=classic on these members, and the others take over again when the last of them has left;"
         " group.consumer.migration.policy=disabled on the brokers keeps such members out",
-        native if native and not unknown else group.members,
+        native if native and not blame else group.members,
     )
 
 
@@ -380,32 +403,34 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
 def _assignor_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     """Return what is wrong with the lists of assignors of brokers; those of all brokers should be the same."""
     listed = broker_plugin.PROPERTY
-    setting = f"{listed}={broker_plugin.ASSIGNORS}"
-    twice = tuple(b.id for b in brokers if len(set(b.assignors)) < len(b.assignors))
+    twice = tuple(b.id for b in brokers if len(set(map(broker_plugin.name_of, b.assignors))) < len(b.assignors))
     if twice:
         yield Finding(
             "broker-assignors",
-            f"{_ids(twice)} an assignor twice in {listed}: Kafka 4.1 to 4.3 start so, and then load no group",
-            "list each assignor once, and restart",
+            f"{_ids(twice)} two assignors of one name in {listed}: Kafka 4.1 to 4.3 start so, and then load no group",
+            f"list each name once, as in {_SETTING}, and restart",
             brokers=twice,
         )
     # A list that could not be read is no list without the plug-in.
     known = [b for b in brokers if b.assignors]
-    lacking = tuple(b.id for b in known if broker_plugin.CLASS not in b.assignors)
+    lacking = tuple(b.id for b in known if not _have_own([b]))
     if lacking and len(lacking) < len(known):
+        named = any(broker_plugin.CLASS in b.assignors for b in known)
         yield Finding(
             "broker-assignors",
             f"{_ids(lacking)} no assignor of rackassign in {listed}, and others have: while one of these coordinates"
-            " a group of KIP-848, racks make no difference, and a member that requests the assignor ends for good",
-            f"set {setting} on all brokers, one after the other; until then no client names the assignor",
+            " a group of KIP-848, racks make no difference"
+            + (f", and a member that requests {broker_plugin.NAME!r} ends for good" if named else ""),
+            f"set {_SETTING} on all brokers, one after the other"
+            + ("; until then no client names the assignor" if named else ""),
             brokers=lacking,
         )
-    later = tuple(b.id for b in known if broker_plugin.CLASS in b.assignors and b.assignors[0] != broker_plugin.CLASS)
+    later = tuple(b.id for b in known if _have_own([b]) and not broker_plugin.is_own(b.assignors[0]))
     if later:
         yield Finding(
             "broker-assignors",
             f"{_ids(later)} another assignor before that of rackassign in {listed}, so groups of KIP-848 use that one",
-            f"set {setting}, and restart",
+            f"set {_SETTING}, and restart",
             brokers=later,
         )
 
@@ -627,6 +652,7 @@ def examine(
         # The group is checked as it is now, since it may have other problems.
         observation, wedged = observe()
     cluster = describe_cluster(admin, topics_of(observation.group), BrokerRackCache())
+    observation = replace(observation, group=with_own_assignor(observation.group, cluster.brokers))
     shot = snapshot(observation.group, cluster.topology, RackMap())
     found = (
         *findings(observation, _with_unlisted(cluster), wedged=wedged),

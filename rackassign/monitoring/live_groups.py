@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -81,10 +81,12 @@ class GroupDescription:
         name: Name of the group.
         kind: `classic` if one of its members assigns, `consumer` if the broker does (KIP-848).
         state: State in the broker's terms.
-        strategy: The strategy that all members agreed on, or the broker's assignor; empty unless that is shown.
+        strategy: The strategy that all members agreed on, or the broker's assignor; empty unless that is shown. That of
+            rackassign may be shown with a name of Kafka's, see `with_own_assignor`.
         members: All members; their subscriptions are shown only while the group is stable.
         epoch: Epoch of the group, where the broker assigns: each change of members or topics raises it; otherwise -1.
         assignment_epoch: Epoch for which the broker last planned; otherwise -1.
+        coordinator: ID of the broker that coordinates it, where the broker assigns; otherwise -1.
     """
 
     name: str
@@ -94,6 +96,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     epoch: int = -1
     assignment_epoch: int = -1
+    coordinator: int = -1
 
     @property
     def is_visible(self) -> bool:
@@ -259,6 +262,16 @@ def _epochs(group: GroupDescription) -> object:
     return group.epoch, group.assignment_epoch, [(m.id, m.epoch, m.assigned) for m in group.members]
 
 
+def with_own_assignor(group: GroupDescription, brokers: Iterable[BrokerDescription]) -> GroupDescription:
+    """Return a group with the name of rackassign's assignor, if its coordinator has that in place of Kafka's."""
+    if group.kind == "consumer" and group.strategy:
+        for broker in brokers:
+            planning = [each for each in broker.assignors if broker_plugin.name_of(each) == group.strategy]
+            if broker.id == group.coordinator and any(map(broker_plugin.is_own, planning)):
+                return replace(group, strategy=broker_plugin.NAME)
+    return group
+
+
 def describe_brokers(admin: KafkaAdminClient) -> tuple[BrokerDescription, ...]:
     """Return all brokers in order, with one request for each one's properties, as a broker that just died fails it.
 
@@ -286,7 +299,8 @@ def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup
     stable = found.state == STABLE
     members = [_classic(m, stable=stable) if kind == "classic" else _served(m) for m in found.members]
     ordered = tuple(sorted(members, key=lambda m: m.id))
-    return GroupDescription(name, kind, found.state, found.strategy, ordered, found.epoch, found.assignment_epoch)
+    epochs = found.epoch, found.assignment_epoch
+    return GroupDescription(name, kind, found.state, found.strategy, ordered, *epochs, found.coordinator)
 
 
 def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:

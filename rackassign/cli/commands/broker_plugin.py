@@ -54,5 +54,7 @@ def install_hint(
         raise ConfigError(f"WHERE must be one of {', '.join(_HINTS)}, got {short_repr(where)}")
     words = {"property": broker_plugin.PROPERTY, "assignors": broker_plugin.ASSIGNORS, "name": broker_plugin.JAR}
     typer.echo(hint.format(jar=broker_plugin.jar_path(), **words))
-    typer.echo("# Clients set nothing but client.rack: a member that names the assignor ends where a broker lacks it.")
+    typer.echo(
+        "# Clients set client.rack. Members that request uniform, and those that request nothing, get its plans."
+    )
     return ExitCode.DONE

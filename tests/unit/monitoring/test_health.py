@@ -32,7 +32,7 @@ from rackassign.monitoring import (
     wedged_group,
 )
 from rackassign.monitoring.health import plan_findings
-from rackassign.monitoring.live_groups import Snapshot, snapshot
+from rackassign.monitoring.live_groups import Snapshot, snapshot, with_own_assignor
 from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
 from tests.helpers.builders import cluster
 
@@ -89,16 +89,60 @@ def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     assert [found.kind for found in findings(watched(left), BROKERS)] == ["empty"]
 
 
-def test_with_the_plug_in_first_on_all_brokers_another_assignor_is_a_wish_of_members() -> None:
-    with_plugin = tuple(replace(broker, assignors=(broker_plugin.CLASS, "uniform")) for broker in BROKERS)
-    wishing = group(member("m", classic=False), kind="consumer", strategy="uniform")
-    (found,) = findings(watched(wishing), with_plugin)
-    assert (found.kind, found.members) == ("other-assignor", wishing.members)
-    assert "group.remote.assignor" in found.advice
-    assert kinds(watched(replace(wishing, strategy=broker_plugin.NAME)), with_plugin) == []
-    # The coordinator may be the one whose list is not known.
-    silent = (*with_plugin[:-1], replace(BROKERS[-1], problem="no DESCRIBE_CONFIGS"))
-    assert "server-assigned" in kinds(watched(wishing), silent)
+OURS, NAMED = (broker_plugin.UNIFORM_CLASS, "range"), (broker_plugin.CLASS, "uniform")
+
+
+def with_lists(*lists: tuple[str, ...]) -> tuple[BrokerDescription, ...]:
+    return tuple(replace(broker, assignors=each) for broker, each in zip(BROKERS, lists, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "coordinator", "advice"),
+    [("range", OURS, "remove group.remote.assignor"), ("uniform", NAMED, broker_plugin.ASSIGNORS)],
+)
+def test_with_the_plug_in_first_at_the_coordinator_another_assignor_is_a_wish_of_members(
+    strategy: str, coordinator: tuple[str, ...], advice: str
+) -> None:
+    wishing = group(member("m", classic=False), kind="consumer", strategy=strategy, coordinator=1)
+    # What others list makes no difference to the group.
+    found = findings(watched(wishing), with_lists(coordinator, ("uniform", "range"), ()))[0]
+    assert (found.kind, found.members, found.brokers) == ("other-assignor", wishing.members, (1,))
+    assert advice in found.advice
+    assert kinds(watched(replace(wishing, strategy=broker_plugin.NAME)), with_lists(*[coordinator] * 3)) == []
+
+
+def test_a_coordinator_that_has_the_plug_in_yet_to_get_is_what_a_finding_is_about() -> None:
+    served = group(member("m", classic=False), kind="consumer", strategy="uniform", coordinator=2)
+    found = findings(watched(served), with_lists(OURS, ("uniform", "range"), OURS))[0]
+    assert (found.kind, found.brokers) == ("server-assigned", (2,))
+    assert "the coordinator, broker 2, has no assignor of rackassign yet" in found.problem
+    assert broker_plugin.ASSIGNORS in found.advice
+    assert "classic" not in found.advice
+    # One whose list may not be read may have it under the same name.
+    found = findings(watched(served), with_lists(OURS, (), OURS))[0]
+    assert (found.kind, "unless rackassign's has that name" in found.problem) == ("server-assigned", True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "lists", "own"),
+    [
+        ("uniform", (OURS, ("uniform", "range")), True),
+        ("uniform", (("uniform", "range"), OURS), False),
+        ("range", (OURS, OURS), False),
+        ("uniform", (NAMED, NAMED), False),
+        ("rackassign", (NAMED, NAMED), True),
+        ("uniform", ((), OURS), False),
+    ],
+)
+def test_an_assignor_of_the_coordinator_in_place_of_kafkas_has_its_own_name(
+    strategy: str, lists: tuple[tuple[str, ...], ...], *, own: bool
+) -> None:
+    served = group(member("m", classic=False), kind="consumer", strategy=strategy, coordinator=1)
+    brokers = with_lists(*lists, OURS)
+    named = replace(served, strategy=broker_plugin.NAME) if own else served
+    assert with_own_assignor(served, brokers) == named
+    classic = replace(served, kind="classic", strategy="uniform")
+    assert with_own_assignor(classic, brokers) == classic
 
 
 @pytest.mark.parametrize(
@@ -509,25 +553,27 @@ def test_members_of_a_group_that_another_process_has_freed_are_not_removed(monke
 @pytest.mark.parametrize(
     ("lists", "brokers", "problem"),
     [
-        pytest.param([(broker_plugin.CLASS, "uniform")] * 3, (), "", id="on all brokers"),
+        pytest.param([OURS] * 3, (), "", id="on all brokers"),
+        pytest.param([NAMED, OURS, OURS], (), "", id="by both names"),
         pytest.param([("uniform", "range")] * 3, (), "", id="on none"),
-        pytest.param(
-            [(broker_plugin.CLASS, "uniform"), ("uniform",), ()],
-            (2,),
-            "broker 2 has no assignor of rackassign",
-            id="lacks",
-        ),
+        pytest.param([OURS, ("uniform",), ()], (2,), "broker 2 has no assignor of rackassign", id="lacks"),
         pytest.param([("uniform", broker_plugin.CLASS)] * 3, (1, 2, 3), "another assignor before", id="later"),
-        pytest.param([(broker_plugin.CLASS, broker_plugin.CLASS)] * 3, (1, 2, 3), "an assignor twice", id="twice"),
+        pytest.param([(broker_plugin.CLASS, broker_plugin.CLASS)] * 3, (1, 2, 3), "two assignors of one", id="twice"),
+        pytest.param([(*OURS, "uniform"), OURS, OURS], (1,), "two assignors of one", id="one name"),
     ],
 )
 def test_the_assignors_of_all_brokers_are_the_same(
     lists: list[tuple[str, ...]], brokers: tuple[int, ...], problem: str
 ) -> None:
-    described = tuple(replace(broker, assignors=each) for broker, each in zip(BROKERS, lists, strict=True))
-    found = [each for each in findings(watched(), described) if each.kind == "broker-assignors"]
+    found = [each for each in findings(watched(), with_lists(*lists)) if each.kind == "broker-assignors"]
     assert [each.brokers for each in found] == ([brokers] if brokers else [])
     assert all(problem in each.problem for each in found)
+
+
+@pytest.mark.parametrize(("has", "ends"), [(OURS, False), (NAMED, True)])
+def test_only_a_member_that_names_the_assignor_ends_where_it_lacks(has: tuple[str, ...], *, ends: bool) -> None:
+    (found,) = findings(watched(), with_lists(has, has, ("uniform", "range")))
+    assert ("ends for good" in found.problem, "no client names" in found.advice) == (ends, ends)
 
 
 def test_a_group_that_the_plug_in_assigns_is_no_finding() -> None:

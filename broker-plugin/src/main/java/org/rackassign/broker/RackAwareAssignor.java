@@ -35,7 +35,7 @@ import org.slf4j.LoggerFactory;
  *       is no state but the settings, and no thread.
  * </ul>
  */
-public final class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Configurable {
+public class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Configurable {
     /** The name by which groups and {@code group.remote.assignor} know it. */
     public static final String NAME = "rackassign";
 

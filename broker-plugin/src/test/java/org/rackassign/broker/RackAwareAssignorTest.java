@@ -243,6 +243,12 @@ class RackAwareAssignorTest {
     }
 
     @Test
+    void bothNamesAreOneAssignor() {
+        assertEquals("rackassign", new RackAwareAssignor().name());
+        assertEquals("uniform", new UniformRackAwareAssignor().name());
+    }
+
+    @Test
     void nothingIsThrownWhateverTheCoordinatorSays() {
         TestGroup group = TestGroup.even(3, 12);
         for (String broken : new String[] {"members", "subscription", "assignment", "partitions", "racks", "error"}) {
