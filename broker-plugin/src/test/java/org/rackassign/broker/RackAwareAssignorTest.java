@@ -243,6 +243,19 @@ class RackAwareAssignorTest {
     }
 
     @Test
+    void aPauseIsNoWork() throws Exception {
+        WorkBudget paused = new WorkBudget(Long.MAX_VALUE, 20);
+        Thread.sleep(100);
+        paused.spend(1 << 20);
+        WorkBudget works = new WorkBudget(Long.MAX_VALUE, 20);
+        assertThrows(WorkBudget.ExhaustedException.class, () -> {
+            while (true) {
+                works.spend(1 << 20);
+            }
+        });
+    }
+
+    @Test
     void bothNamesAreOneAssignor() {
         assertEquals("rackassign", new RackAwareAssignor().name());
         assertEquals("uniform", new UniformRackAwareAssignor().name());
