@@ -15,7 +15,7 @@ from rackassign import broker_plugin
 from rackassign.model import Partitions, TopicPartition
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.text import join_first, strip_control_chars
+from rackassign.text import counted, join_first, strip_control_chars
 
 _NAMED = 3
 """Number of members, topics and groups listed in a sentence; others are counted."""
@@ -148,7 +148,7 @@ def describe_change(change: RecommendedChange, groups: Sequence[GroupAnalysis]) 
     if change.kind == "selector":
         text = "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
         text = f"{text}, and client.rack on {_clients(change, groups)}" if change.members else text
-        return f"{text}, and {_strategy(groups[0])}" if change.switches else text
+        return f"{text}, and {_strategy(groups)}" if change.switches else text
     if change.kind == "rack":
         return _client_racks(change, groups)
     if change.kind == "rack-map":
@@ -157,12 +157,12 @@ def describe_change(change: RecommendedChange, groups: Sequence[GroupAnalysis]) 
     if change.kind == "replicas":
         text = f"add a replica of {_partitions(change.partitions)} in rack {change.rack}"
         return f"{text}; the gain is without what is replicated to it" if change.copied_bytes_s else text
-    switch = f"{_strategy(groups[0])}, and " if change.switches else ""
+    switch = f"{_strategy(groups)}, and " if change.switches else ""
     if change.kind == "member":
         return f"{switch}add a member in rack {change.rack}, subscribed to {_listed(change.topics)}"
     if change.kind == "max-skew":
         return f"{switch}let members differ by two partitions: max_skew=1"
-    text = _strategy(groups[0])
+    text = _strategy(groups)
     return (
         f"{text}, with the rack of each member, which {_clients(change, groups)} do not send"
         if change.members
@@ -199,8 +199,8 @@ def _names(groups: Iterable[GroupAnalysis], members: Collection[str]) -> set[str
     return {member.client_id for group in groups for member in group.snapshot.live.members if member.id in members}
 
 
-def _strategy(inspected: GroupAnalysis) -> str:
-    live = inspected.snapshot.live
+def _strategy(groups: Sequence[GroupAnalysis]) -> str:
+    live = groups[0].snapshot.live
     to = "switch to cooperative-sticky of rackassign"
     if live.kind == "consumer" and live.strategy == broker_plugin.NAME:
         if not live.is_stable:
@@ -208,7 +208,9 @@ def _strategy(inspected: GroupAnalysis) -> str:
         # Its plan may be the best with rackassign.balance=topic, which brokers do not show.
         return "let the broker plan again, if `rackassign doctor` finds its plan outdated"
     if live.kind == "consumer":
-        by_brokers = "let brokers assign with rackassign's assignor (`rackassign doctor` shows how)"
+        moved = sum(reach.moved for group in groups for reach in group.reaches if reach.strategy == broker_plugin.NAME)
+        first = f"the first change afterwards moves {counted(moved, 'partition')}, so restart a member at a quiet hour"
+        by_brokers = f"let brokers assign with rackassign's assignor (`rackassign doctor` shows how; {first})"
         return f"{by_brokers}, or {to} with group.protocol=classic"
     if live.strategy == "cooperative-sticky":
         return "let a member with rackassign's cooperative-sticky lead"

@@ -58,7 +58,11 @@ def test_of_a_group_of_the_broker_the_assignors_of_brokers_are_compared() -> Non
     assert [reach.strategy for reach in seen.reaches] == ["uniform", "range", "rackassign"]
     # `uniform` keeps what members have, and `range` deals in the order of members.
     assert [(r.partitions.local, r.moved) for r in seen.reaches] == [(0, 0), (3, 3), (3, 3)]
-    assert describe_change(seen.actions[0], [seen]).startswith("let brokers assign with rackassign's assignor")
+    advice = describe_change(seen.actions[0], [seen])
+    assert advice.startswith("let brokers assign with rackassign's assignor")
+    assert "the first change afterwards moves 3 partitions" in advice
+    # One change for two groups moves the partitions of both.
+    assert "moves 6 partitions" in describe_change(seen.actions[0], [seen, seen])
     ours = inspected(replace(served, strategy="rackassign"), cluster(ONE_EACH), EVEN)
     # What `uniform` would come to, and not that it would keep what the plug-in has planned.
     assert (ours.reaches[0].partitions.local, ours.reaches[0].moved) == (3, 3)
