@@ -16,6 +16,7 @@ from rackassign.testing._jars import Jar, fetched
 from tests.helpers.java.assignor_peer import JavaProcess, compiled, find_jdk, skipped_without_java
 
 PROJECT = Path(__file__).parents[3] / "broker-plugin"
+SERVER = Path(__file__).with_name("PlanServer.java")
 UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
 
 
@@ -64,11 +65,10 @@ class PlanServer(JavaProcess):
 
 
 def _question(group: Group) -> dict[str, Any]:
-    racks = group.topology.broker_racks()
     return {
+        "brokers": {str(broker.id): broker.rack for broker in group.topology.brokers},
         "topics": {
-            topic: [sorted({racks[broker] for broker in each.replicas if broker in racks}) for each in partitions]
-            for topic, partitions in group.topology.topics.items()
+            topic: [list(each.replicas) for each in partitions] for topic, partitions in group.topology.topics.items()
         },
         "members": [
             {"id": member.id, "rack": member.rack, "topics": sorted(member.topics), "owned": dict(member.owned)}
@@ -102,14 +102,14 @@ def run_junit(groups: int) -> str:
 
 
 @contextmanager
-def plan_server(version: str | None = None) -> Iterator[PlanServer]:
-    """Compile the plug-in for Java 17, which refuses what a later one has, and run it with the classes of a Kafka.
+def plan_server() -> Iterator[PlanServer]:
+    """Compile the plug-in for Java 17, which refuses what a later one has, and run it with the classes of Kafka.
 
     Without JDK or jars the test is skipped, or fails where `CI` is true.
     """
     with skipped_without_java():
-        jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars(version=version)))
-    sources = [file for file in sorted(PROJECT.glob("src/*/java/**/*.java")) if not file.name.endswith("Test.java")]
+        jdk, class_path = find_jdk(), os.pathsep.join(map(str, kafka_jars()))
+    sources = [*sorted(PROJECT.glob("src/main/java/**/*.java")), SERVER]
     classes = compiled(jdk, class_path, *sources, options=("-Xlint:all,-path", "-Werror"))
     with PlanServer(jdk.java, (str(classes), class_path), "org.rackassign.broker.PlanServer", heap="1g") as server:
         yield server
