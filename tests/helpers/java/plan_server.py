@@ -26,7 +26,7 @@ class BrokerPlan(NamedTuple):
     Args:
         assignment: Partitions by member and topic.
         proven: Whether its certificate holds.
-        nanos: The time of each call.
+        nanos: The time of each call on a processor, which another load of the machine changes little.
         allocated: Bytes that a call allocates.
     """
 
