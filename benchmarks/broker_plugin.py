@@ -1,6 +1,7 @@
 """Planning time of the broker plug-in beside Kafka's `uniform`, in one JVM: `python -m benchmarks.broker_plugin`.
 
-Both get the same groups, and are timed in blocks that take turns. It needs a JDK 17 or later.
+Both get the same groups from the classes of Kafka's coordinator, and are timed in blocks that take turns: the processor
+time of a call. It needs a JDK 17 or later.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def measured(shape: Shape, server: PlanServer) -> tuple[str, ...]:
 
     group = shape.group(planned)
     ours, uniform = _Side(server, group), _Side(server, group, assignor=UNIFORM)
-    topics = _Side(server, group, balance="topic")
+    changed, topics = _Side(server, group, changes=True), _Side(server, group, balance="topic")
     for _ in range(_BLOCKS):
-        for side in (ours, uniform):
+        for side in (ours, uniform, changed):
             side.run(_CALLS, _WARM)
     # Its network has a node for each pair of a topic and a member: seconds for large groups, which the limit ends.
     topics.run(3, 1)
@@ -45,6 +46,7 @@ def measured(shape: Shape, server: PlanServer) -> tuple[str, ...]:
     memory = f"{ours.allocated / 1e6:.1f} / {uniform.allocated / 1e6:.1f}"
     return (
         *(str(shape), OWNERS[shape.owners], f"{own:.2f}", f"{peer:.2f}", f"{own / peer:.1f}", memory),
+        f"{changed.median_ms():.2f}",
         f"{topics.median_ms():.0f}",
     )
 
@@ -52,17 +54,28 @@ def measured(shape: Shape, server: PlanServer) -> tuple[str, ...]:
 class _Side:
     """Calls of one assignor for one group."""
 
-    def __init__(self, server: PlanServer, group: Group, *, assignor: str = "", balance: BalanceMode = "total") -> None:
+    def __init__(
+        self,
+        server: PlanServer,
+        group: Group,
+        *,
+        assignor: str = "",
+        balance: BalanceMode = "total",
+        changes: bool = False,
+    ) -> None:
         self._server = server
         self._group = group
         self._assignor = assignor
         self._balance = balance
+        self._changes = changes
         self._nanos: list[int] = []
         self.allocated = 0
 
     def run(self, calls: int, warm: int) -> None:
         """Let it plan so many times, of which the first ones are not counted."""
-        plan = self._server.plan(self._group, assignor=self._assignor, balance=self._balance, repeat=calls)
+        plan = self._server.plan(
+            self._group, assignor=self._assignor, balance=self._balance, repeat=calls, changes=self._changes
+        )
         self._nanos += plan.nanos[warm:]
         self.allocated = plan.allocated
 
@@ -83,7 +96,8 @@ def main() -> None:
             print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     headings = ("members / partitions / topics", "owners", "ours, ms", "uniform, ms", "ours / uniform")
     title = f"broker plug-in, RF 1, beside uniform of Kafka {KAFKA_VERSION}: {os.cpu_count()} cores, load"
-    sheet = Sheet(f"{title} {os.getloadavg()[0]:.2f}", (*headings, "MB a call", "with balance=topic, ms"), rows)
+    more = ("MB a call", "after other metadata, ms", "with balance=topic, ms")
+    sheet = Sheet(f"{title} {os.getloadavg()[0]:.2f}", (*headings, *more), rows)
     show([sheet])
     if options.markdown is not None:
         write_markdown(options.markdown, "broker-plugin", [sheet])

@@ -69,15 +69,22 @@ public final class PlanServer {
                 ? own
                 : (ConsumerGroupPartitionAssignor) Class.forName(name).getDeclaredConstructor().newInstance();
         Map<String, Uuid> ids = new TreeMap<>();
-        CoordinatorMetadataImage image = image(request, ids);
-        SubscribedTopicDescriber topics = new SubscribedTopicDescriberImpl(image);
-        GroupSpec group = group(request.get("members"), image, ids);
+        MetadataImage image = image(request, ids);
+        SubscribedTopicDescriber topics = new SubscribedTopicDescriberImpl(new KRaftCoordinatorMetadataImage(image));
+        GroupSpec group = group(request.get("members"), new KRaftCoordinatorMetadataImage(image), ids);
+        boolean changes = request.path("changes").asBoolean(false);
         int repeat = request.path("repeat").asInt(1);
         List<Long> nanos = new ArrayList<>();
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         long allocated = threads.getCurrentThreadAllocatedBytes();
         GroupAssignment assignment = null;
         for (int count = 0; count < repeat; count++) {
+            if (changes) {
+                // The metadata of a broker after a change of something else.
+                MetadataProvenance later = new MetadataProvenance(count + 1, 1, 1, true);
+                MetadataImage next = new MetadataDelta.Builder().setImage(image).build().apply(later);
+                topics = new SubscribedTopicDescriberImpl(new KRaftCoordinatorMetadataImage(next));
+            }
             long begun = threads.getCurrentThreadCpuTime();
             assignment = assignor.assign(group, topics);
             nanos.add(threads.getCurrentThreadCpuTime() - begun);
@@ -86,7 +93,7 @@ public final class PlanServer {
         answer.set("nanos", JSON.valueToTree(nanos));
         answer.put("bytes", (threads.getCurrentThreadAllocatedBytes() - allocated) / repeat);
         if (request.path("prove").asBoolean(false)) {
-            answer.put("proven", OptimalPlan.isProven(GroupModel.of(group, topics, balance.equals("topic"))));
+            answer.put("proven", OptimalPlan.isProven(GroupModel.of(group, new KnownRacks(topics), balance.equals("topic"))));
         }
         Map<Uuid, String> names = new HashMap<>();
         ids.forEach((topic, id) -> names.put(id, topic));
@@ -100,7 +107,7 @@ public final class PlanServer {
         return answer;
     }
 
-    private static CoordinatorMetadataImage image(JsonNode request, Map<String, Uuid> ids) {
+    private static MetadataImage image(JsonNode request, Map<String, Uuid> ids) {
         MetadataDelta delta = new MetadataDelta.Builder().setImage(MetadataImage.EMPTY).build();
         request.get("brokers").properties().forEach(entry -> delta.replay(new RegisterBrokerRecord()
                 .setBrokerId(Integer.parseInt(entry.getKey()))
@@ -116,7 +123,7 @@ public final class PlanServer {
                 delta.replay(new PartitionRecord().setTopicId(id).setPartitionId(number++).setReplicas(brokers));
             }
         });
-        return new KRaftCoordinatorMetadataImage(delta.apply(MetadataProvenance.EMPTY));
+        return delta.apply(MetadataProvenance.EMPTY);
     }
 
     private static GroupSpec group(JsonNode list, CoordinatorMetadataImage image, Map<String, Uuid> ids) {

@@ -40,7 +40,14 @@ class PlanServer(JavaProcess):
     """A JVM with the plug-in."""
 
     def plan(
-        self, group: Group, *, assignor: str = "", balance: BalanceMode = "total", max_ms: int = 60_000, repeat: int = 1
+        self,
+        group: Group,
+        *,
+        assignor: str = "",
+        balance: BalanceMode = "total",
+        max_ms: int = 60_000,
+        repeat: int = 1,
+        changes: bool = False,
     ) -> BrokerPlan:
         """Let an assignor decide.
 
@@ -50,12 +57,13 @@ class PlanServer(JavaProcess):
             balance: What the plug-in balances first.
             max_ms: Its limit in time.
             repeat: The number of calls; only a single one is proven.
+            changes: Whether the metadata of the cluster have changed before each call, elsewhere.
 
         Raises:
             PeerLostError: There is no JVM any more, or it took too long; the message has the end of its log.
         """
         question = {**_question(group), "assignor": assignor, "balance": balance, "max_ms": max_ms, "repeat": repeat}
-        question["prove"] = not assignor and repeat == 1
+        question |= {"changes": changes, "prove": not assignor and repeat == 1}
         answer = self._exchange(json.dumps(question).encode() + b"\n", self._timeout_s)
         assignment = {
             member: {topic: tuple(sorted(ids)) for topic, ids in owned.items()}

@@ -15,7 +15,6 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
 import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
 import org.apache.kafka.coordinator.group.api.assignor.MemberSubscription;
-import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 
 /**
@@ -116,8 +115,8 @@ final class GroupModel {
      *
      * @param balancesTopics whether each topic is to be balanced before totals are
      */
-    static GroupModel of(GroupSpec spec, SubscribedTopicDescriber describer, boolean balancesTopics) {
-        return new GroupModel(new Reader(spec, describer, balancesTopics));
+    static GroupModel of(GroupSpec spec, KnownRacks known, boolean balancesTopics) {
+        return new GroupModel(new Reader(spec, known, balancesTopics));
     }
 
     int partitions() {
@@ -207,14 +206,14 @@ final class GroupModel {
 
         final boolean balancesTopics;
 
-        Reader(GroupSpec spec, SubscribedTopicDescriber describer, boolean balancesTopics) {
+        Reader(GroupSpec spec, KnownRacks known, boolean balancesTopics) {
             this.balancesTopics = balancesTopics;
             Collection<String> ids = spec.memberIds();
             members = new TreeSet<>(ids).toArray(new String[0]);
             memberClass = new int[members.length];
             readMembers(spec);
-            int[] topicSet = readTopics(describer);
-            readPartitions(describer, topicSet);
+            int[] topicSet = readTopics(known);
+            readPartitions(known, topicSet);
             readOwners(spec);
         }
 
@@ -281,7 +280,7 @@ final class GroupModel {
         }
 
         /** Reads the topics, and returns for each the number of the set of subscriptions that contain it. */
-        private int[] readTopics(SubscribedTopicDescriber describer) {
+        private int[] readTopics(KnownRacks racks) {
             List<Uuid> known = new ArrayList<>();
             List<Integer> first = new ArrayList<>();
             List<Integer> sets = new ArrayList<>();
@@ -289,7 +288,7 @@ final class GroupModel {
             int count = 0;
             for (Map.Entry<Uuid, BitSet> entry : subscribersOf.entrySet()) {
                 // -1 for a topic that was deleted meanwhile.
-                int partitions = describer.numPartitions(entry.getKey());
+                int partitions = racks.partitions(entry.getKey());
                 if (partitions <= 0) {
                     continue;
                 }
@@ -309,29 +308,44 @@ final class GroupModel {
             return toInts(sets);
         }
 
-        private void readPartitions(SubscribedTopicDescriber describer, int[] topicSet) {
+        private void readPartitions(KnownRacks known, int[] topicSet) {
             partitionClass = new int[firstPartition[topics.length]];
+            boolean asks = !rackNumbers.isEmpty();
+            int[][] setsOf = new int[topics.length][];
+            for (int topic = 0; topic < topics.length; topic++) {
+                int count = firstPartition[topic + 1] - firstPartition[topic];
+                setsOf[topic] = asks ? known.setsOf(topics[topic], count) : new int[count];
+            }
+            List<Set<String>> sets = asks ? known.sets() : List.of(Set.of());
             List<Map<Object, Integer>> numbers = new ArrayList<>();
             for (int at = 0; at < subscribers.size(); at++) {
                 numbers.add(new HashMap<>());
             }
+            // Of each set the class in the topic that it was last met in.
+            int[] number = new int[sets.size()];
+            int[] lastTopic = new int[sets.size()];
+            Arrays.fill(lastTopic, NONE);
+            int partition = 0;
             for (int topic = 0; topic < topics.length; topic++) {
-                Map<Object, Integer> ofSet = numbers.get(topicSet[topic]);
-                for (int partition = firstPartition[topic]; partition < firstPartition[topic + 1]; partition++) {
-                    Set<String> racks = rackNumbers.isEmpty()
-                            ? null
-                            : describer.racksForPartition(topics[topic], partition - firstPartition[topic]);
-                    Object key = racks == null || racks.isEmpty() ? UNKNOWN : keyOf(racks);
-                    Integer number = ofSet.get(key);
-                    if (number == null) {
-                        number = classTopicSet.size();
-                        ofSet.put(key, number);
-                        classTopicSet.add(topicSet[topic]);
-                        localRacks.add(key == UNKNOWN ? null : localRacks(racks));
+                for (int set : setsOf[topic]) {
+                    if (lastTopic[set] != topic) {
+                        lastTopic[set] = topic;
+                        number[set] = classOf(topicSet[topic], sets.get(set), numbers.get(topicSet[topic]));
                     }
-                    partitionClass[partition] = number;
+                    partitionClass[partition++] = number[set];
                 }
             }
+        }
+
+        private int classOf(int topicSet, Set<String> racks, Map<Object, Integer> numbers) {
+            Object key = racks.isEmpty() ? UNKNOWN : keyOf(racks);
+            Integer number = numbers.putIfAbsent(key, classTopicSet.size());
+            if (number != null) {
+                return number;
+            }
+            classTopicSet.add(topicSet);
+            localRacks.add(key == UNKNOWN ? null : localRacks(racks));
+            return classTopicSet.size() - 1;
         }
 
         /** Returns what is equal for partitions whose racks make the same difference: those that members have. */

@@ -32,7 +32,7 @@ import org.slf4j.LoggerFactory;
  *       subscribed to it. A broker accepts anything else silently.
  *   <li>Work is limited ({@link WorkBudget}). Past the limit the plain plan is the answer.
  *   <li>One instance serves all groups at the same time, and a broker creates about ten of them at its start. So there
- *       is no state but the settings, and no thread.
+ *       is no state but the settings and {@link KnownRacks}, which change no answer, and no thread.
  * </ul>
  */
 public class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Configurable {
@@ -54,6 +54,9 @@ public class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Config
 
     /** When a warning was logged last: a group that needs one may be planned again each second. */
     private final AtomicLong warned = new AtomicLong(System.nanoTime() - WARN_EVERY_NANOS);
+
+    /** What the describer of the last plan has shown. */
+    private volatile KnownRacks known = new KnownRacks(null);
 
     private volatile long maxMillis = DEFAULT_MAX_MS;
     private volatile boolean balancesTopics;
@@ -91,11 +94,12 @@ public class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Config
                 invalid = null;
                 LOG.warn("{}; the default is used", problem);
             }
-            group = GroupModel.of(spec, describer, balancesTopics);
+            KnownRacks racks = knownOf(describer);
+            group = GroupModel.of(spec, racks, balancesTopics);
             if (group.balancesTopics && group.pairs > MAX_PAIRS) {
                 Throwable why = new WorkBudget.ExhaustedException("more than " + MAX_PAIRS + " pairs of a topic and a subscriber");
                 warn("with {} members and {} partitions not topics are balanced but totals: {}", group, why);
-                group = GroupModel.of(spec, describer, false);
+                group = GroupModel.of(spec, racks, false);
             }
             return assignment(spec, group, owners(group));
         } catch (WorkBudget.ExhaustedException error) {
@@ -109,6 +113,15 @@ public class RackAwareAssignor implements ConsumerGroupPartitionAssignor, Config
             warn("unexpected, for {} members and {} partitions; the assignment stays: {}", group, error);
             return kept(spec);
         }
+    }
+
+    private KnownRacks knownOf(SubscribedTopicDescriber describer) {
+        KnownRacks racks = known;
+        if (!racks.isOf(describer)) {
+            racks = new KnownRacks(describer);
+            known = racks;
+        }
+        return racks;
     }
 
     private int[] owners(GroupModel group) {

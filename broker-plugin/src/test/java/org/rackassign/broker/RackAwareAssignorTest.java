@@ -40,7 +40,7 @@ class RackAwareAssignorTest {
         int compared = 0;
         for (int seed = 0; seed < GROUPS / 10; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 3, 6);
-            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
+            GroupModel model = GroupModel.of(group, new KnownRacks(group), seed % 2 == 1);
             if (model.partitions() > 6) {
                 continue;
             }
@@ -55,7 +55,7 @@ class RackAwareAssignorTest {
     void everyPartitionOfASubscribedTopicHasOneOwnerWhoIsSubscribedAndPlansAreProven() {
         for (int seed = 0; seed < GROUPS; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 12, 40);
-            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
+            GroupModel model = GroupModel.of(group, new KnownRacks(group), seed % 2 == 1);
             owners(group, model);
             assertTrue(model.partitions() == 0 || OptimalPlan.isProven(model), "seed " + seed);
             // The plain plan, which no budget can refuse, is complete too.
@@ -82,7 +82,7 @@ class RackAwareAssignorTest {
         TestGroup group = TestGroup.even(30, 900);
         RackAwareAssignor assignor = new RackAwareAssignor();
         assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, "no number"));
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         boolean exhausted = false;
         try {
             OptimalPlan.of(model, new WorkBudget(1 << 14, 1000));
@@ -106,7 +106,7 @@ class RackAwareAssignorTest {
         for (int seed = 0; seed < GROUPS / 10; seed++) {
             TestGroup group = TestGroup.random(new Random(seed), 12, 40);
             // What is compared is what is balanced first: totals, or topics.
-            GroupModel model = GroupModel.of(group, group, seed % 2 == 1);
+            GroupModel model = GroupModel.of(group, new KnownRacks(group), seed % 2 == 1);
             int[] plain = StickyPlan.of(model);
             long[] optimal = value(model, owners(group, model));
             excess += value(model, plain)[0] - optimal[0];
@@ -124,7 +124,7 @@ class RackAwareAssignorTest {
     @Test
     void thePlainPlanOfANewGroupIsLocalWhereThatIsAsEven() {
         TestGroup group = TestGroup.even(30, 900);
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         assertEquals(0, value(model, StickyPlan.of(model))[1]);
     }
 
@@ -153,7 +153,7 @@ class RackAwareAssignorTest {
                 throw new UnsupportedOperationException();
             }
         });
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         assertEquals(12, model.partitions());
         assertEquals(1, model.topicSets());
     }
@@ -173,7 +173,7 @@ class RackAwareAssignorTest {
             group.racks.put("m" + number, "a");
             group.owned.put("m" + number, Map.of());
         }
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
         owners(group, model);
     }
@@ -193,7 +193,7 @@ class RackAwareAssignorTest {
             group.owned.put("m" + number, Map.of(topic, number == 0 ? Set.of(0, 1) : Set.of(0)));
         }
         group.owned.put("m" + count, Map.of());
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         assertThrows(WorkBudget.ExhaustedException.class, () -> OptimalPlan.of(model, new WorkBudget(1L << 40, 1 << 20)));
         assertEquals(count + 1, StickyPlan.of(model).length);
     }
@@ -212,7 +212,7 @@ class RackAwareAssignorTest {
         group.racks.put("m3", "a");
         group.owned.put("m3", Map.of());
         WorkBudget budget = new WorkBudget(1L << 40, 1 << 20);
-        OptimalPlan.of(GroupModel.of(group, group, false), budget);
+        OptimalPlan.of(GroupModel.of(group, new KnownRacks(group), false), budget);
         assertTrue(budget.steps() < 1000, budget.steps() + " steps");
     }
 
@@ -227,7 +227,7 @@ class RackAwareAssignorTest {
             group.owned.put("m" + number, Map.of());
         }
         group.topics.put(new Uuid(1, 1), partitions);
-        GroupModel model = GroupModel.of(group, group, false);
+        GroupModel model = GroupModel.of(group, new KnownRacks(group), false);
         assertEquals("[100, 0, 0]", Arrays.toString(value(model, owners(group, model))));
         assertEquals("[100, 0, 0]", Arrays.toString(value(model, StickyPlan.of(model))));
     }
@@ -240,6 +240,57 @@ class RackAwareAssignorTest {
             assignor.configure(Map.of(RackAwareAssignor.MAX_MS_CONFIG, limit));
         }
         new WorkBudget(Long.MAX_VALUE, Long.MAX_VALUE).spend(1 << 20);
+    }
+
+    @Test
+    void racksAreReadAgainOnlyAfterOtherMetadata() {
+        TestGroup group = TestGroup.random(new Random(3), 6, 40);
+        for (String member : group.racks.keySet()) {
+            group.racks.put(member, "a");
+        }
+        RackAwareAssignor assignor = new RackAwareAssignor();
+        List<Integer> asked = new ArrayList<>();
+        for (int version : new int[] {1, 1, 2, 2, 1}) {
+            int[] count = new int[1];
+            GroupAssignment answer = assignor.assign(group, new Metadata(group, version, count));
+            asked.add(count[0]);
+            // What is remembered makes no difference to a plan.
+            GroupAssignment fresh = new RackAwareAssignor().assign(group, new Metadata(group, version, new int[1]));
+            assertEquals(partitions(fresh), partitions(answer));
+        }
+        int all = asked.get(0);
+        assertTrue(all > 0);
+        assertEquals(List.of(all, 0, all, 0, all), asked);
+    }
+
+    private static Map<String, Map<Uuid, Set<Integer>>> partitions(GroupAssignment assignment) {
+        Map<String, Map<Uuid, Set<Integer>>> partitions = new HashMap<>();
+        assignment.members().forEach((member, each) -> partitions.put(member, each.partitions()));
+        return partitions;
+    }
+
+    /** As Kafka's own: equal to what describes the same version of the metadata. It counts how often it is asked. */
+    private record Metadata(TestGroup group, int version, int[] asked) implements SubscribedTopicDescriber {
+        @Override
+        public int numPartitions(Uuid topic) {
+            return group.numPartitions(topic);
+        }
+
+        @Override
+        public Set<String> racksForPartition(Uuid topic, int partition) {
+            asked[0]++;
+            return version == 1 ? group.racksForPartition(topic, partition) : Set.of("a");
+        }
+
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Metadata metadata && metadata.version == version;
+        }
+
+        @Override
+        public int hashCode() {
+            return version;
+        }
     }
 
     @Test
