@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.errors import NodeNotReadyError, SaslAuthenticationFailedError
 
+from rackassign import broker_plugin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupCollector, collect_repeatedly, collector
@@ -143,6 +145,16 @@ def test_a_named_group_that_never_existed_is_an_error(monkeypatch: pytest.Monkey
     Coordinators(monkeypatch, a=own("a"), b=ConfigError("group: there is no consumer group 'b' on this cluster"))
     with pytest.raises(ConfigError, match="no consumer group 'b'"):
         collecting().report(["a", "b"])
+
+
+def test_the_broker_plug_in_is_known_by_the_list_of_the_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = replace(own("a"), kind="consumer", strategy="uniform", coordinator=2)
+    Coordinators(monkeypatch, a=served, b=replace(served, name="b", coordinator=1))
+    with_plugin = replace(THERE.brokers[1], assignors=(broker_plugin.UNIFORM_CLASS, "range"))
+    there = replace(THERE, brokers=(THERE.brokers[0], with_plugin, *THERE.brokers[2:]))
+    monkeypatch.setattr(collector, "describe_cluster", lambda *_: there)
+    seen = collecting().report(["a", "b"]).inspections
+    assert [each.snapshot.live.strategy for each in seen] == ["rackassign", "uniform"]
 
 
 def test_a_group_is_not_both_described_and_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
