@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,29 +12,36 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark import Coordinator, doctor
+from rackassign.spark import Coordinator, _kafka_clients, _tasks, doctor
 from rackassign.spark._batch_planner import Planner
+from rackassign.spark._fetch_size import SMALL_RANGE_BYTES
 from rackassign.spark._java_regex import compile_java_regex
+from rackassign.spark._kafka_clients import ConsumerPool
 from rackassign.spark._metadata import KafkaMetadata as Asked
 from rackassign.spark._offsets import from_json, to_json
 from rackassign.spark._options import Options, Topics
+from rackassign.spark._pull.coordinator import Coordinator as SplitServer
 from rackassign.spark._range_reader import DataLossError, ReadOptions, consumer_properties, read
 from rackassign.spark._record_sampling import sample
 from rackassign.spark._splits import OffsetRange, Split
 from rackassign.spark._stream import StreamReader
 from rackassign.spark._task_metrics import metered_properties, process_meter
-from rackassign.spark._tasks import SplitPartition, batches, make_planner
+from rackassign.spark._tasks import SplitPartition, batches, make_planner, pull_partitions, read_partition
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.util.librdkafka_statistics import await_reports
 from tests.helpers.kafka.spark_harness import (
     Received,
     all_of,
     create_coordinator,
     fill,
+    grow,
     remade,
     session,
     stream,
@@ -198,6 +206,90 @@ def test_a_task_reads_its_partitions_together_and_each_record_once(
     strict = Options.of({**told, "kafka.isolation.level": "read_committed"}, "batch")
     with pytest.raises(DataLossError, match="the log starts at offset 3"):
         rows_of(strict, splits)
+
+
+def test_the_splits_of_a_task_are_pulled_with_one_metadata_request_for_each_topic(
+    rack_cluster: Cluster, make_topic: MakeTopic, metered: Metered
+) -> None:
+    topics, counts = [make_topic(replicas=SPREAD * 20) for _ in range(2)], dict.fromkeys(range(60), 70)
+    for topic in topics:
+        fill(rack_cluster, topic, counts, size=RECORD)
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": ",".join(topics), "rackBinding": "pull"}
+    options = Options.of({**told, "startingOffsets": "earliest", "tasks": "1"}, "stream")
+    plan = make_planner(options)
+    splits = plan.stream(plan.initial(), plan.latest())
+    assert min(split.size for split in splits) > SMALL_RANGE_BYTES
+    with SplitServer("127.0.0.1") as coordinator:
+        for _ in range(3):
+            (partition,) = pull_partitions(
+                options, splits, lambda tasks, limit: coordinator.begin(splits, tasks, max_splits_per_task=limit)
+            )
+            rows = [
+                (row["topic"], row["partition"], row["offset"])
+                for batch in read_partition(options, partition, ["topic", "partition", "offset"])
+                for row in batch.to_pylist()
+            ]
+            assert sorted(rows) == sorted(row for topic in topics for row in all_of(topic, counts))
+    assert len(metered.made) == 1
+    # One for each topic; and librdkafka may send some of its own, when a connection breaks.
+    assert len(topics) <= metered.metadata_requests() <= len(topics) + 3
+
+
+def test_partitions_that_are_added_and_leaders_that_move_are_found_by_a_consumer_that_knows_the_topic(
+    rack_cluster: Cluster, make_topic: MakeTopic, metered: Metered
+) -> None:
+    topic = make_topic(replicas=[[1, 2]])
+    fill(rack_cluster, topic, {0: 5})
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": topic, "rackBinding": "none"}
+    options = Options.of(told, "batch")
+    assert rows_of(options, make_planner(options).batch()) == {0: [0, 1, 2, 3, 4]}
+    grow(rack_cluster, topic, 3)
+    fill(rack_cluster, topic, {1: 2, 2: 1})
+    assert rows_of(options, make_planner(options).batch()) == {0: [0, 1, 2, 3, 4], 1: [0, 1], 2: [0]}
+    admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
+    try:
+        # Broker 1 has no replica any more.
+        admin.alter_partition_reassignments({KafkaPartition(topic, 0): [3]})
+    finally:
+        admin.close()
+    replicas = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
+    wait_until(lambda: replicas.list_topics(topic).topics[topic].partitions[0].replicas == [3], "the replica to move")
+    assert rows_of(options, make_planner(options).batch()) == {0: [0, 1, 2, 3, 4], 1: [0, 1], 2: [0]}
+    assert len(metered.made) == 1
+
+
+class Metered:
+    """A pool for the tasks of this process, whose consumers report how many requests for metadata they have sent."""
+
+    def __init__(self) -> None:
+        self.pool = ConsumerPool()
+        self.made: list[Consumer] = []
+        self._sent: dict[str, int] = {}
+        self._reports = 0
+
+    def new_consumer(self, properties: Mapping[str, Any]) -> Consumer:
+        self.made.append(Consumer({**properties, "statistics.interval.ms": 20, "stats_cb": self._report}))
+        return self.made[-1]
+
+    def _report(self, statistics: str) -> None:
+        reported = json.loads(statistics)
+        self._sent[reported["name"]] = sum(broker["req"]["Metadata"] for broker in reported["brokers"].values())
+        self._reports += 1
+
+    def metadata_requests(self) -> int:
+        """Return how many requests for metadata the consumers have sent so far."""
+        for consumer in self.made:
+            assert await_reports(consumer.poll, lambda: self._reports, timeout_s=TIMEOUT_S), "no statistics"
+        return sum(self._sent.values())
+
+
+@pytest.fixture
+def metered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metered]:
+    metered = Metered()
+    monkeypatch.setattr(_kafka_clients, "new_consumer", metered.new_consumer)
+    monkeypatch.setattr(_tasks, "consumers_of_this_process", lambda: metered.pool)
+    yield metered
+    metered.pool.close()
 
 
 def rows_of(options: Options, splits: list[Split]) -> dict[int, list[int]]:

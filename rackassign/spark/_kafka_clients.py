@@ -6,7 +6,9 @@ requests them with a callback. A callback cannot be sent to executors and is the
 
 Consumers are reused by the tasks of a worker process. A worker process of Spark reads one range after the other. The
 cost of a consumer (its threads, its connections and the metadata of the topic) is paid once for all ranges that are
-read with the same settings.
+read with the same settings. Metadata have all partitions of a topic and any broker responds, in most cases one in
+another rack. So they are requested once for each consumer and topic. librdkafka requests them again when a broker
+reports that a leader has moved, when a connection breaks, and every few minutes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.model import TopicPartition
 from rackassign.spark._client_config import TOKEN_CALLBACK
 from rackassign.text import describe_error, short_repr, strip_control_chars, without_secrets
 
@@ -192,11 +195,13 @@ MAX_UNUSED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _UnusedConsumer:
+class _PooledConsumer:
     # Contains passwords.
     key: tuple[tuple[str, Any], ...] = field(repr=False)
     consumer: Consumer
     since: float
+    led: set[TopicPartition] = field(repr=False)
+    """Partitions whose leaders were requested."""
 
 
 class ConsumerPool:
@@ -210,40 +215,46 @@ class ConsumerPool:
     def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
         self._idle_s = idle_s
         self._max_unused = max_unused
-        self._unused: list[_UnusedConsumer] = []
+        self._unused: list[_PooledConsumer] = []
         self._sweeping = False
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrow(self, settings: Mapping[str, Any]) -> Iterator[Consumer]:
+    def borrow(
+        self, settings: Mapping[str, Any], tps: Iterable[TopicPartition] = (), timeout_s: float = 0.0
+    ) -> Iterator[Consumer]:
         """Lend a consumer with these settings and without an assignment; it is closed if the block fails.
 
         Args:
             settings: Properties for librdkafka.
+            tps: The partitions that are read next. Leaders that the consumer has not requested yet are requested: of a
+                topic that is new to it, librdkafka itself asks only once a second.
+            timeout_s: Seconds to wait for leaders.
         """
         key = tuple(sorted(settings.items()))
-        consumer = self._take(key) or new_consumer(settings)
+        pooled = self._take(key) or _PooledConsumer(key, new_consumer(settings), 0.0, set())
         try:
-            yield consumer
-            consumer.unassign()
+            _request_leaders(pooled, tps, timeout_s)
+            yield pooled.consumer
+            pooled.consumer.unassign()
         except BaseException:
             # Its fetched and pending records belong to no other range, and the consumer itself may have failed.
-            consumer.close()
+            pooled.consumer.close()
             raise
-        self._keep(_UnusedConsumer(key, consumer, time.monotonic()))
+        self._keep(replace(pooled, since=time.monotonic()))
 
     def close(self) -> None:
         """Close all unused consumers."""
         self._close_all_but(lambda _: False)
 
-    def _take(self, key: tuple[tuple[str, Any], ...]) -> Consumer | None:
+    def _take(self, key: tuple[tuple[str, Any], ...]) -> _PooledConsumer | None:
         with self._lock:
             for number, unused in enumerate(self._unused):
                 if unused.key == key:
-                    return self._unused.pop(number).consumer
+                    return self._unused.pop(number)
         return None
 
-    def _keep(self, unused: _UnusedConsumer) -> None:
+    def _keep(self, unused: _PooledConsumer) -> None:
         with self._lock:
             self._unused.append(unused)
             retained = self._unused[-self._max_unused :]
@@ -274,6 +285,19 @@ class ConsumerPool:
         for each in removed:
             # Closing takes as long as the connections need, so it is not done under the lock.
             each.consumer.close()
+
+
+def _request_leaders(pooled: _PooledConsumer, tps: Iterable[TopicPartition], timeout_s: float) -> None:
+    """Request the leaders of the topics of partitions whose leader the consumer does not know.
+
+    What fails here fails when the partitions are read, where it is reported.
+    """
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+    for topic in sorted({tp.topic for tp in tps if tp not in pooled.led}):
+        with suppress(KafkaException):
+            partitions = pooled.consumer.list_topics(topic, timeout_s).topics[topic].partitions
+            pooled.led.update(TopicPartition(topic, each.id) for each in partitions.values() if each.leader >= 0)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
@@ -137,21 +137,6 @@ def read(
         KafkaUnavailableError: No records arrive within the timeout, or Kafka refuses the request.
     """
     return _RangesReader(consumer, ranges, options, record_bytes).records()
-
-
-def request_leaders(consumer: Consumer, topics: Iterable[str], timeout_s: float) -> None:
-    """Request the leaders of topics: of one that is new to a consumer, librdkafka asks only once a second.
-
-    Args:
-        consumer: The consumer that reads the topics next.
-        topics: Names of topics.
-        timeout_s: Seconds to wait for the response. What fails here fails in `read` too, where it is reported.
-    """
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
-
-    for topic in sorted(topics):
-        with suppress(KafkaException):
-            consumer.list_topics(topic, timeout_s)
 
 
 def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:

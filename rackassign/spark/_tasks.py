@@ -20,7 +20,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from rackassign.errors import ConfigError
 from rackassign.spark._batch_planner import Planner
 from rackassign.spark._kafka_clients import consumers_of_this_process
 from rackassign.spark._options import Options
-from rackassign.spark._range_reader import ReadOptions, consumer_properties, end_offset, read, request_leaders
+from rackassign.spark._range_reader import ReadOptions, consumer_properties, end_offset, read
 from rackassign.spark._splits import Split, distribute, read_together, worthwhile_tasks
 from rackassign.spark._task_metrics import metered_properties, process_meter, write_report
 from rackassign.text import short_repr
@@ -179,21 +178,17 @@ def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rac
         HEADERS in names,
         partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
+    metered = metered_properties() if options.metrics_path else {}
     groups = [(split,) for split in splits] if options.metrics_path else read_together(splits, options.max_fetch_bytes)
     for group in groups:
-        with _consumer(options, rack, group[0].fetch_bytes) as consumer:
-            # Before the received bytes are counted: any broker responds.
-            request_leaders(consumer, {split.range.tp.topic for split in group}, options.poll_timeout_s)
+        properties = consumer_properties(options.client, rack, group[0].fetch_bytes) | metered
+        tps = [split.range.tp for split in group]
+        with consumers_of_this_process().borrow(properties, tps, options.poll_timeout_s) as consumer:
             record_bytes = sum(split.size for split in group) // max(1, sum(len(split.range) for split in group))
             records = read(consumer, [split.range for split in group], read_options, record_bytes)
             if options.metrics_path:
                 records = _metered(options, group[0], consumer, records)
             yield from to_batches(records, names, max_rows=options.batch_rows, max_bytes=options.batch_bytes)
-
-
-def _consumer(options: Options, rack: str | None, fetch_bytes: int) -> AbstractContextManager[Consumer]:
-    metered = metered_properties() if options.metrics_path else {}
-    return consumers_of_this_process().borrow(consumer_properties(options.client, rack, fetch_bytes) | metered)
 
 
 def _metered(

@@ -11,7 +11,7 @@ import importlib
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,18 +34,16 @@ from rackassign.spark._tasks import (
 
 
 class Pool:
-    """A pool of one consumer that reads nothing; keeps its racks, and the topics whose leaders it requests."""
+    """A pool of one consumer that reads nothing; keeps its racks, and the partitions that it is borrowed for."""
 
     def __init__(self) -> None:
         self.racks: list[str | None] = []
-        self.topics: list[str] = []
-
-    def list_topics(self, topic: str, _timeout_s: float) -> None:
-        self.topics.append(topic)
+        self.tps: list[TopicPartition] = []
 
     @contextmanager
-    def borrow(self, settings: Mapping[str, Any]) -> Iterator[Pool]:
+    def borrow(self, settings: Mapping[str, Any], tps: Sequence[TopicPartition], _timeout_s: float) -> Iterator[Pool]:
         self.racks.append(settings.get("client.rack"))
+        self.tps += tps
         yield self
 
 
@@ -64,7 +62,7 @@ def test_a_task_reads_the_rack_of_its_executor_once(
     monkeypatch.setenv("RACKASSIGN_RACK", rack or "")
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "batch")
     assert list(read_partition(options, SplitPartition(splits(3)), ("value",))) == []
-    assert (pool.racks, pool.topics) == ([rack] * 3, ["t"] * 3)
+    assert (pool.racks, pool.tps) == ([rack] * 3, [split.range.tp for split in splits(3)])
     assert sum("RACKASSIGN_RACK is not set on this executor" in each for each in caplog.messages) == warnings
 
 
