@@ -25,8 +25,7 @@ it. A task needs about as long for this many records of 100 bytes, or for this m
 MOST_SPLITS = 1_000_000
 """The highest number of splits of a batch. Planning so many takes 5 seconds and 250 MB on the driver."""
 
-
-_MOST_TOGETHER = 512
+MAX_TOGETHER = 512
 _MOST_TOGETHER_BY_BATCH = 16
 """Splits that are read at the same time; with fetches of one record batch, a response has records of one split only.
 
@@ -155,7 +154,7 @@ def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, 
 def _most_together(fetch_bytes: int, max_bytes: int) -> int:
     if fetch_bytes == ONE_BATCH:
         return _MOST_TOGETHER_BY_BATCH
-    return _MOST_TOGETHER if fetch_bytes <= SMALL_RANGE_BYTES else max_bytes // fetch_bytes
+    return MAX_TOGETHER if fetch_bytes <= SMALL_RANGE_BYTES else max_bytes // fetch_bytes
 
 
 def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:

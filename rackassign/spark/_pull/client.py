@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rackassign.errors import InputError, KafkaUnavailableError, RackassignError
-from rackassign.spark._fetch_size import SMALL_RANGE_BYTES
 from rackassign.spark._pull.protocol import (
     MAX_LINE_BYTES,
+    MAX_RESPONSE_BYTES,
     CoordinatorEndpoint,
     ErrorResponse,
     ExpectedResponse,
@@ -40,7 +40,7 @@ class RequestRejectedError(RackassignError):
 def request_splits(
     endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float
 ) -> Iterator[tuple[Split, ...]]:
-    """Yield the splits of a task until there are no more, small ones several at a time so that they are read together.
+    """Yield the splits of a task until there are no more, some at a time that are read together.
 
     Args:
         endpoint: The endpoint of the coordinator.
@@ -53,24 +53,16 @@ def request_splits(
             they may be assigned to other tasks.
         RequestRejectedError: The batch is over, or the token is wrong.
     """
-    number, group, size = 0, list[Split](), 0
+    number = 0
     while True:
         request = SplitRequest(endpoint.token, endpoint.batch, task, number, rack)
-        split = _send(endpoint, request, SplitResponse, timeout_s).split
-        if isinstance(split, Split):
-            number += 1
-            size += split.size
-            group.append(split)
-            # So few bytes that no other task has to wait for what this one holds.
-            if size < SMALL_RANGE_BYTES:
-                continue
-        if group:
-            # Before it waits, a task reads what it has; the request is repeated after that.
-            yield tuple(group)
-            group, size = [], 0
-        elif split == "wait":
+        splits = _send(endpoint, request, SplitResponse, timeout_s).splits
+        if splits == "wait":
             time.sleep(_RETRY_S)
-        if split is None:
+        elif splits:
+            yield splits
+            number += 1
+        else:
             return
 
 
@@ -129,7 +121,7 @@ def _send(
     """Send a request until there is a response, and return it unless it is an error.
 
     A request can be repeated at any time, because an equal one changes nothing and has the same response. The exception
-    is `wait`, in place of which a split is the response later.
+    is `wait`, in place of which splits are the response later.
     """
     response = _exchange(endpoint, encode(request), expected, timeout_s)
     if isinstance(response, ErrorResponse):
@@ -146,7 +138,7 @@ def _exchange(
         try:
             with socket.create_connection((endpoint.host, endpoint.port), timeout=max(_RETRY_S, left)) as connection:
                 connection.sendall(line)
-                return parse_response(read_line(connection, deadline), expected)
+                return parse_response(read_line(connection, deadline, MAX_RESPONSE_BYTES), expected)
         except InputError:
             # The response is that of a coordinator, and would be the same again.
             raise

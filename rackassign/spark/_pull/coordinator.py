@@ -1,4 +1,4 @@
-"""The split coordinator: a small server on the driver from which executors request the next split to read.
+"""The split coordinator: a small server on the driver from which executors request the next splits to read.
 
 Each request is a connection of its own: a line of JSON, with a line of JSON as the response (`protocol`). A request
 must begin with the token of the query, and its length and time are limited (`server`). The token prevents other
@@ -36,6 +36,7 @@ from rackassign.spark._pull.protocol import (
 from rackassign.spark._pull.scheduler import SchedulingStats, SplitScheduler
 from rackassign.spark._pull.server import listen
 from rackassign.spark._splits import Split
+from rackassign.strategies import load
 from rackassign.text import Settings
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Coordinator:
         self._keys: dict[int, Hashable] = {}
         self._next = 0
         self._lock = threading.Lock()
+        # Not in a request: on a busy machine the import takes longer than a task waits for a response.
+        load("sticky")
         self._listener = listen(host, port, self._token, self._answer)
 
     def begin(
@@ -102,9 +105,11 @@ class Coordinator:
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
             slots = self._schedulers[self._next - 1].slots() if self._schedulers else {}
-            scheduler = SplitScheduler(
-                splits, tasks, max_splits_per_task=max_splits_per_task, slots=slots, steal_after_s=wait_s
-            )
+        # Not under the lock: it plans, and requests of other batches would wait.
+        scheduler = SplitScheduler(
+            splits, tasks, max_splits_per_task=max_splits_per_task, slots=slots, steal_after_s=wait_s
+        )
+        with self._lock:
             batch, self._next = self._next, self._next + 1
             self._schedulers[batch] = scheduler
             self._keys[batch] = batch if key is None else key
@@ -145,7 +150,7 @@ class Coordinator:
     def _respond(self, line: bytes) -> Response:
         request = parse_request(line, self._token, accept_batches=self._accept_batches)
         if isinstance(request, SplitRequest):
-            return SplitResponse(self._scheduler(request.batch).next_split(request.task, request.number, request.rack))
+            return SplitResponse(self._scheduler(request.batch).next_splits(request.task, request.number, request.rack))
         if isinstance(request, SubmitSplitsRequest):
             return self._pending.add(request)
         return self._pending.start(request, self.begin)

@@ -5,7 +5,7 @@ A request begins with the token of the query. The response to an invalid request
 ===================== ========================================================= ======================
 Request               Sender                                                    Response
 ===================== ========================================================= ======================
-`SplitRequest`        A task that needs its next split                          `SplitResponse`
+`SplitRequest`        A task that needs its next splits                         `SplitResponse`
 `SubmitSplitsRequest` A process that plans a batch query, once for some splits  `SubmitSplitsResponse`
 `StartBatchRequest`   The same process, after all splits                        `StartBatchResponse`
 ===================== ========================================================= ======================
@@ -22,14 +22,17 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark._splits import OffsetRange, Split
+from rackassign.spark._splits import MAX_TOGETHER, OffsetRange, Split
 from rackassign.text import short_repr
 
 MAX_LINE_BYTES = 65_536
-"""The highest number of bytes in a line."""
+"""The highest number of bytes in a request."""
+
+MAX_RESPONSE_BYTES = MAX_TOGETHER * MAX_LINE_BYTES
+"""The highest number of bytes in a response: each of its splits fits into a request."""
 
 Wait = Literal["wait"]
-"""Sent in place of a split to a task that has to repeat its request later."""
+"""Sent in place of splits to a task that has to repeat its request later."""
 
 MALFORMED = "malformed request"
 WRONG_TOKEN = "wrong token"  # noqa: S105 - the text of an error
@@ -117,13 +120,11 @@ def _decode_splits(values: Iterable[Mapping[str, Any]]) -> tuple[Split, ...]:
     return tuple(map(decode_split, values))
 
 
-def _decode_split_or_wait(value: Any) -> Split | Wait | None:  # noqa: ANN401 - JSON
-    return value if value is None or value == "wait" else decode_split(value)
+def _decode_splits_or_wait(value: Any) -> tuple[Split, ...] | Wait:  # noqa: ANN401 - JSON
+    return "wait" if value == "wait" else _decode_splits(value)
 
 
 def _encode(value: object) -> object:
-    if isinstance(value, Split):
-        return encode_split(value)
     return [encode_split(split) for split in value] if isinstance(value, tuple) else value
 
 
@@ -148,7 +149,7 @@ def _number(name: str) -> Callable[[object], int]:
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """The request of a task for its n-th split.
+    """The n-th request of a task for splits.
 
     Args:
         token: The token of the query.
@@ -223,12 +224,12 @@ class SplitResponse:
     """The response to a `SplitRequest`.
 
     Args:
-        split: The split to read next, `wait` if the task has to repeat its request later, or None if there are no more
-            splits for the task.
+        splits: The splits to read next, none if there are no more for the task, or `wait` if the task has to repeat its
+            request later.
     """
 
-    KEY: ClassVar = "split"
-    split: Split | Wait | None = field(metadata=_wire("split", _decode_split_or_wait))
+    KEY: ClassVar = "splits"
+    splits: tuple[Split, ...] | Wait = field(metadata=_wire("splits", _decode_splits_or_wait))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,19 @@ This module uses neither Spark nor sockets.
 Theory of operation
 -------------------
 A task of Spark has a number, and its rack is known only once it runs. So splits are not assigned to tasks in advance,
-but when a task requests one. The assignment is final: the n-th request of a task always has the same response. A retry,
-a speculative copy and a stage that is rerun read the same records, in whichever rack they run.
+but when a task requests some. The assignment is final: the n-th request of a task always has the same response. A
+retry, a speculative copy and a stage that is rerun read the same records, in whichever rack they run.
 
 The racks of splits are planned with the solver for sticky assignments. It distributes all splits over the tasks seen
 and the tasks still expected, evenly by bytes and as locally as that allows. Splits that are already assigned count as
 the share of their rack. A task gets a split that is planned for its rack. If there is none, it gets one that is local
 to it and planned for another rack. If there is none either, it gets one that is local to others, from the rack with the
 most bytes left. A split that is read in a rack without a replica of it is *stolen*, and counted.
+
+A request has several splits, which are read together: a task that reads one after the other waits for each. It gets a
+part of what is planned for its rack, in equal parts for its tasks, and the less the less is left. So it holds little
+for which another task would have to wait in the end, however slow it is. What is planned for other racks is assigned in
+small amounts.
 """
 
 from __future__ import annotations
@@ -25,8 +30,10 @@ from dataclasses import dataclass, replace
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.spark._fetch_size import SMALL_RANGE_BYTES
 from rackassign.spark._pull.protocol import Wait
-from rackassign.spark._splits import Split
+from rackassign.spark._splits import MAX_TOGETHER, Split
+from rackassign.strategies import Options, plan_sticky
 from rackassign.text import short_repr
 
 _TOPIC = "splits"
@@ -34,6 +41,9 @@ _ANYWHERE = "anywhere"
 _MAX_SIZE_RATIO = 2
 _MAX_READERS = 200
 """With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
+
+_PARTS = 4
+"""Requests in which a task would get its part of what is left for its rack, if all were as large as the next one."""
 
 _UNLIMITED_PLANNING_S = 1.0
 _PLANNING_SHARE = 0.25
@@ -90,23 +100,26 @@ class SplitScheduler:
         self._tasks = tasks
         self._max_splits_per_task = max_splits_per_task
         self._unassigned = _Unassigned(self._splits)
-        self._assigned: dict[int, list[int]] = {}
+        self._assigned: dict[int, list[tuple[int, ...]]] = {}
         self._task_racks: dict[int, str | None] = {}
         self._reader_racks: dict[int, str | None] = {}
-        self._expected = dict(slots or {})
-        self._seen_tasks = 0
-        self._planned_for: Counter[str | None] | None = None
-        self._first_planned: float | None = None
-        self._planning_s = 0.0
+        self._slots = dict(slots or {})
+        self._expected: Counter[str | None] = Counter()
+        self._seen_tasks = -1
+        self._planned_for: dict[str | None, int] | None = None
         self._stats = SchedulingStats()
         self._steal_after_s = steal_after_s
         self._clock = clock
         self._waiting: dict[int, tuple[int, float]] = {}
         self._first_steal: float | None = None
         self._lock = threading.Lock()
+        self._begun, self._planning_s = self._clock(), 0.0
+        # Before there are tasks, which would wait for it.
+        self._replan()
+        self._begun, self._planning_s = self._clock(), 0.0
 
-    def next_split(self, task: int, number: int, rack: str | None) -> Split | Wait | None:
-        """Return the n-th split of a task, None if it has no more, or `wait` if it has to repeat the request later.
+    def next_splits(self, task: int, number: int, rack: str | None) -> tuple[Split, ...] | Wait:
+        """Return the splits of the n-th request of a task, none if it has no more, or `wait` if it has to repeat it.
 
         Args:
             task: The index of the task.
@@ -124,11 +137,13 @@ class SplitScheduler:
                 raise ConfigError(f"number: expected 0 to {len(assigned)} from task {task}, got {short_repr(number)}")
             if number == len(assigned):
                 chosen = self._choose(task, number, rack)
-                if chosen is None or chosen == "wait":
-                    # None is final as well, because splits are never returned.
+                if chosen == "wait":
                     return chosen
+                if not chosen:
+                    # This is final as well, because splits are never returned.
+                    return ()
                 assigned.append(chosen)
-            return self._splits[assigned[number]]
+            return tuple(self._splits[each] for each in assigned[number])
 
     def stats(self) -> SchedulingStats:
         """Return how much was assigned so far."""
@@ -145,33 +160,49 @@ class SplitScheduler:
         with self._lock:
             return dict(Counter(self._task_racks.values()))
 
-    def _choose(self, task: int, number: int, rack: str | None) -> int | Wait | None:
-        if not self._unassigned or (self._max_splits_per_task and number >= self._max_splits_per_task):
-            return None
+    def _choose(self, task: int, number: int, rack: str | None) -> tuple[int, ...] | Wait:
+        room = min(MAX_TOGETHER, len(self._unassigned))
+        if self._max_splits_per_task:
+            room = min(room, self._max_splits_per_task - sum(map(len, self._assigned[task])))
+        if not room:
+            return ()
         self._task_racks.setdefault(task, rack)
         self._replan()
-        chosen = self._unassigned.best(rack)
-        if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, number, self._splits[chosen].racks):
-            return "wait"
-        self._unassigned.remove(chosen)
-        self._reader_racks[chosen] = rack
-        self._count(self._splits[chosen], rack)
-        return chosen
+        part = self._unassigned.planned_bytes(rack) // (_PARTS * max(1, self._expected[rack]))
+        chosen: list[int] = []
+        size, is_own, limit = 0, False, 0
+        while len(chosen) < room:
+            best = self._unassigned.best(rack)
+            split = self._splits[best]
+            is_stolen = self._is_stolen(split, rack)
+            is_planned = not is_stolen and self._unassigned.planned_rack(best) == rack
+            if not chosen:
+                is_own, limit = is_planned, max(SMALL_RANGE_BYTES, part if is_planned else 0)
+            elif is_planned != is_own or size + split.size > limit:
+                break
+            # Each time to wait begins with a request.
+            if is_stolen and self._steal_after_s and (chosen or self._must_wait(task, number, split.racks)):
+                break
+            self._unassigned.remove(best)
+            self._reader_racks[best] = rack
+            self._count(split, rack)
+            chosen.append(best)
+            size += split.size
+        return tuple(chosen) or "wait"
 
-    def _expected_readers(self) -> Counter[str | None]:
+    def _expected_tasks(self) -> Counter[str | None]:
         """Estimate how many tasks each rack will have run at the end of the batch.
 
         The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
         number is expected in each rack with replicas or tasks.
         """
-        readers: Counter[str | None] = Counter(self._task_racks.values())
-        weights: dict[str | None, int] = dict(self._expected)
+        tasks: Counter[str | None] = Counter(self._task_racks.values())
+        weights: dict[str | None, int] = dict(self._slots)
         if not weights:
-            weights = dict.fromkeys([*readers, *(rack for split in self._splits for rack in split.racks)], 1)
+            weights = dict.fromkeys([*tasks, *(rack for split in self._splits for rack in split.racks)], 1)
         if any(weights.values()):
-            readers += _apportioned(weights, readers, self._tasks)
-        tasks_per_reader = max(1, readers.total() // _MAX_READERS)
-        return Counter({rack: -(-count // tasks_per_reader) for rack, count in readers.items()})
+            tasks += _apportioned(weights, tasks, self._tasks)
+        return tasks
 
     @staticmethod
     def _is_stolen(split: Split, rack: str | None) -> bool:
@@ -207,7 +238,9 @@ class SplitScheduler:
         if len(self._task_racks) == self._seen_tasks or not self._may_plan():
             return
         self._seen_tasks = len(self._task_racks)
-        readers = self._expected_readers()
+        self._expected = self._expected_tasks()
+        tasks_per_reader = max(1, self._expected.total() // _MAX_READERS)
+        readers = {rack: -(-count // tasks_per_reader) for rack, count in self._expected.items()}
         if readers == self._planned_for:
             return
         self._planned_for = readers
@@ -220,18 +253,11 @@ class SplitScheduler:
         self._unassigned.plan(
             plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
         )
-        if self._first_planned is None:
-            # Not counted: it imports the solver.
-            self._first_planned = self._clock()
-        else:
-            self._planning_s += self._clock() - begun
+        self._planning_s += self._clock() - begun
 
     def _may_plan(self) -> bool:
         """Return whether there is time for a plan; if not, a later request is planned for all tasks seen by then."""
-        if self._first_planned is None:
-            return True
-        available_s = _UNLIMITED_PLANNING_S + _PLANNING_SHARE * (self._clock() - self._first_planned)
-        return self._planning_s <= available_s
+        return self._planning_s <= _UNLIMITED_PLANNING_S + _PLANNING_SHARE * (self._clock() - self._begun)
 
 
 class _Unassigned:
@@ -299,6 +325,14 @@ class _Unassigned:
         self._first(self._planned, most)
         return self._planned[most][0]
 
+    def planned_rack(self, number: int) -> str | None:
+        """Return the rack for which a split is planned."""
+        return self._rack[number]
+
+    def planned_bytes(self, rack: str | None) -> int:
+        """Return the bytes that are planned for a rack."""
+        return self._bytes[rack or _ANYWHERE]
+
     def remove(self, number: int) -> None:
         """Take a split that is assigned now."""
         self._gone.add(number)
@@ -340,8 +374,6 @@ def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict
         splits: The splits by number.
         readers: The number of readers in each rack.
     """
-    from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - imports the solver
-
     numbers = list(splits)
     racks = sorted({rack for split in splits.values() for rack in split.racks})
     broker_of = {rack: number for number, rack in enumerate(racks)}

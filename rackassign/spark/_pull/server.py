@@ -131,24 +131,25 @@ def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> s
     return bound
 
 
-def read_line(connection: socket.socket, deadline: float) -> bytes:
+def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> bytes:
     """Return the bytes received until a line is complete or too long, or the connection is closed.
 
     Args:
         connection: The socket to receive from.
         deadline: The time of `time.monotonic` at which the whole line must have been received.
+        max_bytes: The highest number of bytes in the line.
 
     Raises:
         TimeoutError: The line is not complete at the deadline.
     """
     line = b""
-    while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
+    while not line.endswith(b"\n") and len(line) <= max_bytes:
         left = deadline - time.monotonic()
         if left <= 0:
             # The timeout of the socket restarts with each byte.
             raise TimeoutError("timed out before a complete line was received")
         connection.settimeout(left)
-        more = connection.recv(MAX_LINE_BYTES + 1 - len(line))
+        more = connection.recv(max_bytes + 1 - len(line))
         if not more:
             break
         line += more

@@ -457,9 +457,11 @@ def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> Non
 
 
 RACKS = ("a", "b", "c")
+LARGE = 100_000
+"""Bytes of a split that is not small."""
 
 
-def split(number: int, racks: tuple[str, ...], size: int = 100) -> Split:
+def split(number: int, racks: tuple[str, ...], size: int = LARGE) -> Split:
     return Split(OffsetRange(TopicPartition("t", number), 0, 10), racks, size, 1)
 
 
@@ -481,21 +483,21 @@ def test_every_split_has_one_task_and_every_question_one_answer(
     splits: list[Split], questions: list[tuple[int, str | None]], slots: dict[str | None, int] | None
 ) -> None:
     deal = SplitScheduler(splits, 5, slots=slots)
-    lists: dict[int, list[Split]] = {task: [] for task in range(5)}
+    lists: dict[int, list[tuple[Split, ...]]] = {task: [] for task in range(5)}
     ended: set[int] = set()
     # The last questions are those of tasks that are run until they have no more.
     for task, rack in [*questions, *((task, "a") for task in range(5) for _ in range(len(splits) + 1))]:
-        answer = deal.next_split(task, len(lists[task]), rack)
+        answer = deal.next_splits(task, len(lists[task]), rack)
         assert answer != "wait"
-        if answer is None:
+        if not answer:
             ended.add(task)
         else:
             assert task not in ended
             lists[task].append(answer)
         # Whoever asks again, from wherever, is told the same.
         for number, told in enumerate(lists[task]):
-            assert deal.next_split(task, number, "c") == told
-    dealt = [each.range.tp.partition for told in lists.values() for each in told]
+            assert deal.next_splits(task, number, "c") == told
+    dealt = [each.range.tp.partition for answers in lists.values() for told in answers for each in told]
     assert sorted(dealt) == list(range(len(splits)))
     found = deal.stats()
     assert found.local + found.stolen + found.unknown == sum(each.size for each in splits)
@@ -507,9 +509,10 @@ def test_with_a_bound_every_split_finds_room(splits: list[Split], each: int) -> 
     tasks = max(1, -(-len(splits) // each))
     deal = SplitScheduler(splits, tasks, max_splits_per_task=each)
     for task in range(tasks):
-        dealt = 0
-        while deal.next_split(task, dealt, "b") is not None:
-            dealt += 1
+        requests = dealt = 0
+        while told := deal.next_splits(task, requests, "b"):
+            requests += 1
+            dealt += len(told)
         assert dealt <= each
     assert deal.unassigned() == 0
 
@@ -520,57 +523,102 @@ def test_tasks_that_come_evenly_read_all_at_home(order: str) -> None:
     asked: Counter[int] = Counter()
     while deal.unassigned():
         for task, rack in enumerate(order):
-            if deal.next_split(task, asked[task], rack) is not None:
+            if deal.next_splits(task, asked[task], rack):
                 asked[task] += 1
-    assert deal.stats() == SchedulingStats(local=1200)
+    assert deal.stats() == SchedulingStats(local=12 * LARGE)
 
 
 def test_what_was_seen_before_saves_what_others_need() -> None:
     # Rack a could take all, and b only one of them.
     splits = [split(0, ("a",)), split(1, ("a", "b"))]
     knowing = SplitScheduler(splits, 2, slots={"a": 1, "b": 1})
-    first = knowing.next_split(0, 0, "a")
-    assert first == splits[0]
-    assert knowing.next_split(1, 0, "b") == splits[1]
-    assert knowing.stats() == SchedulingStats(local=200)
+    assert knowing.next_splits(0, 0, "a") == (splits[0],)
+    assert knowing.next_splits(1, 0, "b") == (splits[1],)
+    assert knowing.stats() == SchedulingStats(local=2 * LARGE)
 
 
 def test_what_cannot_be_local_is_taken_from_where_most_is_left() -> None:
-    splits = [split(0, ("a",), 10), split(1, ("b",), 10), split(2, ("b",), 10)]
+    splits = [split(0, ("a",)), split(1, ("b",)), split(2, ("b",))]
     deal = SplitScheduler(splits, 3, slots={"a": 1, "b": 1, "z": 1})
-    stolen = deal.next_split(2, 0, "z")
-    assert isinstance(stolen, Split)
-    assert stolen.racks == ("b",)
-    assert deal.stats() == SchedulingStats(stolen=10)
+    stolen = deal.next_splits(2, 0, "z")
+    assert stolen != "wait"
+    assert [each.racks for each in stolen] == [("b",)]
+    assert deal.stats() == SchedulingStats(stolen=LARGE)
     assert deal.slots() == {"z": 1}
 
 
 def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
     now = [0.0]
-    splits = [split(number, ("a",)) for number in range(4)]
-    deal = SplitScheduler(splits, 2, steal_after_s=5, clock=lambda: now[0])
-    assert isinstance(deal.next_split(1, 0, "a"), Split)
+    deal = SplitScheduler([split(number, ("a",)) for number in range(4)], 2, steal_after_s=5, clock=lambda: now[0])
+    assert len(deal.next_splits(1, 0, "a")) == 1
     for number in range(2):
-        assert deal.next_split(0, number, "b") == "wait"
+        assert deal.next_splits(0, number, "b") == "wait"
         now[0] += 4
-        assert deal.next_split(0, number, "b") == "wait"
+        assert deal.next_splits(0, number, "b") == "wait"
         now[0] += 1
-        assert isinstance(deal.next_split(0, number, "b"), Split)
-    assert deal.next_split(0, 2, "b") == "wait"
-    assert isinstance(deal.next_split(1, 1, "a"), Split)
-    assert deal.next_split(0, 2, "b") is None
-    assert deal.stats() == SchedulingStats(local=200, stolen=200)
+        assert len(deal.next_splits(0, number, "b")) == 1
+    assert deal.next_splits(0, 2, "b") == "wait"
+    assert len(deal.next_splits(1, 1, "a")) == 1
+    assert deal.next_splits(0, 2, "b") == ()
+    assert deal.stats() == SchedulingStats(local=2 * LARGE, stolen=2 * LARGE)
 
 
 def test_nobody_is_waited_for_who_has_not_come_in_all_that_time() -> None:
     now = [0.0]
     deal = SplitScheduler([split(number, ("a",)) for number in range(9)], 2, steal_after_s=5, clock=lambda: now[0])
-    assert deal.next_split(0, 0, "b") == "wait"
+    assert deal.next_splits(0, 0, "b") == "wait"
     now[0] = 5
-    assert all(isinstance(deal.next_split(0, number, "b"), Split) for number in range(8))
+    assert all(len(deal.next_splits(0, number, "b")) == 1 for number in range(8))
     # One comes all the same, and is waited for from then on.
-    assert isinstance(deal.next_split(1, 0, "a"), Split)
-    assert deal.next_split(1, 1, "a") is None
+    assert len(deal.next_splits(1, 0, "a")) == 1
+    assert deal.next_splits(1, 1, "a") == ()
+
+
+def test_a_request_has_a_part_of_what_is_left_for_the_rack_and_the_last_ones_have_one_split() -> None:
+    splits = [split(number, (RACKS[number % 3],)) for number in range(480)]
+    deal = SplitScheduler(splits, 3)
+    counts: dict[str, list[int]] = {rack: [] for rack in RACKS}
+    waiting = {0, 1, 2}
+    while waiting:
+        for task in sorted(waiting):
+            told = deal.next_splits(task, len(counts[RACKS[task]]), RACKS[task])
+            assert told != "wait"
+            counts[RACKS[task]].append(len(told))
+            if not told:
+                waiting.remove(task)
+    for given_out in counts.values():
+        assert given_out == sorted(given_out, reverse=True)
+        assert sum(given_out) == 160
+        # A task that is slow holds a quarter at most, and 160 splits do not take 160 requests.
+        assert given_out[0] == 40
+        assert given_out[-4:] == [1, 1, 1, 0]
+        assert len(given_out) <= 20
+    assert deal.stats() == SchedulingStats(local=480 * LARGE)
+
+
+def test_what_is_planned_for_others_is_not_given_out_with_what_is_planned_for_a_task() -> None:
+    deal = SplitScheduler([split(number, (RACKS[number % 3],), 100) for number in range(30)], 3)
+    for task, rack in enumerate(RACKS):
+        told = deal.next_splits(task, 0, rack)
+        assert told != "wait"
+        assert [each.racks for each in told] == [(rack,)] * 10
+    assert deal.stats() == SchedulingStats(local=3000)
+
+
+def test_the_plan_is_there_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+
+    def counted(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:
+        plans.append(readers)
+        return plan(splits, readers)
+
+    monkeypatch.setattr(scheduler, "plan", counted)
+    deal = SplitScheduler(striped(12), 3)
+    assert len(plans) == 1
+    for task, rack in enumerate(RACKS):
+        assert deal.next_splits(task, 0, rack)
+    # They came as was expected.
+    assert len(plans) == 1
 
 
 def test_tasks_that_start_together_do_not_wait_for_a_plan_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,13 +635,13 @@ def test_tasks_that_start_together_do_not_wait_for_a_plan_for_each_of_them(monke
     # All but one are in one rack, so nearly each of them changes what is expected of the others.
     racks = ["b", *"a" * 199]
     for task, rack in enumerate(racks):
-        assert deal.next_split(task, 0, rack) is not None
+        assert deal.next_splits(task, 0, rack)
     assert now[0] < 5
     # The others are planned for as soon as there is time.
     before, now[0] = plans, now[0] + 60
-    assert deal.next_split(7, 1, "a") is not None
+    assert deal.next_splits(7, 1, "a")
     assert plans == before + 1
-    assert deal.next_split(8, 1, "a") is not None
+    assert deal.next_splits(8, 1, "a")
     assert plans == before + 1
 
 
@@ -607,7 +655,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     deal = SplitScheduler(striped(3), 2)
     for task, number in ((2, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ConfigError, match="task"):
-            deal.next_split(task, number, "a")
+            deal.next_splits(task, number, "a")
     with pytest.raises(ConfigError, match="tasks: 2 are too few for 3 splits"):
         SplitScheduler(striped(3), 2, max_splits_per_task=1)
 
@@ -619,17 +667,17 @@ def test_as_many_tasks_of_each_rack_read_all_at_home_in_whatever_order_they_come
     splits = [striped(12)[place] for place in places]
     deal = SplitScheduler(splits, 12, max_splits_per_task=1, slots={"a": 4, "b": 4, "c": 4})
     for task, rack in enumerate(order):
-        deal.next_split(task, 0, rack)
-    assert deal.stats() == SchedulingStats(local=1200)
+        deal.next_splits(task, 0, rack)
+    assert deal.stats() == SchedulingStats(local=12 * LARGE)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12))
 def test_nearly_all_is_read_at_home_whoever_comes(order: list[str]) -> None:
     deal = SplitScheduler(striped(12), 12, max_splits_per_task=1)
     for task, rack in enumerate(order):
-        deal.next_split(task, 0, rack)
+        deal.next_splits(task, 0, rack)
     # Of each rack eight are local; more than that nobody could read at home.
-    assert deal.stats().stolen <= 100 * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)
+    assert deal.stats().stolen <= LARGE * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)
 
 
 @given(

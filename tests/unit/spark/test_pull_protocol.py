@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -15,7 +14,7 @@ from rackassign.errors import InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark._pull.client import RequestRejectedError, request_splits, submit_batch
 from rackassign.spark._pull.coordinator import Coordinator
-from rackassign.spark._pull.protocol import CoordinatorEndpoint, encode_split
+from rackassign.spark._pull.protocol import MAX_LINE_BYTES, CoordinatorEndpoint, encode_split
 from rackassign.spark._splits import OffsetRange, Split
 
 TOKEN = "a-token"  # noqa: S105 - of a coordinator that exists for one test
@@ -56,10 +55,10 @@ def test_responses_to_tasks(coordinator: Coordinator) -> None:
     port = coordinator.begin(SENT, 2, steal_after_s=60).port
     own = b'{"token": "a-token", '
     for request, response in (
-        (own + b'"batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"split": ' + FIRST + b"}"),
-        (own + b'"batch": 0, "task": 0, "number": 0, "rack": null}', b'{"split": ' + FIRST + b"}"),
-        (own + b'"batch": 0, "task": 1, "number": 0, "rack": null}', b'{"split": ' + SECOND + b"}"),
-        (own + b'"batch": 0, "task": 1, "number": 1, "rack": null}', b'{"split": null}'),
+        (own + b'"batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"splits": [' + FIRST + b"]}"),
+        (own + b'"batch": 0, "task": 0, "number": 0, "rack": null}', b'{"splits": [' + FIRST + b"]}"),
+        (own + b'"batch": 0, "task": 1, "number": 0, "rack": null}', b'{"splits": [' + SECOND + b"]}"),
+        (own + b'"batch": 0, "task": 1, "number": 1, "rack": null}', b'{"splits": []}'),
         (
             own + b'"batch": 7, "task": 0, "number": 0, "rack": "a"}',
             b'{"error": "batch 7 has ended or does not exist"}',
@@ -87,7 +86,7 @@ def test_responses_to_tasks(coordinator: Coordinator) -> None:
 def test_response_to_a_task_that_has_to_wait(coordinator: Coordinator) -> None:
     port = coordinator.begin(SENT[:1], 2, steal_after_s=60).port
     request = b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": "c"}\n'
-    assert exchange(port, request) == b'{"split": "wait"}\n'
+    assert exchange(port, request) == b'{"splits": "wait"}\n'
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
         (own + BEGIN + b"}", b'{"batch": 0}'),
         (own + BEGIN + b"}", b'{"batch": 0}'),
         (own + b'"at": "1", "splits": [' + SECOND + b"]}", b'{"have": 2}'),
-        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"split": ' + FIRST + b"}"),
+        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"splits": [' + FIRST + b"]}"),
         (
             b'{"token": "a-token", "batch": 3, "task": 0, "number": 0, "rack": "a"}',
             b'{"error": "batch 3 has ended or does not exist"}',
@@ -192,24 +191,27 @@ def answering(lines: Sequence[bytes]) -> Iterator[tuple[CoordinatorEndpoint, lis
 
 
 def test_requests_of_a_task() -> None:
-    responses = (b'{"split": "wait"}', b'{"split": ' + FIRST + b"}", b'{"split": ' + SECOND + b"}", b'{"split": null}')
+    responses = (
+        b'{"splits": "wait"}',
+        b'{"splits": [' + FIRST + b"]}",
+        b'{"splits": [' + SECOND + b"]}",
+        b'{"splits": []}',
+    )
     with answering(responses) as (endpoint, requests):
         assert requested(endpoint, 3, "a", 30) == SENT
     own = b'{"token": "a-token", "batch": 4, "task": 3, "number": '
     assert requests == [own + number + b', "rack": "a"}\n' for number in (b"0", b"0", b"1", b"2")]
-    with answering([b'{"split": null}']) as (endpoint, requests):
+    with answering([b'{"splits": []}']) as (endpoint, requests):
         assert requested(endpoint, 0, None, 30) == []
     assert requests == [b'{"token": "a-token", "batch": 4, "task": 0, "number": 0, "rack": null}\n']
 
 
-def test_small_splits_are_read_together_and_before_a_task_waits() -> None:
-    responses = [b'{"split": ' + FIRST + b"}", b'{"split": ' + SECOND + b"}", b'{"split": "wait"}', b'{"split": null}']
+def test_the_splits_of_a_response_are_read_together_however_long_it_is() -> None:
+    many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("a",), 7, 1) for n in range(500)]
+    responses = [json.dumps({"splits": [encode_split(split) for split in splits]}).encode() for splits in (many, [])]
+    assert len(responses[0]) > 2 * MAX_LINE_BYTES
     with answering(responses) as (endpoint, _):
-        assert list(request_splits(endpoint, 0, "a", 30)) == [tuple(SENT)]
-    large = [encode_split(replace(split, size=2**16)) for split in SENT]
-    responses = [json.dumps({"split": split}).encode() for split in (*large, None)]
-    with answering(responses) as (endpoint, _):
-        assert [len(group) for group in request_splits(endpoint, 0, "a", 30)] == [1, 1]
+        assert list(request_splits(endpoint, 0, "a", 30)) == [tuple(many)]
 
 
 def test_requests_of_a_submitting_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +245,7 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
     ("response", "problem"),
     [
         (b'{"error": "wrong token"}', "rejected the request: wrong token"),
-        (b'{"error": "batch 4 is over", "split": null}', "rejected the request: batch 4 is over"),
+        (b'{"error": "batch 4 is over", "splits": []}', "rejected the request: batch 4 is over"),
         (b'{"error": null}', "rejected the request: None"),
     ],
 )
@@ -253,7 +255,7 @@ def test_errors_end_a_task(response: bytes, problem: str) -> None:
 
 
 def test_a_malformed_split_is_not_requested_again() -> None:
-    with answering([b'{"split": {"topic": "t"}}']) as (endpoint, _), pytest.raises(InputError, match="split: "):
+    with answering([b'{"splits": [{"topic": "t"}]}']) as (endpoint, _), pytest.raises(InputError, match="split: "):
         requested(endpoint, 0, "a", 30)
 
 
@@ -263,7 +265,7 @@ def test_a_malformed_number_ends_a_submission(responses: Sequence[bytes]) -> Non
         submit_batch(endpoint, SENT, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
-@pytest.mark.parametrize("response", [b"", b"null", b'"split"', b'{"have": 1}', b'{"split": ', b"HTTP/1.1 200 OK"])
+@pytest.mark.parametrize("response", [b"", b"null", b'"splits"', b'{"have": 1}', b'{"splits": ', b"HTTP/1.1 200 OK"])
 def test_other_responses_are_none_of_a_coordinator(response: bytes) -> None:
     with answering([response]) as (endpoint, _), pytest.raises(KafkaUnavailableError):
         requested(endpoint, 0, "a", 0)
