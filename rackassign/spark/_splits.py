@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 
 from rackassign.errors import ConfigError, InputError
@@ -77,8 +77,8 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
 
     Args:
         ranges: The ranges, one for each partition.
-        min_splits: The lowest number of pieces, if there are as many records. Each range gets a number in proportion to
-            its records.
+        min_splits: The lowest number of pieces, if there are as many records. There are no more unless there are more
+            ranges, or `max_records` needs more. Ranges are divided so that the largest pieces are as small as possible.
         max_records: The highest number of offsets in a piece; 0 for no limit.
 
     Returns:
@@ -89,11 +89,11 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
     """
     by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
     pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
-    _check_number(by_start, pieces, f"maxRecordsPerPartition={max_records}")
-    if sum(pieces) < min_splits:
-        pieces = _proportional_counts(by_start, pieces, min_splits)
-    _check_number(by_start, pieces, f"minPartitions={min_splits}")
-    return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+    records = sum(map(len, by_start))
+    _check_number(records, sum(pieces), f"maxRecordsPerPartition={max_records}")
+    _check_number(records, min_splits, f"minPartitions={min_splits}")
+    _add_pieces(by_start, pieces, min(min_splits, records) - sum(pieces))
+    return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, count)]
 
 
 def worthwhile_tasks(splits: Sequence[Split], minimum: int = 1) -> int:
@@ -157,20 +157,23 @@ def _most_together(fetch_bytes: int, max_bytes: int) -> int:
     return MAX_TOGETHER if fetch_bytes <= SMALL_RANGE_BYTES else max_bytes // fetch_bytes
 
 
-def _check_number(by_start: Sequence[OffsetRange], pieces: Sequence[int], option: str) -> None:
+def _check_number(records: int, pieces: int, option: str) -> None:
     """Reject more splits than the driver can plan, before any of them is made; `option` is what divides the ranges."""
-    number = sum(min(count, len(each)) for each, count in zip(by_start, pieces, strict=True))
-    if number > MOST_SPLITS:
+    if min(pieces, records) > MOST_SPLITS:
         raise ConfigError(
-            f"{option}: the {sum(map(len, by_start))} offsets of this batch would be {number} splits, of which the"
-            f" driver can plan {MOST_SPLITS}"
+            f"{option}: the {records} offsets of this batch would be {min(pieces, records)} splits, of which the driver"
+            f" can plan {MOST_SPLITS}"
         )
 
 
-def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:
-    """Return the number of pieces of each range: in proportion to its records, and not below its number so far."""
-    total = sum(map(len, by_start))
-    return [max(count, -(-min_splits * len(each) // total)) for each, count in zip(by_start, pieces, strict=True)]
+def _add_pieces(by_start: Sequence[OffsetRange], pieces: list[int], added: int) -> None:
+    """Add so many pieces, each to the range that has the largest ones."""
+    largest = [(-len(each) / count, place) for place, (each, count) in enumerate(zip(by_start, pieces, strict=True))]
+    heapify(largest)
+    for _ in range(added):
+        place = largest[0][1]
+        pieces[place] += 1
+        heapreplace(largest, (-len(by_start[place]) / pieces[place], place))
 
 
 def _parts(offsets: OffsetRange, count: int) -> list[OffsetRange]:

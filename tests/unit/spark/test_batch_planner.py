@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
@@ -357,7 +358,21 @@ def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
         assert all(parts)
         assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
     assert all(not most_records or len(piece) <= most_records for piece in pieces)
-    assert len(pieces) >= min(least, sum(map(len, whole)))
+    ranges = split_ranges(whole, max_records=most_records)
+    assert len(pieces) == max(len(ranges), min(least, sum(map(len, whole))))
+
+
+def test_a_large_range_among_small_ones_is_divided_into_as_many_pieces_as_are_missing() -> None:
+    """Spark's own source has as many (KafkaOffsetRangeCalculator)."""
+    whole = [OffsetRange(TopicPartition("t", 0), 0, 1_000_000)]
+    whole += [OffsetRange(TopicPartition("t", number), 0, 10) for number in range(1, 31)]
+    pieces = split_ranges(whole, min_splits=32)
+    assert [len(piece) for piece in pieces] == [500_000] * 2 + [10] * 30
+
+
+def test_ranges_of_a_kind_get_pieces_in_proportion() -> None:
+    whole = [OffsetRange(TopicPartition("t", number), 0, size) for number, size in enumerate((100, 200, 300))]
+    assert Counter(piece.tp.partition for piece in split_ranges(whole, min_splits=12)) == {0: 2, 1: 4, 2: 6}
 
 
 @given(st.lists(st.integers(0, 100), max_size=40), st.integers(0, 50), st.randoms(use_true_random=False))
