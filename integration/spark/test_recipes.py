@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -140,11 +141,27 @@ def test_nodes_of_a_cluster_install_a_wheel_and_keep_their_pyspark(
     script = str(RECIPES / "cluster-init.sh")
     first, second = run(["bash", script, wheel], environment).stdout.splitlines()
     assert first.startswith(f"{copied} {wheel} ")
-    assert second.startswith("sudo python3 -m pip install --quiet ")
+    # `sudo` may have another path.
+    assert second.startswith(f"sudo {shutil.which('python3', path=environment['PATH'])} -m pip install --quiet ")
     assert second.endswith("/rackassign-0.1-py3-none-any.whl[spark-platform]")
     without = run(["bash", script], environment)
     assert (without.returncode, without.stdout) == (1, "")
     assert "pass the address of rackassign's wheel" in without.stderr
+
+
+def test_a_python_that_is_too_old_is_named_before_anything_is_installed(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    old = tmp_path / "python3.9"
+    old.write_text(
+        f"#!/bin/sh\nshift\nprogram=$1\nshift\nexec {sys.executable} -c"
+        ' "import sys; sys.version_info = (3, 9, 25)\n$program" "$@"\n',
+        "utf-8",
+    )
+    old.chmod(0o755)
+    found = run(["bash", str(RECIPES / "cluster-init.sh"), "s3://bucket/WHEEL", str(old)], environment)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert f"cluster-init.sh: {old} is Python 3.9, and rackassign needs 3.10 or newer: " in found.stderr
 
 
 def test_the_list_of_yarn_has_the_variable() -> None:
