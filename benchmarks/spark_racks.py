@@ -193,6 +193,10 @@ class CpuMeter:
             sum(seen.cpu_s for seen in self._seen.values() if seen.part == part) for part in ("jvm", "python", "driver")
         ))  # fmt: skip
 
+    def of_executors(self) -> set[int]:
+        """Return the processes of executors and their Python workers, as of the last reading."""
+        return {process for process, seen in self._seen.items() if seen.part != "driver"}
+
 
 class _Seen(NamedTuple):
     part: str
