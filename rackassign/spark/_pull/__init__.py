@@ -1,1 +1,1 @@
-"""Pulled splits: executors request the next split from a coordinator on the driver, and get local splits first."""
+"""Pulled splits: executors request the next splits from a coordinator on the driver, and get local splits first."""
