@@ -232,7 +232,10 @@ def test_the_splits_of_a_task_are_pulled_with_one_metadata_request_for_each_topi
             assert sorted(rows) == sorted(row for topic in topics for row in all_of(topic, counts))
     assert len(metered.made) == 1
     # One for each topic; and librdkafka may send some of its own, when a connection breaks.
-    assert len(topics) <= metered.metadata_requests() <= len(topics) + 3
+    requests, received = metered.metadata_and_received()
+    assert len(topics) <= requests <= len(topics) + 3
+    wire = sum(wire_size(rack_cluster, topic, partition, 0, 70) for topic in topics for partition in counts)
+    assert received <= 1.05 * 3 * wire
 
 
 def test_partitions_that_are_added_and_leaders_that_move_are_found_by_a_consumer_that_knows_the_topic(
@@ -259,12 +262,12 @@ def test_partitions_that_are_added_and_leaders_that_move_are_found_by_a_consumer
 
 
 class Metered:
-    """A pool for the tasks of this process, whose consumers report how many requests for metadata they have sent."""
+    """A pool for the tasks of this process, whose consumers report what they have sent and received."""
 
     def __init__(self) -> None:
         self.pool = ConsumerPool()
         self.made: list[Consumer] = []
-        self._sent: dict[str, int] = {}
+        self._sent: dict[str, tuple[int, int]] = {}
         self._reports = 0
 
     def new_consumer(self, properties: Mapping[str, Any]) -> Consumer:
@@ -273,14 +276,19 @@ class Metered:
 
     def _report(self, statistics: str) -> None:
         reported = json.loads(statistics)
-        self._sent[reported["name"]] = sum(broker["req"]["Metadata"] for broker in reported["brokers"].values())
+        brokers = reported["brokers"].values()
+        self._sent[reported["name"]] = (
+            sum(broker["req"]["Metadata"] for broker in brokers),
+            sum(broker["rxbytes"] for broker in brokers),
+        )
         self._reports += 1
 
-    def metadata_requests(self) -> int:
-        """Return how many requests for metadata the consumers have sent so far."""
+    def metadata_and_received(self) -> tuple[int, int]:
+        """Return the number of requests for metadata that were sent so far, and of bytes that were received."""
         for consumer in self.made:
             assert await_reports(consumer.poll, lambda: self._reports, timeout_s=TIMEOUT_S), "no statistics"
-        return sum(self._sent.values())
+        requests, received = zip(*self._sent.values(), strict=True)
+        return sum(requests), sum(received)
 
 
 @pytest.fixture
