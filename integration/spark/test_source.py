@@ -163,11 +163,11 @@ def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
     told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap}, "a", 1)
     consumer = Consumer({**told, **metered_properties()})
     try:
-        before = process_meter().start(consumer, topic)
+        consumer.list_topics(topic, timeout=TIMEOUT_S)
+        before = process_meter().settle(consumer)
         assert sum(map(len, read(consumer, [splits[0].range], ReadOptions()))) == 150
         consumer.unassign()
-        process_meter().settle(consumer)
-        assert set(process_meter().received() - before) == {1}
+        assert set(process_meter().settle(consumer) - before) == {1}
     finally:
         consumer.close()
 

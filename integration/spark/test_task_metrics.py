@@ -11,6 +11,7 @@ from rackassign.spark._range_reader import ReadOptions, consumer_properties, rea
 from rackassign.spark._splits import OffsetRange
 from rackassign.spark._task_metrics import metered_properties, process_meter
 from rackassign.testing import Cluster
+from rackassign.testing.harness import TIMEOUT_S
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import create_coordinator, fill
 
@@ -26,14 +27,14 @@ def test_each_range_counts_its_own_broker_only(rack_cluster: Cluster, make_topic
     meter = process_meter()
     received: list[set[int]] = []
     try:
+        consumer.list_topics(topic, timeout=TIMEOUT_S)
         for partition in (0, 1, 2, 0):
-            before = meter.start(consumer, topic)
+            before = meter.settle(consumer)
             records = read(consumer, [OffsetRange(TopicPartition(topic, partition), 0, 4)], ReadOptions())
             # At the end of the log a fetch of half a second is in flight.
             assert sum(map(len, records)) == 4
             consumer.unassign()
-            meter.settle(consumer)
-            received.append(set(meter.received() - before))
+            received.append(set(meter.settle(consumer) - before))
     finally:
         consumer.close()
     assert received == [{1}, {2}, {3}, {1}]

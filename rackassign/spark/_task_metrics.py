@@ -17,7 +17,6 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,26 +69,14 @@ class Meter:
             total.update(each)
         return total
 
-    def start(self, consumer: Consumer, topic: str) -> Counter[int]:
-        """Return the bytes received before a range is read, with those of the client's first requests.
-
-        A new client requests metadata and its group's coordinator from any broker. Those bytes are not of the range.
-        """
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
-
-        # If no broker answers, the read of the range fails next, with a better message.
-        with suppress(KafkaException):
-            consumer.list_topics(topic, timeout=_MAX_WAIT_S)
-        self.settle(consumer)
-        return self.received()
-
-    def settle(self, consumer: Consumer) -> None:
-        """Wait until all received bytes of a consumer are reported; it must not have an assignment.
+    def settle(self, consumer: Consumer) -> Counter[int]:
+        """Return the bytes received once all of a consumer are reported; it must not have an assignment.
 
         A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
         counted for the next range that this process reads.
         """
         await_reports(consumer.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
+        return self.received()
 
 
 @functools.cache

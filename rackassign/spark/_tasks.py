@@ -195,15 +195,16 @@ def _metered(
     options: Options, split: Split, consumer: Consumer, records: Iterator[list[Message]]
 ) -> Iterator[list[Message]]:
     """Yield the records of a split, and write a report of the bytes that were received meanwhile."""
-    before = process_meter().start(consumer, split.range.tp.topic)
+    # Behind the first requests of a new consumer, for metadata, which any broker answers.
+    before = process_meter().settle(consumer)
     useful = 0
     for chunk in records:
         useful += sum(map(len, chunk))
         yield chunk
-    process_meter().settle(consumer)
+    received = process_meter().settle(consumer) - before
     # The rack of the executor, even if `rackBinding` is none.
     here = _rack_of_environment(options, os.environ)
-    write_report(options.metrics_path, split, here, useful, process_meter().received() - before)
+    write_report(options.metrics_path, split, here, useful, received)
 
 
 def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -87,8 +87,7 @@ class Consumer:
 def received_when_settled(queued: list[str], coming: list[str]) -> Counter[int]:
     meter = Meter()
     consumer: Any = Consumer(meter, queued, coming)
-    meter.settle(consumer)
-    return meter.received()
+    return meter.settle(consumer)
 
 
 def of_broker(received: int, in_flight: int = 0) -> str:
