@@ -14,10 +14,9 @@ the share of their rack. A task gets a split that is planned for its rack. If th
 to it and planned for another rack. If there is none either, it gets one that is local to others, from the rack with the
 most bytes left. A split that is read in a rack without a replica of it is *stolen*, and counted.
 
-A request has several splits, which are read together: a task that reads one after the other waits for each. It gets a
-part of what is planned for its rack, in equal parts for its tasks, and the less the less is left. So it holds little
-for which another task would have to wait in the end, however slow it is. What is planned for other racks is assigned in
-small amounts.
+A request gets several splits, which are read together: a task that reads one after the other waits for each. It gets a
+quarter of the task's part of what is left for its rack. So requests get less and less, and a slow task holds little in
+the end that others could read. What is planned for other racks is assigned in small amounts.
 """
 
 from __future__ import annotations

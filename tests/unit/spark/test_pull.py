@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -62,6 +64,17 @@ def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
         assert requested(second, 0, "b", 30) == SPLITS[1:2]
         with pytest.raises(RequestRejectedError, match="rejected the request: batch 0 has ended"):
             requested(first, 0, "a", 30)
+
+
+def test_what_a_plan_needs_is_imported_before_there_are_requests() -> None:
+    program = """
+import sys
+from rackassign.spark._pull.coordinator import Coordinator
+with Coordinator("127.0.0.1", accept_batches=True):
+    print("rackassign.strategies.sticky" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout == "True\n"
 
 
 def test_strangers_get_nothing() -> None:
