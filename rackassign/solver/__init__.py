@@ -36,9 +36,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from rackassign.solver.assignment_network import TopicBounds
 from rackassign.solver.balance import BalanceConstraints, compute_balance, compute_topic_balance
-from rackassign.solver.greedy import greedy, greedy_per_topic
+from rackassign.solver.greedy import greedy, greedy_per_topic, nearest_flow
 from rackassign.solver.lexicographic import (
     TOO_LARGE_FOR_TIES,
     LoadBounds,
@@ -101,8 +103,11 @@ def solve(problem: Problem, *, max_skew: int = 0, per_topic: bool = False, work:
         return Solution(problem.topic_class, order)
     if per_topic:
         return _solve_per_topic(problem, order, work)
+    # Racks come first, and then what balance requires: it is found sooner, and if time runs out they are not forgotten.
+    near = nearest_flow(problem, np.arange(len(problem.topic_class)))
     balance = compute_balance(
-        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, uncharged
+        *(problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, uncharged),
+        start=near if near.any() else None,
     )
     try:
         if max_skew:

@@ -97,7 +97,7 @@ def compute_balance(
 
 
 def stickiest_flow(
-    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
+    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints, wanted: Ints
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as evening one class after the other does.
 
@@ -111,6 +111,7 @@ def stickiest_flow(
         supply: As for `compute_balance`.
         sizes: As for `compute_balance`.
         held: For each pair the number of partitions of the topic class that the subscription class owns.
+        wanted: The same of unowned partitions: where they should be, as far as balance allows. All 0 for any.
     """
     topic_class, subscription_class = pairs
     held = np.where(balance.allowed, held, 0)
@@ -119,10 +120,12 @@ def stickiest_flow(
         return fresh
     left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
     load = np.bincount(subscription_class, held, len(sizes)).astype(np.int64)
-    # The rest goes where it is most even, and after that little is left to exchange.
     room = np.where(balance.allowed, left[topic_class], 0)
     rest = ConvexFlow(left, sizes, topic_class, subscription_class, uncharged, base=load, limit=room)
-    rest.water_fill()
+    if wanted.any():
+        rest.start_from(wanted)
+    else:
+        rest.water_fill()
     convex = ConvexFlow(supply, sizes, topic_class, subscription_class, uncharged, base=rest.load)
     convex.flow = rest.flow
     for added in (np.zeros(len(held), np.int64), held):

@@ -1,8 +1,9 @@
 """Greedy assignment without a min-cost flow: balanced, and as sticky and local as one partition at a time allows.
 
-Balance is exact here too, because it needs no costs. Owners keep the partitions that fit. Each other partition goes to
-the cheapest member that has capacity left. A group gets this assignment if the flow exceeds its budget or its deadline,
-or fails its check.
+Balance is exact here too, because it needs no costs. Owners keep the partitions that fit, whatever they cost: a group
+that moves them without a proof could find another such assignment with each rebalance. Each other partition goes to the
+cheapest member that has capacity left. A group gets this assignment if the flow exceeds its budget or its deadline, or
+fails its check.
 """
 
 from __future__ import annotations
@@ -11,10 +12,54 @@ from collections import deque
 
 import numpy as np
 
-from rackassign.solver.assignment_network import Shares
+from rackassign.solver.assignment_network import Shares, ranges
 from rackassign.solver.balance import BalanceConstraints, TopicBalance, compute_topic_balance, stickiest_flow
 from rackassign.solver.network_flow import Ints, uncharged
-from rackassign.solver.problem import NO_MEMBER, Problem
+from rackassign.solver.problem import NO_MEMBER, Problem, factorize
+
+_MOST_READERS = 5_000_000
+"""Limit of the number of pairs of a class of partitions and a kind of members, a second and 400 MB. Beyond it an
+assignment begins without racks."""
+
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def nearest_flow(problem: Problem, partitions: Ints) -> Ints:
+    """Return how many of the partitions each class pair has if each goes to its cheapest readers, whatever their loads.
+
+    Partitions are shared among equally cheap readers, in proportion to how many members these are.
+
+    Args:
+        problem: Problem to solve.
+        partitions: Partitions to count.
+    """
+    rows, racks = problem.cost.shape
+    flow = np.zeros(len(problem.edge_topic_class), np.int64)
+    classes, class_of = factorize(problem.topic_class[partitions] * rows + problem.cost_row[partitions])
+    kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
+    # For each pair the kinds of members of its subscription class, and for each class of partitions those of its pairs.
+    first = kinds.searchsorted(problem.edge_subscription_class * racks)
+    offset, pair = ranges(kinds.searchsorted((problem.edge_subscription_class + 1) * racks) - first)
+    kind = first[pair] + offset
+    first = problem.edge_topic_class[pair].searchsorted(classes // rows)
+    count = problem.edge_topic_class[pair].searchsorted(classes // rows, "right") - first
+    if not len(classes) or int(count.sum()) > _MOST_READERS:
+        return flow
+    offset, class_ = ranges(count)
+    reader = first[class_] + offset
+    cost = problem.cost[classes[class_] % rows, kinds[kind[reader]] % racks]
+    starts = count.cumsum() - count
+    cheapest = cost == np.minimum.reduceat(cost, starts)[class_]
+    members = np.where(cheapest, np.bincount(kind_of)[kind[reader]], 0)
+    # Systematic sampling: shares are rounded such that their sum is exact, and another way for each class.
+    upto = members.cumsum()
+    upto -= (upto - members)[starts][class_]
+    total = np.add.reduceat(members, starts)[class_]
+    turn = (np.arange(len(classes)) * _GOLDEN % 1)[class_]
+    supply = np.bincount(class_of)[class_]
+    share = np.floor(upto / total * supply + turn) - np.floor((upto - members) / total * supply + turn)
+    flow += np.bincount(pair[reader], share, len(flow)).astype(np.int64)
+    return flow
 
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
@@ -24,11 +69,14 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
         problem: Problem to solve.
         balance: Constraints to satisfy.
     """
-    held, pairs = problem.current()
-    left = _flow(problem, balance, pairs)
+    held, pair_of = problem.current()
+    pairs = problem.edge_topic_class, problem.edge_subscription_class
+    owned = np.bincount(pair_of, minlength=len(pairs[0]))
+    wanted = nearest_flow(problem, np.flatnonzero(problem.owner == NO_MEMBER))
+    left = stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), owned, wanted)
     capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
-    for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
+    for partition, pair, member in zip(held.tolist(), pair_of.tolist(), problem.owner[held].tolist(), strict=True):
         if left[pair] and capacity[member]:
             reader[partition] = member
             left[pair] -= 1
@@ -55,13 +103,6 @@ def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
     # Any rack may get all of them.
     room = np.full((1, problem.cost.shape[1]), len(problem.topic_class))
     return shares.assign(shares.counts(again.extras), 0 * problem.topic_class, room)
-
-
-def _flow(problem: Problem, balance: BalanceConstraints, pair: Ints) -> Ints:
-    """Return the number of partitions by topic class and subscription class, as close to the owned ones as possible."""
-    pairs = problem.edge_topic_class, problem.edge_subscription_class
-    held = np.bincount(pair, minlength=len(pairs[0]))
-    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), held)
 
 
 def _capacities(problem: Problem, flow: Ints) -> Ints:

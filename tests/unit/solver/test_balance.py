@@ -127,7 +127,11 @@ def test_the_greedy_flow_is_balanced_and_keeps_what_it_can(seed: int) -> None:
     wish = rng.choice(optimal if seed % 3 else list(group.flows()))
     held = tuple(number if seed % 2 else rng.randint(0, number) for number in wish)
     pairs = topic_class, subscription_class
-    flow = stickiest_flow(balance, pairs, supply, sizes, np.asarray(held, np.int64))
+    owned = np.asarray(held, np.int64)
+    left = supply - np.bincount(topic_class, owned, len(supply)).astype(np.int64)
+    # Those without an owner at first where they are not balanced at all.
+    wanted = np.where(np.diff(topic_class, prepend=-1) != 0, left[topic_class], 0) if seed % 2 else 0 * owned
+    flow = stickiest_flow(balance, pairs, supply, sizes, owned, wanted)
     assert tuple(flow.tolist()) in set(optimal)
     kept = sum(min(had, has) for had, has in zip(held, flow.tolist(), strict=True))
     most = max(sum(map(min, held, other)) for other in optimal)

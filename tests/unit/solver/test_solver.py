@@ -332,6 +332,28 @@ def test_near_and_sticky_as_far_as_it_goes() -> None:
     assert sum(shortfalls) / len(shortfalls) < 0.05
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_racks_are_in_an_answer_without_any_work_too(seed: int) -> None:
+    """Members that read a tenth of the topics each, where each topic has other readers: by chance 40 % would cross."""
+    rng = random.Random(seed)
+    brokers = tuple(Broker(number, rack) for number, rack in enumerate("abcabc"))
+    names = [f"t{number:04}" for number in range(2_000)]
+    topology = Topology(brokers, {name: (Partition(tuple(rng.sample(range(6), 2))),) for name in names})
+    members = tuple(
+        Member(f"m{number}", frozenset(rng.sample(names, 200)), rack=rng.choice("abc")) for number in range(100)
+    )
+    group = Group(topology, members)
+    plan = plan_sticky(group, Options(work=0))
+    racks = {member.id: member.rack for member in members}
+    crossing = sum(
+        racks[member] not in {brokers[replica].rack for replica in topology.topics[topic][number].replicas}
+        for member, topic, number in spelled(plan.target)
+    )
+    assert plan.optimality_note
+    # The optimum is some 1 %.
+    assert crossing < 0.06 * len(names)
+
+
 @BALANCES
 def test_a_member_that_joins_moves_little_whatever_the_subscriptions(balance: Any) -> None:
     options = Options(work=0, balance=balance)
