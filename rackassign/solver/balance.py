@@ -97,7 +97,7 @@ def compute_balance(
 
 
 def stickiest_flow(
-    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints, wanted: Ints
+    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints, *, wanted: Ints
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as evening one class after the other does.
 

@@ -73,7 +73,7 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     owned = np.bincount(pair_of, minlength=len(pairs[0]))
     wanted = nearest_flow(problem, np.flatnonzero(problem.owner == NO_MEMBER))
-    left = stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), owned, wanted)
+    left = stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), owned, wanted=wanted)
     capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
     for partition, pair, member in zip(held.tolist(), pair_of.tolist(), problem.owner[held].tolist(), strict=True):

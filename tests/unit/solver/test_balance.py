@@ -131,7 +131,7 @@ def test_the_greedy_flow_is_balanced_and_keeps_what_it_can(seed: int) -> None:
     left = supply - np.bincount(topic_class, owned, len(supply)).astype(np.int64)
     # Those without an owner at first where they are not balanced at all.
     wanted = np.where(np.diff(topic_class, prepend=-1) != 0, left[topic_class], 0) if seed % 2 else 0 * owned
-    flow = stickiest_flow(balance, pairs, supply, sizes, owned, wanted)
+    flow = stickiest_flow(balance, pairs, supply, sizes, owned, wanted=wanted)
     assert tuple(flow.tolist()) in set(optimal)
     kept = sum(min(had, has) for had, has in zip(held, flow.tolist(), strict=True))
     most = max(sum(map(min, held, other)) for other in optimal)
