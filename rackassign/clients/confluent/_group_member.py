@@ -157,13 +157,17 @@ class GroupMember(GroupOnlyMember):
         """Check topics before anything is given up for them.
 
         Raises:
-            KafkaException: One of them is no name and no regular expression.
+            KafkaException: One of them is no name and no regular expression of Python.
         """
         try:
             re.compile(pattern_of(topics) or "")
         except re.error as error:
             raise kafka_exception(INVALID_ARG, f"{short_repr(list(topics))}: {error}") from error
         for topic in topics:
+            if topic.startswith("^") and (found := _POSIX_CLASS.search(topic)):
+                # For Python it is a set of these letters, so that topics would be lost without an error.
+                reason = f"{found[0]} is a class of POSIX, which Python does not have: write [0-9], for example"
+                raise kafka_exception(INVALID_ARG, f"{short_repr(topic)}: {reason}")
             if not topic.startswith("^") and not TOPIC_NAME.fullmatch(topic):
                 raise kafka_exception(INVALID_ARG, f"{short_repr(topic)} is not the name of a topic")
 
@@ -282,6 +286,9 @@ class GroupMember(GroupOnlyMember):
     def close(self, wait_s: float) -> None:
         """Leave the group, and close."""
         self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
+
+
+_POSIX_CLASS = re.compile(r"\[:\^?\w+:\]")
 
 
 def pattern_of(topics: Sequence[str]) -> str | None:

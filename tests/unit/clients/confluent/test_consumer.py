@@ -475,7 +475,7 @@ def test_committed_raises_what_does_not_pass(play: Play) -> None:
     assert len(timeouts) == 1
 
 
-@pytest.mark.parametrize("topics", [["^t("], ["t", "^(?P<same>a)", "^(?P<same>b)"], ["bad topic"]])
+@pytest.mark.parametrize("topics", [["^t("], ["t", "^(?P<same>a)", "^(?P<same>b)"], ["bad topic"], ["^t[[:digit:]]+$"]])
 def test_topics_that_cannot_be_subscribed_to_cost_nothing(play: Play, topics: list[str]) -> None:
     with pytest.raises(KafkaException) as problem:
         play.consumer.subscribe(topics)
