@@ -159,10 +159,6 @@ class GroupMember(GroupOnlyMember):
         Raises:
             KafkaException: One of them is no name and no regular expression of Python.
         """
-        try:
-            re.compile(pattern_of(topics) or "")
-        except re.error as error:
-            raise kafka_exception(INVALID_ARG, f"{short_repr(list(topics))}: {error}") from error
         for topic in topics:
             if topic.startswith("^") and (found := _POSIX_CLASS.search(topic)):
                 # For Python it is a set of these letters, so that topics would be lost without an error.
@@ -170,6 +166,10 @@ class GroupMember(GroupOnlyMember):
                 raise kafka_exception(INVALID_ARG, f"{short_repr(topic)}: {reason}")
             if not topic.startswith("^") and not TOPIC_NAME.fullmatch(topic):
                 raise kafka_exception(INVALID_ARG, f"{short_repr(topic)} is not the name of a topic")
+        try:
+            re.compile(pattern_of(topics) or "")
+        except re.error as error:
+            raise kafka_exception(INVALID_ARG, f"{short_repr(list(topics))}: {error}") from error
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to topics; names that begin with ^ are regular expressions."""
