@@ -12,7 +12,13 @@ import pytest
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
-from rackassign import RackAwareConsumer, RackAwareRangeAssignor, RackAwareStickyAssignor, attach
+from rackassign import (
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+    attach,
+)
 from rackassign.testing import Cluster
 from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import wait_until
@@ -183,17 +189,21 @@ def test_static_members_keep_their_partitions_over_a_restart(
             assert numbers(again) == before
 
 
+@pytest.mark.parametrize(
+    "strategy", [RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor]
+)
 def test_static_members_that_return_in_another_rack_request_a_plan(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture, strategy: Any
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
 
     def static(name: str, rack: str) -> RackAwareConsumer:
-        return rack_aware(
-            rack_cluster, group, topic, rack, group_instance_id=f"static-{name}", session_timeout_ms=600_000
-        )
+        more = {"group_instance_id": f"static-{name}", "session_timeout_ms": 600_000}
+        return rack_aware(rack_cluster, group, topic, rack, partition_assignment_strategy=[strategy], **more)
 
     with caplog.at_level(logging.WARNING, "rackassign"), consumers(lambda: static("c", "c")) as (kept,):
+        # It leads, so that only followers return.
+        wait_until(settled([kept], topic, 6), "the first member")
         with consumers(lambda: static("a", "a"), lambda: static("b", "b")) as members:
             wait_until(settled([*members, kept], topic, 6), "three static members sharing")
             before = [numbers(member) for member in members]

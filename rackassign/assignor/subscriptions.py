@@ -68,17 +68,20 @@ class RangeCodec:
 
     def __init__(self, member: MemberContext) -> None:
         self._member = member
+        self._user_data: bytes | None = None
 
     def encode(self, topics: tuple[str, ...]) -> Subscription:
-        """Return topics and rack."""
-        return Subscription(topics, rack=self._member.rack)
+        """Return topics and rack; the user data, which no leader reads, are null before the first assignment."""
+        return Subscription(topics, self._user_data, rack=self._member.rack)
 
     def claims(self, subscription: Subscription) -> tuple[Partitions, int | None]:
         """Return the owned partitions that members send in spite of the protocol; range has no use for them."""
         return owned_from_subscription(subscription)
 
-    def on_assigned(self, given: Partitions, generation: int) -> None:
-        """Do nothing."""
+    def on_assigned(self, given: Partitions, generation: int) -> None:  # noqa: ARG002 - as the others have it
+        """Record that there was an assignment."""
+        # A coordinator lets no leader plan if a follower joins again with the same bytes.
+        self._user_data = b""
 
 
 class StickyCodec:
