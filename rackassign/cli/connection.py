@@ -15,7 +15,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
-import javaproperties
 import typer
 from kafka import KafkaAdminClient
 from kafka.errors import (
@@ -239,6 +238,8 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
 
 
 def _read(file: str) -> dict[str, Any]:
+    import javaproperties  # noqa: PLC0415 - most calls read no file
+
     config: dict[str, Any] = {}
     number = 1
     # Ends of lines are left as they are: what Python takes for one may be part of a value in Java's format.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from jinja2 import PackageLoader
-
 from rackassign.fleet.aggregate import (
     Figures,
     Fleet,
@@ -109,7 +107,7 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
     if len(fleet.what_ifs) > 1:
         sides.append(_side("best change", total(fleet.groups, _at_best_change), detail.changed, figures))
     return (
-        environment(PackageLoader("rackassign.fleet", "."), price)
+        environment("rackassign.fleet", ".", price)
         .get_template("fleet.html")
         .render(
             at=(at or datetime.now(timezone.utc)).strftime(_TIME_FORMAT),

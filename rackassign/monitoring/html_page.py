@@ -15,9 +15,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rackassign import __version__
@@ -45,6 +44,9 @@ from rackassign.monitoring.report import (
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
 from rackassign.monitoring.written_bytes import WrittenTraffic, written_warnings
 from rackassign.text import clamp_middle, join_ranges, strip_control_chars
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 WIDTH, HEIGHT = 360.0, 240.0
 
@@ -233,7 +235,7 @@ def page(
     advice = cluster_advice(survey, free_replication=price.free_replication)
     empty = rack_map_to_fill(advice)
     return (
-        environment(PackageLoader("rackassign.monitoring", "templates"), price)
+        environment("rackassign.monitoring", "templates", price)
         .get_template("page.html")
         .render(
             survey=survey,
@@ -260,15 +262,19 @@ def page(
     )
 
 
-def environment(loader: BaseLoader, price: Price) -> Environment:
+def environment(package: str, folder: str, price: Price) -> Environment:
     """Return the environment that renders a page: it escapes everything, and removes control characters.
 
     Args:
-        loader: Loader of the template; those of this package are available too.
+        package: Package of the template; those of this one are available too.
+        folder: Its folder in the package.
         price: Price of cross-rack traffic.
     """
+    # Most commands that can write a page write none.
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
     made = Environment(
-        loader=ChoiceLoader([loader, PackageLoader("rackassign.monitoring", "templates")]),
+        loader=ChoiceLoader([PackageLoader(package, folder), PackageLoader("rackassign.monitoring", "templates")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_plain,
