@@ -6,11 +6,13 @@ it is for, and nothing that another extra brings.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +92,7 @@ def build() -> Path:
     """Build and check both; return the wheel.
 
     Raises:
-        SystemExit: The source distribution lacks files.
+        SystemExit: The source distribution lacks files, or the long description has links that lead nowhere.
         CalledProcessError: A check fails, and has written why.
     """
     for old in DIST.glob("*"):
@@ -102,6 +104,8 @@ def build() -> Path:
     _run("check_wheel_contents", "--toplevel", "rackassign,pyspark_rackassign.py", wheel)
     if missing := missing_from(source):
         raise SystemExit(f"{source.name} lacks {', '.join(missing[:10])}")
+    if relative := relative_links(description(wheel)):
+        raise SystemExit(f"on a package index the README would have links to {', '.join(relative)}")
     print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB; {source.name}: {source.stat().st_size // 1024} KiB")
     return wheel
 
@@ -117,3 +121,14 @@ def missing_from(source: Path) -> list[str]:
     git = ["git", "ls-files"]
     listed = subprocess.run(git, capture_output=True, check=True, cwd=ROOT, text=True).stdout.splitlines()
     return sorted(name for name in listed if name not in found and not name.startswith(_NOT_IN_SDIST))
+
+
+def description(wheel: Path) -> str:
+    """Return what a package index shows of a wheel."""
+    (built,) = distributions(path=[str(wheel)])
+    return built.metadata["Description"]
+
+
+def relative_links(markdown: str) -> list[str]:
+    """Return the targets of links and pictures that depend on where the text is."""
+    return re.findall(r"\]\((?!https://)([^)\s]*)\)", markdown)
