@@ -65,6 +65,11 @@ def test_pages_are_built_strictly() -> None:
     assert yaml.safe_load(CONFIG.read_text("utf-8"))["strict"] is True
 
 
+def test_the_package_names_the_address_of_the_site() -> None:
+    address = yaml.safe_load(CONFIG.read_text("utf-8")).get("site_url")
+    assert f'Documentation = "{address}"' in (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
+
+
 @pytest.mark.long
 def test_the_site_is_built_without_a_warning_and_opens_from_a_folder(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(CONFIG), "--site-dir", str(tmp_path)]
