@@ -265,3 +265,7 @@ sbom: $(SBOM)/bin/cyclonedx-py ## A bill of materials (CycloneDX) of `pip instal
 PYTHONS ?=
 test-wheel: $(VENV)/dev.stamp ## Wheel and sdist: built, checked, installed, used: PYTHONS='3.10 3.14'
 	$(BIN)/python -m nox --error-on-missing-interpreters --session wheel $(if $(PYTHONS),--force-python $(PYTHONS))
+
+.PHONY: release-check
+release-check: docs ## What a release publishes, built and checked, and the site: TAG=v0.1.0
+	$(BIN)/python -m tools.wheel --tag "$$TAG"

@@ -1,18 +1,21 @@
 """The wheel and the source distribution, built and checked, and what an environment with the wheel must have.
 
+`make release-check` builds both as they are published, and with a tag checks that it is that of a release.
+
 `noxfile.py` installs the wheel alone and with each extra alone, into environments of their own. Each must import what
 it is for, and nothing that another extra brings.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import distributions
+from importlib.metadata import PackageMetadata, distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +107,7 @@ def build() -> Path:
     _run("check_wheel_contents", "--toplevel", "rackassign,pyspark_rackassign.py", wheel)
     if missing := missing_from(source):
         raise SystemExit(f"{source.name} lacks {', '.join(missing[:10])}")
-    if relative := relative_links(description(wheel)):
+    if relative := relative_links(metadata(wheel)["Description"]):
         raise SystemExit(f"on a package index the README would have links to {', '.join(relative)}")
     print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB; {source.name}: {source.stat().st_size // 1024} KiB")
     return wheel
@@ -123,12 +126,37 @@ def missing_from(source: Path) -> list[str]:
     return sorted(name for name in listed if name not in found and not name.startswith(_NOT_IN_SDIST))
 
 
-def description(wheel: Path) -> str:
-    """Return what a package index shows of a wheel."""
+def metadata(wheel: Path) -> PackageMetadata:
+    """Return what a package index knows of a wheel."""
     (built,) = distributions(path=[str(wheel)])
-    return built.metadata["Description"]
+    return built.metadata
 
 
 def relative_links(markdown: str) -> list[str]:
     """Return the targets of links and pictures that depend on where the text is."""
     return re.findall(r"\]\((?!https://)([^)\s]*)\)", markdown)
+
+
+def not_ready(tag: str, version: str, description: str, changelog: str) -> list[str]:
+    """Return what has to change before a tag is published."""
+    checks = {
+        f"version {version} has the tag v{version}, not {tag}": tag == f"v{version}",
+        f"CHANGELOG.md has no section {version}": f"\n## {version} " in changelog,
+        "README.md installs from a clone": "not on a package index" not in " ".join(description.split()),
+    }
+    return [problem for problem, passed in checks.items() if not passed]
+
+
+def main() -> None:
+    """Build and check both, and the tag of a release if there is one."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--tag", default="")
+    tag = parser.parse_args().tag
+    built = metadata(build())
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    if tag and (problems := not_ready(tag, built["Version"], built["Description"], changelog)):
+        raise SystemExit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
