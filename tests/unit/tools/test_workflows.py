@@ -37,7 +37,7 @@ def test_its_actions_are_pinned_by_digest(workflow: Path) -> None:
     assert [action for action in actions if not _PINNED.fullmatch(action)] == []
 
 
-def test_a_version_of_an_action_has_one_digest() -> None:
+def test_all_workflows_use_one_version_of_an_action() -> None:
     actions = {action for each in WORKFLOWS for action in _ACTION.findall(each.read_text(encoding="utf-8"))}
     assert len(actions) == len({action.partition("@")[0] for action in actions})
 
