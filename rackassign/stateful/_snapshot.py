@@ -108,6 +108,7 @@ class StateSnapshot(State):
         stores: Named stores.
 
     Raises:
+        ConfigError: A store is declared with a time to live and its values were written without, or vice versa.
         StoreError: The file does not exist, or cannot be read.
     """
 
@@ -117,10 +118,10 @@ class StateSnapshot(State):
         self._snapshot = _SnapshotFile(file)
         try:
             progress = read_progress(self._snapshot, str(file))
+            super().__init__(self._snapshot, stores, lambda: progress.time_ms)
         except BaseException:
             self._snapshot.close()
             raise
-        super().__init__(self._snapshot, stores, lambda: progress.time_ms)
         self.offsets = dict(progress.next)
         """Offset of the next record of each input topic: the state has the effects of all before it."""
         self.time_ms = progress.time_ms
@@ -150,7 +151,8 @@ def open_state(
         stores: The named stores to be read, as its `StatefulConsumer` declares them.
 
     Raises:
-        ConfigError: A store is not valid.
+        ConfigError: A store is not valid, or its values were written with a time to live and it has none, or vice
+            versa.
         StoreError: There is no such state, or it cannot be read.
     """
     known, folder = stores_by_name(stores), Path(state_dir)

@@ -455,6 +455,10 @@ class State(StateStore[bytes, bytes]):
         file: The local file of the task.
         stores: The named stores that were declared.
         now: Returns the stream time.
+
+    Raises:
+        ConfigError: A store has values that were written with a time to live and is declared without, or vice versa.
+        StoreError: The local file cannot be read.
     """
 
     __slots__ = ("_declared", "_stores")
@@ -462,6 +466,16 @@ class State(StateStore[bytes, bytes]):
     def __init__(self, file: StateSource, stores: Mapping[str, AnyStore] | None = None, now: Now = int) -> None:
         super().__init__(file, DEFAULT, BYTES, BYTES)
         self._declared = stores or {}
+        for each in self._declared.values():
+            # A time to live is part of the key: these values would still be there, and never be found.
+            other = store_prefix(each.name, expiring=each.ttl_s is None)
+            if next(iter(file.between(other, behind(other))), None) is not None:
+                before = "with a ttl_s" if each.ttl_s is None else "without ttl_s"
+                raise ConfigError(
+                    f"store {each.name} has values that were written {before}, which it would not find: declare it"
+                    f" {before}, as before, or use another name, with which it begins empty. To drop its values, delete"
+                    " its keys in process while it is declared as before"
+                )
         self._stores: dict[str, StateStore[Any, Any]] = {
             name: StateStore(file, each.prefix(), each.key, each.value, ttl_ms=_milliseconds(each.ttl_s), now=now)
             for name, each in self._declared.items()

@@ -28,6 +28,7 @@ from rackassign.stateful import (
     StatefulConsumer,
     Store,
     msgpack,
+    open_state,
     pair,
 )
 from rackassign.stateful import _processing as task_run
@@ -36,7 +37,7 @@ from rackassign.stateful._stores import LONGEST_NAME, expires, is_state_key
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.memory_directory import memory_directory
-from tests.helpers.stateful_consumers import FIRST, LOG, drain, give, member
+from tests.helpers.stateful_consumers import FIRST, LOG, drain, give, member, polled
 
 counts = Store("counts", STR, INT)
 orders = Store("orders", pair(STR, INT), JSON)
@@ -312,6 +313,46 @@ def test_values_expire_with_stream_time_here_and_in_the_changelog(kafka: Kafka, 
         drain(heir)
         assert list(heir._shelf.open(FIRST).between(seen.prefix(), None))[:-1] == []
         assert found[-1] is None
+
+
+@pytest.mark.parametrize("ttl_s", [None, 10])
+def test_a_time_to_live_that_an_existing_store_gets_or_loses_hides_no_values(
+    kafka: Kafka, tmp_path: Path, ttl_s: int | None
+) -> None:
+    before = Store("visits", STR, ttl_s=ttl_s)
+    after = Store("visits", STR, ttl_s=None if ttl_s else 10)
+    kept = Store("kept", STR, ttl_s=after.ttl_s)
+
+    def process(_: Record, state: State) -> None:
+        state[before].put("ann", b"1")
+
+    def drop(_: Record, state: State) -> None:
+        for key, value in state[before].items():
+            state[kept].put(key, value)
+            state[before].delete(key)
+
+    feed_at(kafka, 0)
+    with member(tmp_path / "1", process=process, stores=[before]) as one:
+        give(one, 0)
+        drain(one)
+    written = "with a ttl_s" if ttl_s else "without ttl_s"
+    problem = f"store visits has values that were written {written}, .*declare it {written}, .*delete its keys"
+    feed_at(kafka, 1)
+    with member(tmp_path / "1", process=nothing, stores=[after]) as one:
+        give(one, 0)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=problem):
+                polled(one)
+    with pytest.raises(ConfigError, match=problem):
+        open_state(tmp_path / "1", FIRST, [after])
+    with member(tmp_path / "1", process=drop, stores=[before, kept]) as one:
+        give(one, 0)
+        drain(one)
+    with member(tmp_path / "1", process=nothing, stores=[after, kept]) as one:
+        give(one, 0)
+        drain(one)
+        assert list(one.store(FIRST)[after].items()) == []
+        assert dict(one.store(FIRST)[kept].items()) == {"ann": b"1"}
 
 
 def test_expired_values_are_deleted_a_few_at_a_time(
