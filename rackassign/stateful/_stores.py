@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, overload
 
 from rackassign.errors import ConfigError
-from rackassign.text import join_first, short_repr
+from rackassign.text import describe_error, join_first, short_repr
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -179,6 +179,7 @@ EXPIRY_BYTES = 8
 """Values of a store with a time to live begin with the time at which they expire, in milliseconds."""
 
 _NAMED_STORE, _EXPIRING = 2, 3
+_NAME_AT = 2
 LONGEST_NAME = 100
 
 
@@ -360,16 +361,21 @@ class StateStore(Generic[K, V]):
 
         Raises:
             TypeError: The key has another type than the store's keys; bytes, if they have no serde.
+            ValueError: The serde cannot read the value.
             StoreError: The local file cannot be read. In `process` the partition is restored, whatever it raises.
         """
-        value = self._file.get(self._prefixed(key))
+        stored_key = self._prefixed(key)
+        value = self._file.get(stored_key)
         if value is None:
             return default
         if self._ttl_ms is not None:
             if expiry_of(value) <= self._now():
                 return default
             value = value[EXPIRY_BYTES:]
-        return self._deserialize(value)
+        try:
+            return self._deserialize(value)
+        except Exception as error:
+            raise self._unreadable(stored_key, error) from error
 
     def put(self, key: K, value: V) -> None:
         """Set the value of a key; only while an input record is processed.
@@ -398,6 +404,7 @@ class StateStore(Generic[K, V]):
         """Yield all keys with their values, in order of the keys.
 
         Raises:
+            ValueError: A serde cannot read a key or a value.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
         return self._between(self._prefix, self._end)
@@ -413,6 +420,7 @@ class StateStore(Generic[K, V]):
 
         Raises:
             TypeError: A key has another type than the store's keys.
+            ValueError: A serde cannot read a key or a value.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
         first = self._prefix if start is None else self._prefixed(start)
@@ -426,6 +434,7 @@ class StateStore(Generic[K, V]):
 
         Raises:
             TypeError: It has another type than the store's keys.
+            ValueError: A serde cannot read a key or a value.
             StoreError: The local file cannot be read, or the next `poll` has changed it.
         """
         first = self._prefixed(start)
@@ -445,7 +454,19 @@ class StateStore(Generic[K, V]):
                 if expiry_of(stored) <= now:
                     continue
                 value = stored[EXPIRY_BYTES:]
-            yield self._key_of(key[size:]), self._deserialize(value)
+            try:
+                row = self._key_of(key[size:]), self._deserialize(value)
+            except Exception as error:
+                raise self._unreadable(key, error) from error
+            yield row
+
+    def _unreadable(self, key: bytes, error: Exception) -> ValueError:
+        """Return the error for a row that the serdes of the store cannot read."""
+        name, own = self._prefix[_NAME_AT:].decode(), key[len(self._prefix) :]
+        return ValueError(
+            f"store {name}: its serdes cannot read the key {short_repr(own)} or its value ({describe_error(error)}):"
+            " they must read what earlier ones have written, or the store needs another name"
+        )
 
 
 class State(StateStore[bytes, bytes]):

@@ -214,6 +214,30 @@ def test_what_a_serde_of_the_user_returns_is_checked_where_it_is_stored(
             assert list(one.store(TopicPartition("t", number))[odd].items()) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "read", "cause"),
+    [
+        (Store("s", STR, STR), Store("s", STR, JSON), lambda store: store.get("ann"), "Expecting value"),
+        (Store("s", STR, STR), Store("s", STR, INT), lambda store: store.get("ann"), "unpack requires"),
+        (Store("s", STR, STR), Store("s", STR, JSON), lambda store: list(store.items()), "Expecting value"),
+        (Store("s", STR, STR), Store("s", INT, STR), lambda store: list(store.items()), "unpack requires"),
+        (Store("s", STR, STR, 60), Store("s", STR, JSON, 60), lambda store: list(store.prefix("a")), "Expecting value"),
+    ],
+)
+def test_what_another_serde_has_stored_is_named_with_its_store_and_key(
+    kafka: Kafka, tmp_path: Path, before: Store[Any, Any], after: Store[Any, Any], read: Any, cause: str
+) -> None:
+    kafka.feed(0, 1)
+    with member(tmp_path, process=lambda _, state: state[before].put("ann", "new"), stores=[before]) as one:
+        give(one, 0)
+        drain(one)
+    kafka.feed(0, 1)
+    with member(tmp_path, process=lambda _, state: read(state[after]), stores=[after]) as one:
+        give(one, 0)
+        with pytest.raises(ValueError, match=rf"store s: its serdes cannot read the key b'ann' .*{cause}"):
+            polled(one)
+
+
 def test_a_buffer_that_a_serde_uses_again_is_copied(kafka: Kafka, tmp_path: Path) -> None:
     buffer = bytearray(1)
 
