@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.internals.attributes import discard, has_failed
@@ -112,6 +112,20 @@ _OFFSETS_MS = 5000
 """How long to wait for offsets: meanwhile no task of the member goes on."""
 
 _AT_ONCE = 5000
+
+
+WRONG_CLOCK = (
+    "brokers refuse the time of a record: the clock of this machine, or a timestamp_ms that was given, differs from"
+    " their clocks by more than the topic allows (message.timestamp.after.max.ms, message.timestamp.before.max.ms): set"
+    " the clock, or message.timestamp.type=LogAppendTime of the topic"
+)
+
+
+def is_clock_error(error: KafkaError) -> bool:
+    """Return whether brokers have refused the time of a record."""
+    text = f"{type(error).__name__}: {error}"
+    # Of several records, kafka-python (3.0.12) raises InvalidRecordError with the text of the broker.
+    return InvalidTimestampError.__name__ in text or ("Timestamp" in text and "out of range" in text)
 
 
 class ChangelogBatch(NamedTuple):
@@ -377,7 +391,8 @@ class ChangelogClient:
             # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
             if is_authorization_error(error) or "AuthorizationFailed" in str(error):
                 raise AuthorizationError("WRITE", topic_resource([log])) from None
-            raise KafkaUnavailableError(f"{log}-{partition} cannot be written to: {self._why(log, error)}") from None
+            why = f"{WRONG_CLOCK} ({error})" if is_clock_error(error) else self._why(log, error)
+            raise KafkaUnavailableError(f"{log}-{partition} cannot be written to: {why}") from None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, each from the position of its state, however that was reached."""

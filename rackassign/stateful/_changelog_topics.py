@@ -29,11 +29,19 @@ log = logging.getLogger(__name__)
 _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
 _LARGEST = "max.message.bytes"
 
-CONFIG = {_POLICY: "compact", _LAG: "3600000", _DELETES: str(DELETES_MS), UNCLEAN_ELECTION: "false"}
+CONFIG = {
+    _POLICY: "compact",
+    _LAG: "3600000",
+    _DELETES: str(DELETES_MS),
+    UNCLEAN_ELECTION: "false",
+    "message.timestamp.type": "LogAppendTime",
+}
 """Configuration of a changelog.
 
 The lag lets owners see what a former owner has written behind their fence, and rewrite it. Local files are discarded
-after half of the time that deletions are kept. A leader without the last records would make files wrong.
+after half of the time that deletions are kept. A leader without the last records would make files wrong. Times are
+those of brokers, and used for the lag alone: if the clock of a member were fast, brokers would refuse its records, and
+if it were slow there would be no lag.
 """
 
 _AROUND_BYTES = 1_024

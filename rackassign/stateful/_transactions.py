@@ -51,7 +51,7 @@ from rackassign.clients.kafka_python.internals.attributes import discard
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful._active_task import ActiveTask, FencedError
-from rackassign.stateful._changelog_client import ChangelogClient
+from rackassign.stateful._changelog_client import WRONG_CLOCK, ChangelogClient, is_clock_error
 from rackassign.stateful._inputs import Inputs, Tasks
 from rackassign.stateful._output import Output, ProducerRecord
 from rackassign.stateful._sqlite_file import StoreError
@@ -211,7 +211,8 @@ class TransactionalProducer:
         except _REFUSED as error:
             # The client's own error has neither the topic nor, mostly, any text.
             topics = ", ".join(sorted({record.topic for record in records}))
-            raise type(error)(f"a record of the transaction of {self._id} for one of {topics}") from error
+            why = f": {WRONG_CLOCK}" if is_clock_error(error) else ""
+            raise type(error)(f"a record of the transaction of {self._id} for one of {topics}{why}") from error
         except (ProducerFencedError, InvalidProducerEpochError):
             self._once.warn(
                 "fenced",

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError, TopicAuthorizationFailedError
+from kafka.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaConnectionError,
+    KafkaError,
+    RequestTimedOutError,
+    TopicAuthorizationFailedError,
+)
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
@@ -407,3 +414,33 @@ def test_a_changelog_that_is_made_again_between_the_writes_of_a_commit_has_lost_
             give(heir, 0)
             with pytest.raises(StateLostError):
                 drain(heir)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidTimestampError("Timestamp 9 of message with offset 0 is out of range"),
+        InvalidRecordError("Timestamp 9 of message with offset 0 is out of range"),
+        KafkaError("a previous request has failed", InvalidTimestampError("Timestamp 9")),
+    ],
+)
+def test_a_changelog_whose_brokers_refuse_the_time_of_records_is_reported_with_the_clock(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, error: KafkaError
+) -> None:
+    def refuses(*_: object) -> None:
+        raise error
+
+    kafka.before_send = refuses
+    kafka.feed(0, 3)
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+        (warning,) = (each.getMessage() for each in caplog.records if "cannot be stored" in each.getMessage())
+        assert "g-t-changelog-0 cannot be written to: brokers refuse the time" in warning
+        assert "the clock of this machine" in warning
+        assert "message.timestamp.after.max.ms" in warning
+        assert "message.timestamp.type=LogAppendTime of the topic (" in warning
+        assert "Timestamp 9" in warning
+        kafka.before_send = None
+        drain(one)
+        assert counted(one) == 3

@@ -526,6 +526,7 @@ def test_a_changelog_is_made_with_what_local_files_need(kafka: Kafka, tmp_path: 
         "delete.retention.ms": "86400000",
         "min.compaction.lag.ms": "3600000",
         "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "LogAppendTime",
         "max.message.bytes": "1048588",  # Of the broker.
     }
 
