@@ -15,15 +15,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rackassign.stateful import INT, STR, State, StatefulConsumer, Store
+from rackassign.stateful import BYTES, INT, STR, State, StatefulConsumer, Store
 
 SEEN_S = 3600
 KEPT_S = 24 * 3600
 REPORT_S = 5
 
-seen = Store("seen", STR, INT, ttl_s=SEEN_S)
+seen = Store("seen", BYTES, INT, ttl_s=SEEN_S)
 """Offset of the record with an ID that passed last."""
-passed = Store("passed", INT, STR, ttl_s=KEPT_S)
+passed = Store("passed", INT, BYTES, ttl_s=KEPT_S)
 """IDs of the records that passed, by offset."""
 totals = Store("totals", STR, INT)
 
@@ -32,15 +32,14 @@ def process(record: Any, state: State) -> None:  # noqa: ANN401 - kafka-python i
     """Pass a record on, or drop it."""
     if record.key is None:
         # It has no ID that another one could have.
-        state[passed].put(record.offset, "")
+        state[passed].put(record.offset, b"")
         add(state, "passed")
         return
-    record_id = record.key.decode()
-    if state[seen].get(record_id) is not None:
+    if state[seen].get(record.key) is not None:
         add(state, "dropped")
         return
-    state[seen].put(record_id, record.offset)
-    state[passed].put(record.offset, record_id)
+    state[seen].put(record.key, record.offset)
+    state[passed].put(record.offset, record.key)
     add(state, "passed")
 
 

@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rackassign.stateful import INT, JSON, STR, Punctuate, State, StatefulConsumer, Store, pair
+from rackassign.stateful import BYTES, INT, JSON, STR, Punctuate, State, StatefulConsumer, Store, pair
 
 WITHIN_MS = 15 * 60 * 1000
 KEPT_S = 24 * 3600
 REPORT_S = 5
 
-orders = Store("orders", STR, JSON, ttl_s=KEPT_S)
-payments = Store("payments", STR, JSON, ttl_s=KEPT_S)
-due = Store("due", pair(INT, STR), JSON)
+orders = Store("orders", BYTES, JSON, ttl_s=KEPT_S)
+payments = Store("payments", BYTES, JSON, ttl_s=KEPT_S)
+due = Store("due", pair(INT, BYTES), JSON)
 """Orders without a payment, by the time up to which it may come."""
-joined = Store("joined", STR, JSON, ttl_s=KEPT_S)
-unpaid = Store("unpaid", STR, JSON, ttl_s=KEPT_S)
+joined = Store("joined", BYTES, JSON, ttl_s=KEPT_S)
+unpaid = Store("unpaid", BYTES, JSON, ttl_s=KEPT_S)
 totals = Store("totals", STR, INT)
 
 
@@ -42,16 +42,14 @@ class Join:
     def process(self, record: Any, state: State) -> None:  # noqa: ANN401 - kafka-python is untyped
         """Keep an order or a payment, and join it if the other one is there."""
         own, name = (orders, "orders") if record.topic == self.orders_topic else (payments, "payments")
-        if record.key is None or not record.value:
-            # A tombstone, for example: nothing can be joined with it.
+        order_id, row = record.key, row_of(record)
+        if order_id is None or row is None:
             add(state, "ignored")
             return
         add(state, name)
-        order_id = record.key.decode()
         if state[own].get(order_id) is not None or state[joined].get(order_id) is not None:
             # Its producer has written it twice.
             return
-        row = {**json.loads(record.value), "at": record.timestamp}
         state[own].put(order_id, row)
         if own is orders:
             state[due].put((record.timestamp + WITHIN_MS, order_id), row)
@@ -67,9 +65,20 @@ class Join:
 
     def report_unpaid(self, time_ms: int, state: State) -> None:
         """Report the orders whose time is over."""
-        for (due_ms, order_id), order in state[due].range((0, ""), (time_ms, "")):
+        for (due_ms, order_id), order in state[due].range((0, b""), (time_ms, b"")):
             state[unpaid].put(order_id, order)
             state[due].delete((due_ms, order_id))
+
+
+def row_of(record: Any) -> dict[str, Any] | None:  # noqa: ANN401 - kafka-python is untyped
+    """Return what is kept of a record; None of a tombstone and whatever else is no JSON object."""
+    try:
+        row = {**json.loads(record.value or b"null"), "at": record.timestamp}
+        # Python reads more than JSON has: NaN, for example.
+        JSON.serialize(row)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return row
 
 
 def add(state: State, name: str) -> None:

@@ -16,24 +16,24 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rackassign.stateful import INT, STR, Punctuate, State, StatefulConsumer, Store, pair
+from rackassign.stateful import BYTES, INT, STR, Punctuate, State, StatefulConsumer, Store, pair
 
 WINDOW_MS = 5 * 60 * 1000
 GRACE_MS = 60 * 1000
 KEPT_S = 24 * 3600
 REPORT_S = 5
 
-counts = Store("counts", pair(STR, INT), INT)
+counts = Store("counts", pair(BYTES, INT), INT)
 """Records in each open window, by key and start of the window."""
-closed = Store("closed", pair(STR, INT), INT, ttl_s=KEPT_S)
+closed = Store("closed", pair(BYTES, INT), INT, ttl_s=KEPT_S)
 """Results."""
-late = Store("late", STR, INT)
+late = Store("late", BYTES, INT)
 times = Store("times", STR, INT)
 
 
 def process(record: Any, state: State) -> None:  # noqa: ANN401 - kafka-python is untyped
     """Count a record."""
-    key = (record.key or b"").decode()
+    key = record.key or b""
     start_ms = record.timestamp - record.timestamp % WINDOW_MS
     if start_ms + WINDOW_MS <= (state[times].get("closed up to") or 0):
         state[late].put(key, (state[late].get(key) or 0) + 1)

@@ -148,7 +148,7 @@ def test_each_order_is_joined_once_or_reported_as_unpaid(begun: Begun) -> None:
     expected = {partition: expected_join(*both) for partition, both in enumerate(given)}
     for each in expected.values():
         # Their own time has not come.
-        each["unpaid"] = {key: row for key, row in each["unpaid"].items() if not key.startswith("last-")}
+        each["unpaid"] = {key: row for key, row in each["unpaid"].items() if not key.startswith(b"last-")}
     assert sum(len(log) for both in given for log in both) >= count + PARTITIONS
     assert all(len(each["joined"]) > 500 and len(each["unpaid"]) > 50 for each in expected.values())
     assert differences(run.content(join_orders.joined, join_orders.unpaid, join_orders.totals), expected) == []

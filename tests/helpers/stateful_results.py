@@ -44,7 +44,9 @@ def expected_join(orders: Sequence[Any], payments: Sequence[Any]) -> Result:
 
     All orders without a payment must be reported by then.
     """
-    whole = [[each for each in records if each.key is not None and each.value] for records in (orders, payments)]
+    whole = [
+        [each for each in records if each.key is not None and _is_object(each.value)] for records in (orders, payments)
+    ]
     sides = [_first_rows(records) for records in whole]
     joined = {
         order_id: {"order": order, "payment": payment}
@@ -60,28 +62,33 @@ def expected_join(orders: Sequence[Any], payments: Sequence[Any]) -> Result:
     }
 
 
-def _first_rows(records: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _is_object(value: bytes | None) -> bool:
+    """Return whether a value is a JSON object, as far as tests write others."""
+    return value is not None and value[:1] == b"{" and value[-1:] == b"}" and b"NaN" not in value
+
+
+def _first_rows(records: Iterable[Any]) -> dict[bytes, dict[str, Any]]:
+    found: dict[bytes, dict[str, Any]] = {}
     for record in records:
-        found.setdefault(record.key.decode(), {**json.loads(record.value), "at": record.timestamp})
+        found.setdefault(record.key, {**json.loads(record.value), "at": record.timestamp})
     return found
 
 
 def expected_deduplication(records: Iterable[Any]) -> Result:
     """Return the result of `deduplicate` for the records of a partition."""
     now_ms = -1
-    since: dict[str, int] = {}
-    passed: dict[int, str] = {}
+    since: dict[bytes, int] = {}
+    passed: dict[int, bytes] = {}
     totals: Counter[str] = Counter()
     for record in records:
         now_ms = max(now_ms, record.timestamp)
-        record_id = None if record.key is None else record.key.decode()
+        record_id = record.key
         if record_id is not None and record_id in since and now_ms < since[record_id] + HOUR_MS:
             totals["dropped"] += 1
             continue
         if record_id is not None:
             since[record_id] = now_ms
-        passed[record.offset] = record_id or ""
+        passed[record.offset] = record_id or b""
         totals["passed"] += 1
     return {"passed": passed, "totals": dict(totals)}
 
@@ -89,12 +96,12 @@ def expected_deduplication(records: Iterable[Any]) -> Result:
 def expected_windows(records: Iterable[Any]) -> Result:
     """Return the result of `windowed_count` for the records of a partition."""
     size_ms, grace_ms = 5 * MINUTE_MS, MINUTE_MS
-    late: Counter[str] = Counter()
-    counts: Counter[tuple[str, int]] = Counter()
+    late: Counter[bytes] = Counter()
+    counts: Counter[tuple[bytes, int]] = Counter()
     closed_up_to = 0
     now_ms, minute = -1, None
     for record in records:
-        key, start_ms = (record.key or b"").decode(), record.timestamp // size_ms * size_ms
+        key, start_ms = record.key or b"", record.timestamp // size_ms * size_ms
         if start_ms + size_ms <= closed_up_to:
             late[key] += 1
         else:
