@@ -21,6 +21,9 @@ Search
 3. *Keep*: a cycle of that graph changes no load. Neither does a path between nodes of which one has just one copy
    more: that is a cycle with an arc from its last node to its first along which no copy moves. Cycles along which more
    copies return to their former nodes than leave them are taken, those of fewest arcs first, until there is none.
+4. *Stay*: what is there and costs as little is left only for a placement with more even loads, and only if the search
+   does not return from there. Otherwise copies could move for ever with nothing changed: with more dimensions, what is
+   found depends on the former nodes, and while copies move there are those of both placements.
 
 A cycle that returns more copies than it loses has a node from which on its balance is positive at every step. So walks
 are extended from each node as long as their balance is positive, all by one arc at a time. Of walks that are equally
@@ -42,7 +45,7 @@ import time
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 
 from rackassign.solver.network_flow import bits_of, shortest_path_tree
@@ -323,7 +326,38 @@ def place_standbys(
     least = [
         rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
     ]
-    flow = len(field.dimensions) <= 1 and not any(dimension.max_unused for dimension in field.dimensions)
+    best, proven = _searched(rooms, items, least, starts, until)
+    found = best.graph
+    there = [set(item.current) for item in items]
+    copies = sum(map(len, there))
+    if not proven and found.kept() < copies and all(found.is_feasible(*each) for each in enumerate(there)):
+        stays = ExchangeGraph(rooms, items, least, there)
+        between = [
+            replace(item, current=(*item.current, *sorted(own.difference(item.current))))
+            for item, own in zip(items, found.sets, strict=True)
+        ]
+        after = _searched(rooms, between, least, starts, until)[0].graph
+        if max(found.uneven(), after.uneven()) >= stays.uneven() or after.kept() < copies:
+            found = stays
+    return StandbyPlacement(
+        tuple(tuple(sorted(own)) for own in found.sets),
+        tuple(found.collisions(number, own) if own else 0 for number, own in enumerate(found.sets)),
+        tuple(item.copies - each.copies for item, each in zip(items, least, strict=True)),
+        found.kept(),
+        proven,
+    )
+
+
+def _searched(
+    rooms: CollisionIndex,
+    items: Sequence[ItemDemand],
+    least: Sequence[CollisionBound],
+    starts: Sequence[Sequence[tuple[int, ...]]],
+    until: float,
+) -> tuple[_Exchange, bool]:
+    """Return the best placement that is found, and whether it is proven optimal."""
+    dimensions = rooms.field.dimensions
+    flow = len(dimensions) <= 1 and not any(dimension.max_unused for dimension in dimensions)
     known = flow and all(each.proven for each in least)
     best = _Exchange(ExchangeGraph(rooms, items, least), until).improved()
     for start in starts:
@@ -339,14 +373,7 @@ def place_standbys(
             while (switched := switches.improved(best.graph.sets, until)) is not None:
                 best = _Exchange(ExchangeGraph(rooms, items, least, switched), until).improved()
             proven = all(each.proven for each in least) and switches.reaches_bound(best.graph.sets)
-    sets = best.graph.sets
-    return StandbyPlacement(
-        tuple(tuple(sorted(own)) for own in sets),
-        tuple(best.graph.collisions(number, own) if own else 0 for number, own in enumerate(sets)),
-        tuple(item.copies - each.copies for item, each in zip(items, least, strict=True)),
-        best.graph.kept(),
-        proven,
-    )
+    return best, proven
 
 
 def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _Exchange:

@@ -362,6 +362,42 @@ def test_rounds_come_to_an_end(drawn: Any, standbys: int, keeps: bool) -> None: 
     assert found.plan.moved == 0
 
 
+RESTLESS = (
+    {
+        f"m{number}": dict(zip("zch", values, strict=True))
+        for number, values in enumerate(("301", "516", "015", "604", "104", "114", "611", "403", "406"))
+    },
+    {"m0": (4, 8), "m1": (2, 5), "m2": (1,), "m3": (10,), "m4": (7,), "m5": (6,), "m6": (0,), "m7": (9,), "m8": (3,)},
+)
+"""Members and what they own: from one placement of their copies another one was found, and from both the first."""
+
+
+def nine_members(seed: int) -> tuple[dict[str, dict[str, str]], dict[str, tuple[int, ...]]]:
+    dice = random.Random(seed)
+    sizes = [dice.randint(2, 9) for _ in range(3)]
+    share = dice.choice((0, 0, 0.2))
+    tags = {
+        f"m{number}": {
+            key: str(dice.randrange(size)) for key, size in zip("zch", sizes, strict=True) if dice.random() >= share
+        }
+        for number in range(9)
+    }
+    places = dice.sample(range(11), 11)
+    return tags, {name: tuple(sorted(places[number::9])) for number, name in enumerate(tags)}
+
+
+@pytest.mark.parametrize("seed", [None, *seeds(8, 100)])
+def test_copies_come_to_rest_with_three_tags(seed: int | None) -> None:
+    tags, owned = RESTLESS if seed is None else nine_members(seed)
+    group: Group = group_of(tags, 11, **owned)
+    copies: Copies = {}
+    plans: list[StandbyPlan] = []
+    while len(plans) < 3 or plans[-1] != plans[-2]:
+        plans.append(assign_standbys(group, copies, StandbyOptions(3, tuple("zch"))))
+        group, copies = carried_out(group, plans[-1])
+        assert len(plans) < 9, "copies move for ever"
+
+
 @pytest.mark.parametrize("bx", list(combinations(range(6), 2)))
 def test_half_of_an_exchange_is_not_made(bx: tuple[int, int]) -> None:
     """One that is warm for all must not take what a cold one has, for which it cannot take anything in return."""
