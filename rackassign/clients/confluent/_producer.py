@@ -250,8 +250,8 @@ class LeaderWatch:
         librdkafka reads the partitions of a topic every 5 minutes, and takes no record for one that was added
         meanwhile. A request with the producer itself updates them.
         """
-        before = self.leaders.topics
-        merged = {topic: leaders for topic, leaders in before.items() if topic not in topics}
+        before, read = self.leaders.topics, set(topics)
+        merged = {topic: leaders for topic, leaders in before.items() if topic not in read}
         for topic, leaders in seen.topics.items():
             if topic in self._refused or (topic in before and before[topic].keys() != leaders.keys()):
                 self._refused.discard(topic)
@@ -425,11 +425,10 @@ class RackAwareProducer(Producer):
         if partition != _ANY or self._local.rack is None or not isinstance(messages, list):
             return super().produce_batch(topic, messages, partition, *args, **more)
         parts: dict[int, list[dict[str, Any]]] = {}
-        leaders = self._watch.leaders
         for message in messages:
             number = _ANY
             if message.get("key") is None and message.get("partition", _ANY) == _ANY:
-                number = self._choose(topic, leaders, len(message.get("value") or ""))
+                number = self._choose(topic, self._watch.leaders, len(message.get("value") or ""))
             parts.setdefault(number, []).append(message)
         count = 0
         for number, part in parts.items():
