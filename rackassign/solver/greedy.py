@@ -18,8 +18,8 @@ from rackassign.solver.network_flow import Ints, uncharged
 from rackassign.solver.problem import NO_MEMBER, Problem, factorize
 
 _MOST_READERS = 5_000_000
-"""Limit of the number of pairs of a class of partitions and a kind of members, a second and 400 MB. Beyond it an
-assignment begins without racks."""
+"""Limit of the number of pairs of a class of partitions and a kind of members, of which each is a row of ten arrays.
+Beyond it an assignment begins without racks."""
 
 _GOLDEN = (5**0.5 - 1) / 2
 

@@ -151,10 +151,13 @@ class LeaderWatch:
         self._refresh_s = refresh_s
         self._topics: set[str] = set()
         self._new: set[str] = set()
+        """Topics that no look has included yet."""
         self._read = threading.Condition()
         """For `_topics` and `_new`; notified after each look."""
         self._patient = True
+        """Whether records wait: not after one has waited in vain, until brokers have responded."""
         self._refused: set[str] = set()
+        """Topics of which the producer has refused a partition since the last look."""
         self._look = threading.Event()
         self._over = False
         self._producer: Callable[[], Producer | None] = lambda: None
