@@ -35,6 +35,7 @@ from rackassign.monitoring.live_groups import (
     MemberDescription,
     RackMap,
     Snapshot,
+    coordinator_assignors,
     snapshot,
     topics_of,
     watch,
@@ -319,7 +320,7 @@ def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tu
 def _served(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
     # Brokers have different lists while they are restarted one by one, and the coordinator's is the one that counts.
-    listed = next((broker.assignors for broker in brokers if broker.id == group.coordinator), ())
+    listed = coordinator_assignors(group, brokers)
     if listed and broker_plugin.is_own(listed[0]):
         return Finding(
             "other-assignor",

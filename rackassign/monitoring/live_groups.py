@@ -262,13 +262,17 @@ def _epochs(group: GroupDescription) -> object:
     return group.epoch, group.assignment_epoch, [(m.id, m.epoch, m.assigned) for m in group.members]
 
 
+def coordinator_assignors(group: GroupDescription, brokers: Iterable[BrokerDescription]) -> tuple[str, ...]:
+    """Return the assignors that a group's coordinator lists; none if they are not known."""
+    return next((broker.assignors for broker in brokers if broker.id == group.coordinator), ())
+
+
 def with_own_assignor(group: GroupDescription, brokers: Iterable[BrokerDescription]) -> GroupDescription:
     """Return a group with the name of rackassign's assignor, if its coordinator has that in place of Kafka's."""
     if group.kind == "consumer" and group.strategy:
-        for broker in brokers:
-            planning = [each for each in broker.assignors if broker_plugin.name_of(each) == group.strategy]
-            if broker.id == group.coordinator and any(map(broker_plugin.is_own, planning)):
-                return replace(group, strategy=broker_plugin.NAME)
+        listed = coordinator_assignors(group, brokers)
+        if any(broker_plugin.is_own(each) and broker_plugin.name_of(each) == group.strategy for each in listed):
+            return replace(group, strategy=broker_plugin.NAME)
     return group
 
 
