@@ -15,8 +15,10 @@ from itertools import combinations
 
 from benchmarks.tables import Sheet, show
 from rackassign.model import TopicPartition
-from rackassign.strategies.standby import MODES, Copies, Mode, StandbyOptions, assign_standbys
-from tests.helpers.standby_groups import KEYS, carried_out, crowdedness, group_of
+from rackassign.strategies.standby import Copies, StandbyOptions, assign_standbys
+from tests.helpers.standby_groups import KEYS, carried_out, crowdedness, group_of, placed_by_kafka
+
+WAYS = ("rackassign", "kafka")
 
 
 @dataclass
@@ -25,8 +27,8 @@ class Tally:
 
     groups: int = 0
     ideal: int = 0
-    missed: Counter[Mode] = field(default_factory=Counter)
-    worse: Counter[Mode] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    worse: Counter[str] = field(default_factory=Counter)
 
     def add(self, dice: random.Random) -> None:
         """Draw a group with one partition, and try all placements of its copies."""
@@ -42,12 +44,12 @@ class Tally:
         possible = min(crowdedness(tags, {*chosen, owner}, copies) for chosen in combinations(others, copies - 1))
         self.groups += 1
         self.ideal += not possible
-        for mode in MODES:
-            found = assign_standbys(group, {}, StandbyOptions(standbys, KEYS, mode))
-            holders = {name for name, theirs in found.standbys.items() if theirs}
+        found = assign_standbys(group, {}, StandbyOptions(standbys, KEYS))
+        ours = {name for name, theirs in found.standbys.items() if theirs}
+        for way, holders in zip(WAYS, (ours, placed_by_kafka(tags, {0: owner}, standbys)[0]), strict=True):
             collisions = crowdedness(tags, {*holders, owner}, copies)
-            self.worse[mode] += collisions > possible
-            self.missed[mode] += collisions > possible == 0
+            self.worse[way] += collisions > possible
+            self.missed[way] += collisions > possible == 0
 
 
 def quality(groups: int) -> Sheet:
@@ -55,8 +57,8 @@ def quality(groups: int) -> Sheet:
     dice, tally = random.Random(708), Tally()
     for _ in range(groups):
         tally.add(dice)
-    rows = [(mode, f"{tally.ideal:,}", f"{tally.missed[mode]:,}", f"{tally.worse[mode]:,}") for mode in MODES]
-    headings = ("mode", "groups with an ideal placement", "of these missed", "of all, more collisions than needed")
+    rows = [(way, f"{tally.ideal:,}", f"{tally.missed[way]:,}", f"{tally.worse[way]:,}") for way in WAYS]
+    headings = ("placed by", "groups with an ideal placement", "of these missed", "of all, more collisions than needed")
     return Sheet(f"{groups:,} random groups with two tags", headings, rows)
 
 
@@ -78,15 +80,14 @@ def timed(members: int, partitions: int, options: StandbyOptions) -> list[float]
 
 
 def times() -> Sheet:
-    """Return what planning takes; ours as a multiple of Kafka's way, which is Python here as well."""
+    """Return what planning takes."""
     rows = []
     for partitions, members in ((200, 30), (1000, 100), (1000, 500)):
         for standbys in (1, 2):
-            by_mode = {mode: timed(members, partitions, StandbyOptions(standbys, KEYS, mode)) for mode in MODES}
-            ratios = [f"{ours:.2f} ({ours / kafkas:.1f})" for ours, kafkas in zip(*by_mode.values(), strict=True)]
-            rows.append((f"{partitions:,} x {members}", str(standbys), *ratios))
+            taken = timed(members, partitions, StandbyOptions(standbys, KEYS))
+            rows.append((f"{partitions:,} x {members}", str(standbys), *(f"{seconds:.2f}" for seconds in taken)))
     headings = ("partitions x members", "standbys", "s, new group", "s, the same again", "s, a zone died")
-    return Sheet("Planning with mode best, and as a multiple of mode kafka", headings, rows)
+    return Sheet("Planning", headings, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

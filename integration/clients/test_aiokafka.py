@@ -492,3 +492,32 @@ def test_one_that_is_dropped_leaves_its_group_without_a_commit(
             assert not any([await other.committed(tp) for tp in other.assignment()])
 
     asyncio.run(asyncio.wait_for(take_over(), TIMEOUT_S))
+
+
+@pytest.mark.parametrize(
+    "strategy", [RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor]
+)
+def test_static_members_that_return_in_another_rack_request_a_plan(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, strategy: Any
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    config = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "session_timeout_ms": 600_000}
+
+    def static(name: str, rack: str) -> AIOKafkaConsumer:
+        more = {"group_instance_id": f"static-{name}", "partition_assignment_strategy": [strategy]}
+        return RackAwareConsumer(topic, client_rack=rack, **config, **more)
+
+    async def at_home(*members: AIOKafkaConsumer) -> None:
+        while [{tp.partition for tp in member.assignment()} for member in members] != [*LOCAL.values()]:
+            for member in members:
+                await member.getmany(timeout_ms=50)
+
+    async def exchange() -> None:
+        # It leads, so that only followers return.
+        async with static("c", "c") as kept:
+            async with static("a", "a") as one, static("b", "b") as two:
+                await at_home(one, two, kept)
+            async with static("a", "b") as one, static("b", "a") as two:
+                await at_home(two, one, kept)
+
+    asyncio.run(asyncio.wait_for(exchange(), TIMEOUT_S))

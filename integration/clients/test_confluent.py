@@ -366,3 +366,33 @@ def test_a_static_member_comes_back_to_what_it_had(rack_cluster: Cluster, topic:
             # Nobody else has heard of it.
             two.consume()
             assert {kind for kind, _ in two.journal[rounds:]} <= {"record"}
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "sticky", "range"])
+def test_static_members_that_return_in_another_rack_request_a_plan(
+    rack_cluster: Cluster, make_topic: MakeTopic, group: str, strategy: str
+) -> None:
+    topic = make_topic(replicas=[[1], [2], [3]] * 2)
+
+    def static(name: str, rack: str) -> Callable[[], RecordingConsumer]:
+        more: Any = {
+            "group_instance_id": name,
+            "session_timeout_ms": 600_000,
+            "partition_assignment_strategy": strategy,
+        }
+        return lambda: RecordingConsumer(rack_cluster, group, [topic], rack, **more)
+
+    def at_home(*members: RecordingConsumer) -> Callable[[], bool]:
+        def read() -> bool:
+            for each in members:
+                each.consume()
+            return [{tp.partition for tp in each.owned()} for each in members] == [{0, 3}, {1, 4}, {2, 5}]
+
+        return read
+
+    # It leads, so that only followers return.
+    with services(static("c", "c")) as [kept]:
+        with services(static("a", "a"), static("b", "b")) as [one, two]:
+            wait_until(at_home(one, two, kept), "three static members at home")
+        with services(static("a", "b"), static("b", "a")) as [one, two]:
+            wait_until(at_home(two, one, kept), "the partitions of their racks")

@@ -300,7 +300,7 @@ class Hostile(StandbyAwareAssignor):
 def test_beside_members_that_say_nothing_sensible_all_is_assigned(
     make_crew: MakeCrew, warnings_of: Callable[[str], list[str]]
 ) -> None:
-    crew = make_crew(12, 1, ("zone", "cluster"), mode="kafka")
+    crew = make_crew(12, 1, ("zone", "cluster"))
     crew.start(*SIX)
     crew.settle(1)
     assert all(len(set(zones)) == 2 for zones in crew.at(0).values())

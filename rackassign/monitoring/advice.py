@@ -213,7 +213,10 @@ def _strategy(groups: Sequence[GroupAnalysis]) -> str:
         by_brokers = f"let brokers assign with rackassign's assignor (`rackassign doctor` shows how; {first})"
         return f"{by_brokers}, or {to} with group.protocol=classic"
     if live.strategy == "cooperative-sticky":
-        return "let a member with rackassign's cooperative-sticky lead"
+        lead = "let a member with rackassign's cooperative-sticky lead"
+        # It may be the leader already: brokers give a static member that returns its old partitions, and ask no leader.
+        static = any(member.instance_id is not None for member in live.members)
+        return f"{lead}, or plan again if `rackassign doctor` finds its plan outdated" if static else lead
     return f"{to} from {live.strategy}" if live.strategy else to
 
 

@@ -1,7 +1,8 @@
 """Standby placement of Kafka Streams, step by step: identical results, including their weaknesses.
 
 Clients and tasks are numbers here, in the order in which Kafka iterates over them: clients by process ID, tasks in the
-caller's order (Kafka's high-availability assignor sorts them). The result depends on the order of tasks.
+caller's order (Kafka's high-availability assignor sorts them). The result depends on the order of tasks, and so does
+that of the copies that are placed at the end, for which Kafka's order is that of a hash table.
 
 Source: `ClientTagAwareStandbyTaskAssignor`, `DefaultStandbyTaskAssignor` and `HighAvailabilityTaskAssignor` of Apache
 Kafka, KIP-708.
@@ -18,7 +19,7 @@ and has no second round over the values of a tag. Load is copies divided by capa
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Holders = list[list[int]]
@@ -104,7 +105,9 @@ class _StandbyState:
         insort(self.order, (self.load(client), client))
 
 
-def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[str]) -> Holders:
+def place(
+    clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[str], leftovers: Sequence[int] | None = None
+) -> Holders:
     """Return the clients with the standbys of each task.
 
     Args:
@@ -112,6 +115,7 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
         tasks: Stateful tasks from 0, in the order in which they are placed.
         standbys: Number of standbys of each task; with too few clients it has fewer.
         keys: Relevant tags; without any all clients are equivalent.
+        leftovers: The tasks in the order in which their missing copies are placed at the end; as `tasks` if left out.
     """
     board = _StandbyState(clients, {task: [] for task in range(len(tasks))})
     if standbys:
@@ -119,7 +123,7 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
         for task in tasks:
             if task in board.owner:
                 _spread(board, task, standbys, values)
-        for task in tasks:
+        for task in tasks if leftovers is None else leftovers:
             _fill(board, task, standbys)
     return [board.standbys[task] for task in range(len(tasks))]
 
@@ -150,18 +154,6 @@ def balance(clients: Clients, holders: Holders) -> Holders:
 def preserves_tags(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     """Return whether a client has all tags of another; it may have more."""
     return all(target.get(key) == value for key, value in source.items())
-
-
-def preserves_diversity(holders: Sequence[Mapping[str, str]], source: int, target: Mapping[str, str]) -> bool:
-    """Return whether the copies of a task have no fewer different tags after one of them is moved.
-
-    Args:
-        holders: The tags of all clients with a copy, including the active one.
-        source: Index of the client that gives up its copy.
-        target: The tags of the client that takes it.
-    """
-    after = [target if number == source else tags for number, tags in enumerate(holders)]
-    return len(_pairs(after)) >= len(_pairs(holders))
 
 
 def _values_of(clients: Clients, keys: Sequence[str]) -> dict[str, int]:
@@ -205,7 +197,3 @@ def _evens(board: _StandbyState, source: int, target: int) -> bool:
     capacity: Callable[[int], int] = board.clients.capacity.__getitem__
     after = (board.count[source] - 1) / capacity(source) - (board.count[target] + 1) / capacity(target)
     return 0 <= after < skew
-
-
-def _pairs(holders: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
-    return {pair for tags in holders for pair in tags.items()}

@@ -87,15 +87,11 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-Mode = Literal["best", "kafka"]
-"""How copies are placed: with the least collisions, or as Kafka Streams does."""
-
 Rule = Literal["even", "strict", "hadoop"]
 """Definition of a collision: more copies on one value than an even spread needs; any two on one value, which are
 never placed (Redis); or more than two on one value, or as many values as copies (Hadoop, where two copies have two
 values). If all members have one value, `even` and `hadoop` place all copies there and count the collisions."""
 
-MODES: tuple[Mode, ...] = get_args(Mode)
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 
@@ -106,8 +102,7 @@ class StandbyOptions:
     Args:
         num_standby_replicas: Number of copies of each partition in addition to the active one.
         rack_aware_assignment_tags: Keys of client tags over whose values copies are spread.
-        mode: How copies are placed.
-        rule: What a collision is; mode `kafka` has its own rule.
+        rule: What a collision is.
         forced_tag_values: Values of a tag that count even if no member has them now (Elasticsearch's forced
             awareness): copies that do not fit on the existing values are omitted, not concentrated on them.
         acceptable_recovery_lag: Number of records a copy may lack and still count as warm (KIP-441).
@@ -119,7 +114,6 @@ class StandbyOptions:
 
     num_standby_replicas: int = 1
     rack_aware_assignment_tags: Sequence[str] = ()
-    mode: Mode = "best"
     rule: Rule = "even"
     forced_tag_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     acceptable_recovery_lag: int = 10_000
@@ -139,9 +133,8 @@ class StandbyOptions:
             raise ConfigError(
                 f"rack_aware_assignment_tags must be up to {MOST_TAGS} different keys, got {short_repr(tags)}"
             )
-        for name, value, allowed in (("mode", self.mode, MODES), ("rule", self.rule, RULES)):
-            if value not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {short_repr(value)}")
+        if self.rule not in RULES:
+            raise ConfigError(f"rule must be one of {', '.join(RULES)}, got {short_repr(self.rule)}")
         if not isinstance(self.forced_tag_values, Mapping):
             raise ConfigError(f"forced_tag_values must be keys with values, got {short_repr(self.forced_tag_values)}")
         for key, values in self.forced_tag_values.items():
@@ -149,8 +142,6 @@ class StandbyOptions:
                 raise ConfigError(f"forced_tag_values: {short_repr(key)} is not one of rack_aware_assignment_tags")
             if not _names(values) or not values:
                 raise ConfigError(f"forced_tag_values: {short_repr(key)}: expected values, got {short_repr(values)}")
-        if self.mode == "kafka" and (self.rule != "even" or self.forced_tag_values):
-            raise ConfigError("mode kafka has its own rules: omit rule and forced_tag_values")
 
 
 def _names(value: object) -> bool:
@@ -184,10 +175,8 @@ class StandbyPlan:
 
 
 __all__ = [
-    "MODES",
     "RULES",
     "Copies",
-    "Mode",
     "Rule",
     "StandbyOptions",
     "StandbyPlan",

@@ -443,10 +443,6 @@ class _SubscriberSet:
     def solved(self, options: StandbyOptions, found: _PlacedCopies) -> tuple[list[tuple[int, ...]], list[int]]:
         """Return the members that get a copy of each partition, and the number of its copies that cannot be placed."""
         wanted = options.num_standby_replicas
-        if options.mode == "kafka":
-            theirs = self._as_kafka(options)
-            found.proven = False
-            return [tuple(own) for own in theirs], [wanted - len(own) for own in theirs]
         items = [
             ItemDemand(owner, wanted, tuple(member for member in held if member != owner))
             for owner, held in zip(self.owner, self.held, strict=True)

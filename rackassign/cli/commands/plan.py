@@ -9,7 +9,7 @@ import json
 import sys
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rackassign import scenario
 from rackassign.cli import ExitCode
@@ -25,9 +26,9 @@ from rackassign.cli.shared_options import standard_input
 from rackassign.cli.terminal import check_output, examples, plain_line, warn
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, unknown_cost_racks, validate_locality_mode
-from rackassign.model import LOCALITY_MODES, Explanation, Group, Plan, Recommendation, weight_misfits
+from rackassign.model import LOCALITY_MODES, Explanation, Group, Partitions, Plan, Recommendation, weight_misfits
 from rackassign.strategies import PLANNED_OFFLINE, Options, copartition_exceptions, validate_balance_mode
-from rackassign.strategies import strategy as strategy_named
+from rackassign.strategies.standby import RULES, StandbyOptions, StandbyPlan, assign_standbys
 from rackassign.text import join_first
 
 app = typer.Typer(rich_markup_mode=None)
@@ -89,10 +90,16 @@ class _Found(NamedTuple):
     error: InputError | None = None
 
 
+_STANDBY = "standby"
+"""The cooperative strategy with the standbys of each partition, as StandbyAwareAssignor plans it."""
+
+_STRATEGIES = (*PLANNED_OFFLINE, _STANDBY)
+
+
 class _Wanted(NamedTuple):
     """What to make of each group."""
 
-    decide: Callable[[Group], Plan]
+    decide: Callable[[Group], Plan | StandbyPlan]
     explained: bool
     copartition: tuple[tuple[str, ...], ...]
 
@@ -100,13 +107,14 @@ class _Wanted(NamedTuple):
 @app.command(
     epilog=examples(
         "plan group.json --strategy cooperative-sticky --explain --output table",
+        "plan group.json --strategy standby --rack-aware-assignment-tags zone --output table",
         "snapshot --bootstrap-server localhost:9092 --group billing | rackassign plan --strategy sticky",
     )
 )
 def plan(
     file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
     *,
-    strategy: Annotated[str, typer.Option(help=f"Assignment strategy: {', '.join(PLANNED_OFFLINE)}.")] = "range",
+    strategy: Annotated[str, typer.Option(help=f"Assignment strategy: {', '.join(_STRATEGIES)}.")] = "range",
     locality: Annotated[
         str, typer.Option(help=f"Replicas that count as local: {', '.join(LOCALITY_MODES)}.")
     ] = "any-replica",
@@ -137,6 +145,16 @@ def plan(
             show_default="no limit",
         ),
     ] = None,
+    num_standby_replicas: Annotated[
+        int | None, typer.Option(help="With standby: standbys of each partition.", show_default="1")
+    ] = None,
+    rack_aware_assignment_tags: Annotated[
+        str | None,
+        typer.Option(help="With standby: tags of members, separated by commas, over which copies are spread."),
+    ] = None,
+    standby_rule: Annotated[
+        str | None, typer.Option(help=f"With standby: {', '.join(RULES)}.", show_default="even")
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain non-local partitions and recommend changes.")
     ] = False,
@@ -146,7 +164,11 @@ def plan(
     ] = "",
 ) -> int:
     """Compute the assignment of a consumer group offline."""
-    named = strategy_named(strategy)
+    standbys = _standby_options(num_standby_replicas, rack_aware_assignment_tags, standby_rule)
+    if standbys is not None and strategy != _STANDBY:
+        raise ConfigError(f"options of standbys need --strategy {_STANDBY}, got {strategy}")
+    if strategy not in _STRATEGIES:
+        raise ConfigError(f"strategy must be one of {', '.join(_STRATEGIES)}, got {strategy!r}")
     # Not a number is no such number either.
     if time_limit is not None and not time_limit >= 0:
         raise ConfigError(f"--time-limit: expected seconds, 0 or more, got {time_limit:g}")
@@ -173,10 +195,12 @@ def plan(
         if used and strategy == "consumer-protocol" and option not in {"--balance", "--time-limit"}:
             raise ConfigError(f"--strategy consumer-protocol has no use for {option}, which the broker plug-in lacks")
 
-    def decide(group: Group) -> Plan:
+    def decide(group: Group) -> Plan | StandbyPlan:
         if weight_tolerance is not None and not group.weights:
             raise ConfigError("--weight-tolerance cannot be used without weights, and the scenario has none")
-        return named(group, options)
+        if strategy == _STANDBY:
+            return assign_standbys(group, {}, standbys, options)
+        return PLANNED_OFFLINE[strategy](group, options)
 
     wanted = _Wanted(decide, explain, sets)
     if output:
@@ -206,7 +230,9 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: Sce
             if wanted.copartition:
                 group = replace(group, copartition=wanted.copartition)
             warnings.add(group)
-            made = wanted.decide(group)
+            decided = wanted.decide(group)
+            standbys = decided if isinstance(decided, StandbyPlan) else None
+            made = decided.plan if isinstance(decided, StandbyPlan) else decided
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
                 warn(made.unproven())
@@ -222,14 +248,45 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, warnings: Sce
             _write_line({"line": line, "error": str(problem)})
             continue
         if output == "table":
-            _write_table(group, made, explanation)
-        elif output == "jsonl":
-            _write_line(scenario.write_plan(group, made, explanation))
+            _write_table(group, made, explanation, standbys)
+            continue
+        written = scenario.write_plan(group, made, explanation)
+        if standbys is not None:
+            written |= _standbys_as_json(standbys)
+        if output == "jsonl":
+            _write_line(written)
         else:
-            sys.stdout.write(json.dumps(scenario.write_plan(group, made, explanation), indent=2) + "\n")
+            sys.stdout.write(json.dumps(written, indent=2) + "\n")
     for reason in exceptions:
         warn(reason)
     return ExitCode.BAD_INPUT if failed else ExitCode.DONE
+
+
+def _standby_options(number: int | None, tags: str | None, rule: str | None) -> StandbyOptions | None:
+    """Return the options of standbys; None if none of them is given."""
+    given: dict[str, Any] = {} if number is None else {"num_standby_replicas": number}
+    if tags is not None:
+        given["rack_aware_assignment_tags"] = [tag.strip() for tag in tags.split(",")]
+    if rule is not None:
+        given["rule"] = rule
+    return StandbyOptions(**given) if given else None
+
+
+def _standbys_as_json(found: StandbyPlan) -> dict[str, Any]:
+    missing: dict[str, dict[str, int]] = {}
+    for tp, count in sorted(found.missing.items()):
+        missing.setdefault(tp.topic, {})[str(tp.partition)] = count
+
+    def lists(kept: Mapping[str, Partitions]) -> dict[str, dict[str, list[int]]]:
+        return {member: {topic: list(ids) for topic, ids in own.items()} for member, own in kept.items()}
+
+    return {
+        "standbys": lists(found.standbys),
+        "warmups": lists(found.warmups),
+        "missing_standbys": missing,
+        "collisions": found.collisions,
+        "standbys_proven": found.proven,
+    }
 
 
 def _opened(file: str) -> BinaryIO:
@@ -286,25 +343,38 @@ def _write_line(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
+def _write_table(
+    group: Group, made: Plan, explanation: Explanation | None, standbys: StandbyPlan | None = None
+) -> None:
     table = Table(title=None if group.name is None else plain_line(group.name))
-    for column in ("member", "rack", "partitions", "which"):
+    for column in ("member", "rack", "partitions", "which", *(("standbys",) if standbys is not None else ())):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
     racks = {member.id: member.rack for member in group.members}
     for member, owned in made.target.items():
-        which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
         count = str(sum(map(len, owned.values())))
-        table.add_row(plain_line(member), plain_line(racks[member] or "-"), count, plain_line(which))
+        kept = (_listed(standbys.standbys[member]),) if standbys is not None else ()
+        table.add_row(plain_line(member), plain_line(racks[member] or "-"), count, _listed(owned), *kept)
     counts = Locality.of(group, made)
     console = Console()
     console.print(table)
     console.print(f"local {counts.local}, cross {counts.cross}, unknown {counts.unknown}", highlight=False)
+    if standbys is not None:
+        waiting = sum(len(ids) for own in standbys.warmups.values() for ids in own.values())
+        missing = sum(standbys.missing.values())
+        console.print(
+            f"standbys: collisions {standbys.collisions}, missing {missing}, to warm up first {waiting}",
+            highlight=False,
+        )
     if explanation is None:
         return
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
         console.print(plain_line(_describe(advice)), highlight=False)
+
+
+def _listed(owned: Partitions) -> Text:
+    return plain_line("  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items()))
 
 
 def _describe(advice: Recommendation) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from rackassign.cli import ExitCode
 from rackassign.cli.app import run
+from tests.helpers.json_schemas import parsed
 from tests.unit.cli.conftest import SCENARIO, Cli
 
 ASSIGNMENT = {"m1": {"t": [1]}, "m2": {"t": [0]}}
@@ -215,6 +216,27 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
     assert err == "rackassign: proven optimal in balance only: the time limit of the plan is exceeded\n"
 
 
+def test_standbys_are_planned_with_active_members(cli: Cli) -> None:
+    zone = {"m1": "a", "m2": "a", "m3": "b", "m4": "b"}
+    members = [{"id": name, "topics": ["t"], "tags": {"zone": of}} for name, of in zone.items()]
+    tagged = json.dumps({**SCENARIO, "topics": {"t": [[1]] * 8}, "members": members})
+    words = ("plan", "--strategy", "standby", "--rack-aware-assignment-tags", "zone")
+    code, out, err = cli(*words, given=tagged)
+    plan = parsed("plan", out)
+    assert (code, err, plan["collisions"], plan["missing_standbys"], plan["standbys_proven"]) == (0, "", 0, {}, True)
+    at = {kind: {p: m for m, own in plan[kind].items() for p in own.get("t", ())} for kind in ("target", "standbys")}
+    assert len(at["target"]) == len(at["standbys"]) == 8
+    assert all(zone[at["target"][p]] != zone[at["standbys"][p]] for p in range(8))
+    assert "standbys: collisions 0, missing 0, to warm up first 0" in cli(*words, "--output", "table", given=tagged).out
+    # Five members would be needed.
+    code, out, _ = cli(*words, "--num-standby-replicas", "4", "--standby-rule", "strict", given=tagged)
+    assert json.loads(out)["missing_standbys"] == {"t": {str(p): 3 for p in range(8)}}
+    assert json.loads(cli("plan", "--strategy", "standby", given=LINE).out)["standbys"] == {
+        "m1": {"t": [0]},
+        "m2": {"t": [1]},
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "given", "message"),
     [
@@ -233,7 +255,18 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli) -> None:
         (
             ("plan", "--strategy", "rang"),
             LINE,
-            "strategy must be one of range, sticky, cooperative-sticky, consumer-protocol, got 'rang'",
+            "strategy must be one of range, sticky, cooperative-sticky, consumer-protocol, standby, got 'rang'",
+        ),
+        (
+            ("plan", "--strategy", "sticky", "--num-standby-replicas", "2"),
+            LINE,
+            "options of standbys need --strategy standby, got sticky",
+        ),
+        (("plan", "--strategy", "standby", "--standby-rule", "odd"), LINE, "rule must be one of even, strict, hadoop"),
+        (
+            ("plan", "--strategy", "standby", "--num-standby-replicas", "-1"),
+            LINE,
+            "num_standby_replicas must be an integer, 0 or more, got -1",
         ),
         (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
         (

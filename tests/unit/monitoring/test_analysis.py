@@ -290,6 +290,13 @@ def test_a_group_that_the_broker_serves_must_leave_it() -> None:
     assert "group.protocol=classic" in describe_change(seen.actions[0], [seen])
     led = inspected(replace(TURNED, strategy="cooperative-sticky"), cluster(ONE_EACH))
     assert describe_change(led.actions[0], [led]) == "let a member with rackassign's cooperative-sticky lead"
+    # A static member that returned in another rack has its old partitions, whoever leads.
+    static = tuple(replace(each, instance_id=each.id) for each in led.snapshot.live.members)
+    seen = inspected(replace(led.snapshot.live, members=static), cluster(ONE_EACH))
+    assert describe_change(seen.actions[0], [seen]) == (
+        "let a member with rackassign's cooperative-sticky lead, or plan again if `rackassign doctor` finds its plan"
+        " outdated"
+    )
 
 
 def test_partitions_that_nobody_has_are_counted() -> None:
