@@ -34,13 +34,7 @@ def validate_locality_mode(mode: str) -> LocalityMode:
 
 
 class RackSets(NamedTuple):
-    """A set of racks as an int: each rack of the brokers is one bit.
-
-    Args:
-        bits: The bit of each broker rack.
-        of_broker: The bit of each broker that has a rack.
-        mode: Which replicas count.
-    """
+    """A set of racks as an int: each rack of the brokers is one bit."""
 
     bits: Mapping[str, int]
     of_broker: Mapping[int, int]
@@ -79,15 +73,10 @@ class RackSets(NamedTuple):
 
 
 class CostTable(NamedTuple):
-    """Costs between racks, in whole units.
-
-    Args:
-        units: Cost by the reader's rack and the replica's.
-        missing: Cost of a pair that is not in `units`.
-        unit: Value of one unit.
-    """
+    """Costs between racks, in whole units."""
 
     units: Mapping[tuple[str, str], int]
+    # Cost of a pair that is not in `units`.
     missing: int
     unit: float
 
@@ -132,16 +121,11 @@ def read_locality(source: str | None, home: str | None) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Numbers of local, cross-rack and unknown partitions.
-
-    Args:
-        local: Partitions with a counting replica in the member's rack.
-        cross: Partitions whose member's rack and a replica's rack are known, and none is equal.
-        unknown: Partitions whose member has no rack, or none of whose counting replicas has a known one.
-    """
+    """Numbers of local, cross-rack and unknown partitions."""
 
     local: int
     cross: int
+    # Partitions whose member has no rack, or none of whose counting replicas has a known one.
     unknown: int
 
     @property

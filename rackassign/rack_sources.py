@@ -45,15 +45,10 @@ _LONGEST = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RackDetection:
-    """The result of one source.
-
-    Args:
-        source: Name of the source.
-        rack: The detected rack; None if there is none.
-        note: Why there is none, or where it was found.
-    """
+    """The result of one source."""
 
     source: str
+    # The detected rack; None if there is none.
     rack: str | None
     note: str
 
@@ -69,15 +64,8 @@ Source = Callable[[Mapping[str, str], ZoneForm, float], str]
 def detect_all(
     environment: Mapping[str, str] = os.environ, *, zone: ZoneForm = "id", timeout_s: float = TIMEOUT_S
 ) -> list[RackDetection]:
-    """Query every source and return the results, in order of precedence.
-
-    Args:
-        environment: Environment with `RACKASSIGN_RACK` and the settings of the sources. Other addresses than the usual
-            ones are read from the variables that the vendors' own tools use: `AWS_EC2_METADATA_SERVICE_ENDPOINT` (and
-            `AWS_EC2_METADATA_DISABLED`), `GCE_METADATA_HOST`, `AZURE_POD_IDENTITY_AUTHORITY_HOST`.
-        zone: On EC2 and ECS, whether a zone is named by its ID or its name.
-        timeout_s: Seconds for each step of a source; no source has more than two.
-    """
+    """Query every source and return the results, in order of precedence."""
+    # `timeout_s`: seconds for each step of a source; no source has more than two.
     answers: queue.Queue[RackDetection] = queue.Queue()
     for name, source in SOURCES.items():
         # Not a pool: its threads would be joined when the process ends.

@@ -79,9 +79,6 @@ class BrokerRackCache:
     """Caches brokers that were seen, and adds offline brokers to a topology.
 
     It may be used from any thread.
-
-    Args:
-        most: Limit of cached brokers; beyond it, those that were seen longest ago are removed.
     """
 
     __slots__ = ("_known", "_lock", "_most")

@@ -78,12 +78,7 @@ def join_ranges(ids: Iterable[int]) -> str:
 
 
 def join_first(names: Sequence[str], most: int) -> str:
-    """Return the first names of a list and the number of the others, as in "a, b and 3 more".
-
-    Args:
-        names: The names, in the order in which they are named.
-        most: The highest number of names.
-    """
+    """Return the first names of a list and the number of the others, as in "a, b and 3 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -150,11 +145,7 @@ _LEAST = 3
 
 
 def is_secret(name: object) -> bool:
-    """Return whether the value of a setting must not be shown.
-
-    Args:
-        name: Name of the setting in Java, librdkafka, kafka-python or Spark: `sasl.password`, `sasl_plain_password`.
-    """
+    """Return whether the value of a setting must not be shown."""
     return _SECRET.search(re.sub(r"[_-]", ".", str(name).lower())) is not None
 
 
@@ -192,9 +183,6 @@ class WarnOnce:
 
     The number of remembered warnings is limited separately for each kind. Members get new IDs at each start, and
     however many of their warnings there are, warnings of other kinds are still logged.
-
-    Args:
-        logger: Logger for the warnings.
     """
 
     __slots__ = ("_logged", "_logger")
@@ -204,16 +192,9 @@ class WarnOnce:
         self._logged: dict[str, set[object]] = {}
 
     def warn(self, kind: str, message: str, *args: object, about: object = None, exc_info: bool = False) -> None:
-        """Log a warning unless an equal one was logged before.
-
-        Args:
-            kind: Kind of the warning; one of few.
-            message: As for `logging`.
-            *args: As for `logging`.
-            about: Subject of the warning, if there may be many; after a hundred of one kind no more of that kind are
-                logged, and the log states this.
-            exc_info: As for `logging`.
-        """
+        """Log a warning unless an equal one was logged before."""
+        # `about`: subject of the warning, if there may be many; after a hundred of one kind no more of that kind are
+        # logged, and the log states this.
         logged = self._logged.setdefault(kind, set())
         if about in logged or len(logged) >= _MOST:
             return

@@ -59,11 +59,7 @@ class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[mis
 
 @contextmanager
 def requires(operation: str, resource: str) -> Iterator[None]:
-    """State the operation that the requests in the block require.
-
-    Raises:
-        AuthorizationError: In place of kafka-python's authorization errors; all other errors are unchanged.
-    """
+    """State the operation that the requests in the block require."""
     try:
         yield
     except REFUSALS:
@@ -71,11 +67,7 @@ def requires(operation: str, resource: str) -> Iterator[None]:
 
 
 def check_authorized(error: object, operation: str, resource: str) -> None:
-    """Check an error code, or an error of kafka-python or its class; None is no error.
-
-    Raises:
-        AuthorizationError: It is an authorization error.
-    """
+    """Check an error code, or an error of kafka-python or its class; None is no error."""
     if is_authorization_error(error):
         raise AuthorizationError(operation, resource)
 
@@ -110,13 +102,6 @@ def connected(kind: Callable[..., AdminT], config: Mapping[str, Any]) -> AdminT:
     kafka-python (3.0.12) starts the IO thread of an admin client before it connects, and stops the thread in `close()`
     only. If no broker responds, its constructor raises, and the thread and five file descriptors are left. A process
     that tries again every minute could open no more files after some hours.
-
-    Args:
-        kind: `KafkaAdminClient`.
-        config: Its arguments.
-
-    Raises:
-        KafkaError: As raised by the admin client.
     """
     make = config.get("kafka_client", getattr(kind, "DEFAULT_CONFIG", {}).get("kafka_client"))
     if make is None:

@@ -54,36 +54,24 @@ T = TypeVar("T")
 
 
 class RequestRejectedError(KafkaUnavailableError):
-    """The cluster rejected a request.
-
-    Args:
-        what: Object of the request.
-        kind: Name of Kafka's error.
-        reason: The broker's error message; may be empty.
-    """
+    """The cluster rejected a request."""
 
     def __init__(self, what: str, kind: str, reason: str) -> None:
+        # `reason`: the broker's error message; may be empty.
         super().__init__(f"{what}: {kind}" + (f": {reason}" if reason else ""))
         self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
 class TopicValidation:
-    """Result of the validation of a topic that does not exist yet.
+    """Result of the validation of a topic that does not exist yet."""
 
-    Args:
-        min_isr: Effective `min.insync.replicas` of the topic; None if the broker does not return it.
-    """
-
+    # Effective `min.insync.replicas` of the topic; None if the broker does not return it.
     min_isr: int | None
 
 
 class TopicAdmin:
-    """Sends requests to the controller.
-
-    Args:
-        admin: Admin client.
-    """
+    """Sends requests to the controller."""
 
     def __init__(self, admin: KafkaAdminClient) -> None:
         self._admin = admin
@@ -91,18 +79,8 @@ class TopicAdmin:
     def validate(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None = None
     ) -> TopicValidation:
-        """Validate a topic without creating it.
-
-        Args:
-            name: Name of the topic.
-            configs: Its configuration.
-            lists: The replicas of each partition; if omitted, one replica on any broker.
-
-        Raises:
-            RequestRejectedError: The topic would be rejected.
-            AuthorizationError: CREATE is missing, or DESCRIBE_CONFIGS, which `min.insync.replicas` needs.
-            KafkaError: As raised by the admin client.
-        """
+        """Validate a topic without creating it."""
+        # `lists`: the replicas of each partition; if omitted, one replica on any broker.
         response = self.send(lambda: self._create(name, configs, lists, validate_only=True))
         _check(name, response)
         configured = response.get("configs") or {}
@@ -113,13 +91,7 @@ class TopicAdmin:
         return TopicValidation(int(value) if value is not None else None)
 
     def create(self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]]) -> None:
-        """Create a topic with these replicas.
-
-        Raises:
-            RequestRejectedError: The topic was rejected.
-            AuthorizationError: CREATE is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Create a topic with these replicas."""
         tries = 0
 
         def ask() -> dict[str, Any]:
@@ -133,19 +105,8 @@ class TopicAdmin:
             _check(name, response)
 
     def add(self, name: str, count: int, lists: Sequence[Sequence[int]], *, validate_only: bool = False) -> None:
-        """Add partitions to a topic.
-
-        Args:
-            name: Name of the topic.
-            count: Number of its partitions afterwards.
-            lists: The replicas of each new partition.
-            validate_only: Whether only to validate the request.
-
-        Raises:
-            RequestRejectedError: The request was rejected.
-            AuthorizationError: The permission is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Add partitions to a topic."""
+        # `validate_only`: whether only to validate the request.
         wanted = {name: {"count": count, "assignments": [list(row) for row in lists]}}
         tries = 0
 
@@ -164,13 +125,7 @@ class TopicAdmin:
             )
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics; those that do not exist are skipped.
-
-        Raises:
-            RequestRejectedError: A topic was not deleted; others may have been.
-            AuthorizationError: DELETE on one of them is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Delete topics; those that do not exist are skipped."""
         wanted = sorted(names)
         answer = self.send(lambda: self._admin.delete_topics(wanted, raise_errors=False))
         failed = {row["name"]: row for row in answer["topics"] if row["error_code"] not in _GONE}
@@ -212,11 +167,7 @@ class TopicAdmin:
             time.sleep(_PAUSE_S)
 
     def send(self, ask: Callable[[], T]) -> T:
-        """Return the result of `ask`, calling it again as long as the controller that kafka-python has cached is gone.
-
-        Raises:
-            KafkaError: As raised by the admin client.
-        """
+        """Return the result of `ask`, called again while the controller that kafka-python has cached is gone."""
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -241,49 +192,28 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class OngoingReassignment:
-    """A partition that is being reassigned.
+    """A partition that is being reassigned."""
 
-    Args:
-        target: Its replicas after the reassignment, preferred leader first.
-        adding: Those of them that are being added.
-    """
-
+    # Its replicas after the reassignment, preferred leader first.
     target: tuple[int, ...]
     adding: tuple[int, ...]
 
 
 class ReassignmentAdmin:
-    """Sends requests to the controller.
-
-    Args:
-        admin: Admin client.
-    """
+    """Sends requests to the controller."""
 
     def __init__(self, admin: KafkaAdminClient) -> None:
         self._admin = admin
         self._controller = TopicAdmin(admin)
 
     def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
-        """Return all reassignments in progress, including those started by other tools.
-
-        Raises:
-            AuthorizationError: DESCRIBE on the cluster is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Return all reassignments in progress, including those started by other tools."""
         with requires("DESCRIBE", CLUSTER):
             found = self._controller.send(self._admin.list_partition_reassignments)
         return {TopicPartition(*tp): _moving(row) for tp, row in found.items()}
 
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
-        """Start reassignments of partitions to these replicas; None cancels the one in progress.
-
-        Returns:
-            The error of each partition that was rejected. Started reassignments are still in progress.
-
-        Raises:
-            AuthorizationError: ALTER on the cluster is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Start reassignments of partitions to these replicas; None cancels the one in progress."""
         wanted = {
             KafkaPythonPartition(*tp): None if replicas is None else list(replicas) for tp, replicas in lists.items()
         }
@@ -293,12 +223,7 @@ class ReassignmentAdmin:
         return {TopicPartition(*tp): error.__name__ for tp, error in found.items() if error is not None}
 
     def elect_preferred_leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Elect preferred leaders, and return the errors of partitions that failed.
-
-        Raises:
-            AuthorizationError: ALTER on the cluster is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Elect preferred leaders, and return the errors of partitions that failed."""
         wanted: dict[str, list[int]] = {}
         for tp in sorted(tps):
             wanted.setdefault(tp.topic, []).append(tp.partition)
@@ -321,41 +246,18 @@ class ReassignmentAdmin:
     def topic_configs(
         self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
     ) -> dict[str, dict[str, str]]:
-        """Return keys of topics that have a value; topics that were deleted are omitted.
-
-        Args:
-            topics: Names of the topics.
-            keys: Configuration keys.
-            broker: Broker that gets the request; any if omitted.
-
-        Raises:
-            AuthorizationError: DESCRIBE_CONFIGS on a topic is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Return keys of topics that have a value; topics that were deleted are omitted."""
+        # `broker`: broker that gets the request; any if omitted.
         found = topic_configs(self._admin, topics, keys, broker)
         return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
     def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
-        """Return keys of the cluster-wide broker configuration that are set.
-
-        Args:
-            keys: Configuration keys.
-            broker: Broker that gets the request; any if omitted.
-
-        Raises:
-            AuthorizationError: DESCRIBE_CONFIGS on the cluster is missing.
-            KafkaError: As raised by the admin client.
-        """
+        """Return keys of the cluster-wide broker configuration that are set."""
+        # `broker`: broker that gets the request; any if omitted.
         return default_configs(self._admin, keys, broker)
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Set keys of topics, unset those with None; topics that were deleted are skipped.
-
-        Raises:
-            AuthorizationError: ALTER_CONFIGS on a topic is missing.
-            RequestRejectedError: The change of a topic was rejected; others may have been made.
-            KafkaError: As raised by the admin client.
-        """
+        """Set keys of topics, unset those with None; topics that were deleted are skipped."""
         names = sorted(changes)
         for start in range(0, len(names), _AT_ONCE):
             self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
@@ -364,11 +266,6 @@ class ReassignmentAdmin:
         """Set keys of the cluster-wide broker configuration, unset those with None.
 
         An offline broker gets the change when it is online again.
-
-        Raises:
-            AuthorizationError: ALTER_CONFIGS on the cluster is missing.
-            RequestRejectedError: The change was rejected.
-            KafkaError: As raised by the admin client.
         """
         self._change("broker", {EVERY_BROKER: changes})
 

@@ -48,11 +48,7 @@ T = TypeVar("T")
 
 
 def retry_on_disconnect(ask: Callable[[], T]) -> T:
-    """Send a request that any broker can answer, again if the chosen one has just died: the retry may use another.
-
-    Raises:
-        KafkaError: As raised by the admin client; a connection error once the time is up.
-    """
+    """Send a request that any broker can answer, again if the chosen one has just died: the retry may use another."""
     until = time.monotonic() + _PATIENCE_MS / 1000
     while True:
         try:
@@ -64,55 +60,36 @@ def retry_on_disconnect(ask: Callable[[], T]) -> T:
 
 
 def list_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
-    """Return all brokers in order of their IDs, including offline ones if the cluster lists them.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Return all brokers in order of their IDs, including offline ones if the cluster lists them."""
     with requires("DESCRIBE", CLUSTER):
         return retry_on_disconnect(lambda: raw_requests.list_brokers(admin))
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """The description of a topic.
+    """The description of a topic."""
 
-    Args:
-        partitions: Partitions in order of their IDs.
-        in_sync: The in-sync replicas of each.
-        offline: Replicas of each whose broker or disk is offline.
-        internal: Whether it is one of Kafka's internal topics.
-        problem: Why it could not be described; empty if it could.
-        unknown: Whether the topic does not exist, according to the broker that responded.
-        refused: Whether DESCRIBE is not allowed; whether the topic exists is unknown then.
-    """
-
+    # Partitions in order of their IDs.
     partitions: tuple[Partition, ...] = ()
     in_sync: tuple[tuple[int, ...], ...] = ()
     offline: tuple[tuple[int, ...], ...] = ()
     internal: bool = False
+    # Why it could not be described; empty if it could.
     problem: str = ""
+    # Whether the topic does not exist, according to the broker that responded.
     unknown: bool = False
+    # Whether DESCRIBE is not allowed; whether the topic exists is unknown then.
     refused: bool = False
 
 
 def check_operation(admin: KafkaAdminClient, operation: str, names: Iterable[str]) -> None:
-    """Check that an operation is allowed on existing topics, as far as brokers report it (2.3 and later).
-
-    Raises:
-        AuthorizationError: It is not allowed on one of them.
-        KafkaError: As raised by the admin client.
-    """
+    """Check that an operation is allowed on existing topics, as far as brokers report it (2.3 and later)."""
     wanted = sorted(set(names))
     check_described_operation(retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else (), operation)
 
 
 def check_described_operation(found: Iterable[Mapping[str, Any]], operation: str) -> None:
-    """Check that an operation is allowed on topics that the admin client has described; see `check_operation`.
-
-    Raises:
-        AuthorizationError: It is not allowed on one of them.
-    """
+    """Check that an operation is allowed on topics that the admin client has described; see `check_operation`."""
     allowed = {topic["name"]: topic.get("authorized_operations") for topic in found}
     refused = [name for name, operations in allowed.items() if operations is not None and operation not in operations]
     if refused:
@@ -124,11 +101,7 @@ UNKNOWN_TOPIC = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
 def describe_topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
-    """Describe topics with one request, including replicas on offline brokers.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Describe topics with one request, including replicas on offline brokers."""
     wanted = sorted(set(names))
     # kafka-python describes all topics if the list is empty.
     found = retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else ()
@@ -162,16 +135,8 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
 def describe_topics_on(
     admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None
 ) -> dict[str, DescribedTopic]:
-    """Describe topics by the metadata of one broker.
-
-    Args:
-        admin: Admin client.
-        broker: ID of the broker.
-        names: Topics; all that may be described if omitted.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Describe topics by the metadata of one broker."""
+    # `names`: topics; all that may be described if omitted.
     wanted = None if names is None else sorted(set(names))
     return {topic["name"]: _topic(topic) for topic in raw_requests.fetch_metadata(admin, broker, wanted)}
 
@@ -186,30 +151,15 @@ MIN_ISR = "min.insync.replicas"
 
 
 def min_isr(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
-    """Return the effective `min.insync.replicas` of topics; topics that do not exist are omitted.
-
-    Raises:
-        AuthorizationError: DESCRIBE_CONFIGS on one of them is missing.
-        KafkaError: As raised by the admin client.
-    """
+    """Return the effective `min.insync.replicas` of topics; topics that do not exist are omitted."""
     return {name: int(values[MIN_ISR]) for name, values in topic_configs(admin, names, [MIN_ISR]).items()}
 
 
 def topic_configs(
     admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str], broker: int | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return effective configuration values of topics; topics that do not exist are omitted.
-
-    Args:
-        admin: Admin client.
-        names: Names of the topics.
-        keys: Configuration keys.
-        broker: Broker that gets the request; any if omitted.
-
-    Raises:
-        AuthorizationError: DESCRIBE_CONFIGS on one of them is missing.
-        KafkaError: As raised by the admin client.
-    """
+    """Return effective configuration values of topics; topics that do not exist are omitted."""
+    # `broker`: broker that gets the request; any if omitted.
     wanted = sorted(names)
     results: list[raw_requests.ConfigResult] = []
     for start in range(0, len(wanted), _AT_ONCE):
@@ -234,12 +184,7 @@ def _described_configs(
 
 
 def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return configuration values of a broker, and the cluster-wide defaults of the same keys.
-
-    Raises:
-        AuthorizationError: The permission is missing.
-        KafkaError: As raised by the admin client.
-    """
+    """Return configuration values of a broker, and the cluster-wide defaults of the same keys."""
     names = [str(broker), raw_requests.EVERY_BROKER]
     found = raw_requests.describe_configs(admin, "broker", names, keys, broker)
     for result in found:
@@ -249,37 +194,20 @@ def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) ->
 
 
 def default_configs(admin: KafkaAdminClient, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
-    """Return cluster-wide default configuration values of brokers; keys that are not set are omitted.
-
-    Args:
-        admin: Admin client.
-        keys: Configuration keys.
-        broker: Broker that gets the request; any if omitted.
-
-    Raises:
-        AuthorizationError: The permission is missing.
-        KafkaError: As raised by the admin client.
-    """
+    """Return cluster-wide default configuration values of brokers; keys that are not set are omitted."""
+    # `broker`: broker that gets the request; any if omitted.
     (defaults,) = _described_configs(admin, "broker", [raw_requests.EVERY_BROKER], keys, broker)
     check_authorized(defaults.code, "DESCRIBE_CONFIGS", CLUSTER)
     return defaults.values if _is_available(defaults) else {}
 
 
 def cluster_id(admin: KafkaAdminClient) -> str:
-    """Return the ID of the cluster; empty if it has none.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Return the ID of the cluster; empty if it has none."""
     return retry_on_disconnect(lambda: raw_requests.cluster_id(admin))
 
 
 def can_describe_cluster(admin: KafkaAdminClient) -> bool:
-    """Return whether brokers list all their groups to the user; True if brokers do not report this.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Return whether brokers list all their groups to the user; True if brokers do not report this."""
     return retry_on_disconnect(lambda: raw_requests.authorized_to_describe_cluster(admin)) is not False
 
 
@@ -294,9 +222,6 @@ def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
     """Return the groups that a broker coordinates, each with its type: `consumer` for classic and new consumer groups.
 
     Without DESCRIBE on the cluster brokers omit groups that may not be described, without an error.
-
-    Raises:
-        KafkaError: As raised by the admin client.
     """
     with requires("DESCRIBE", CLUSTER):
         found = admin.list_groups(broker_ids=[broker])
@@ -306,18 +231,7 @@ def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
 
 
 def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
-    """Return the size in bytes of each replica on a broker.
-
-    Args:
-        admin: Admin client.
-        broker: ID of the broker.
-        wanted: Topics, each with its number of partitions.
-
-    Raises:
-        AuthorizationError: The permission is missing. Brokers before 3.2 return an empty list then, as if their disks
-            were empty.
-        KafkaError: As raised by the admin client.
-    """
+    """Return the size in bytes of each replica on a broker."""
     found = raw_requests.describe_log_dirs(admin, broker, {topic: range(count) for topic, count in wanted.items()})
     check_authorized(found.code, "DESCRIBE", CLUSTER)
     sizes: dict[TopicPartition, int] = {}
@@ -331,11 +245,7 @@ def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str,
 
 
 def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the log start offset and the end offset of each partition; all should have the same leader.
-
-    Raises:
-        KafkaError: As raised by the admin client, and if one of the partitions has no leader now.
-    """
+    """Return the log start offset and the end offset of each partition; all should have the same leader."""
     tps = [KafkaPythonPartition(*tp) for tp in wanted]
     with requires("DESCRIBE", topic_resource(tp.topic for tp in tps)):
         earliest, latest = (
@@ -350,26 +260,13 @@ SELECTOR = "replica.selector.class"
 
 
 def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
-    """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders.
-
-    Raises:
-        AuthorizationError: DESCRIBE_CONFIGS is missing.
-        KafkaError: As raised by the admin client.
-    """
+    """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders."""
     own, _ = broker_configs(admin, broker, [SELECTOR])
     return own.get(SELECTOR) or None
 
 
 def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
-    """Return the `replica.selector.class` of each broker that returns it.
-
-    Args:
-        admin: Admin client. It lists the brokers and queries each one's configuration alone, since a broker that has
-            just died fails a request; fenced brokers are omitted.
-
-    Raises:
-        KafkaError: As raised by the admin client when it lists the brokers.
-    """
+    """Return the `replica.selector.class` of each broker that returns it."""
     selectors: dict[int, str | None] = {}
     for broker in list_brokers(admin):
         if not broker.fenced:

@@ -37,86 +37,56 @@ _PENDING_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member as described by its group coordinator.
-
-    Args:
-        id: Member ID.
-        instance_id: `group.instance.id` of a static member.
-        client_id: Client ID.
-        host: Host from which it connects.
-        metadata: Its subscription, undecoded; empty unless the group is stable.
-        assignment: Its assignment from the group leader, undecoded.
-        classic: Whether it joined with JoinGroup; None if the broker is too old to report it.
-        rack: Rack of a member of a server-assigned group.
-        topics: Subscribed topics of a member of a server-assigned group.
-        assigned: Assigned partitions of a member of a server-assigned group.
-        pattern: Subscription pattern of a member of a server-assigned group.
-        epoch: Epoch of the assignment that a member of a server-assigned group has; -1 in a classic group.
-        target: Partitions that a member of a server-assigned group is to have.
-    """
+    """A member as described by its group coordinator."""
 
     id: str
     instance_id: str | None
     client_id: str
     host: str
+    # Its subscription, undecoded; empty unless the group is stable.
     metadata: bytes = b""
     assignment: bytes = b""
+    # Whether it joined with JoinGroup; None if the broker is too old to report it.
     classic: bool | None = True
     rack: str | None = None
     topics: tuple[str, ...] = ()
     assigned: Partitions = field(default_factory=dict)
     pattern: str = ""
+    # Epoch of the assignment that a member of a server-assigned group has; -1 in a classic group.
     epoch: int = -1
     target: Partitions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group as described by its coordinator.
-
-    Args:
-        state: State in the broker's terms.
-        protocol_type: "consumer" for consumers; may be empty in a group without members.
-        strategy: The strategy chosen by the group, empty unless it is stable; the broker's own in a server-assigned
-            group.
-        members: All members that have joined.
-        epoch: Epoch of a server-assigned group, which grows with each change of members or topics; -1 otherwise.
-        assignment_epoch: Epoch of the group for which the broker last planned; -1 otherwise.
-        coordinator: Node ID of the coordinator of a server-assigned group, which plans; -1 otherwise.
-    """
+    """A group as described by its coordinator."""
 
     state: str
+    # "consumer" for consumers; may be empty in a group without members.
     protocol_type: str
+    # The strategy chosen by the group, empty unless it is stable; the broker's own in a server-assigned group.
     strategy: str
     members: tuple[DescribedMember, ...]
+    # Epoch of a server-assigned group, which grows with each change of members or topics; -1 otherwise.
     epoch: int = -1
+    # Epoch of the group for which the broker last planned; -1 otherwise.
     assignment_epoch: int = -1
+    # Node ID of the coordinator of a server-assigned group, which plans; -1 otherwise.
     coordinator: int = -1
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset.
-
-    Args:
-        offset: The offset.
-        metadata: The text that was committed with it.
-    """
+    """A committed offset."""
 
     offset: int
     metadata: str
 
 
 class GroupAdmin:
-    """Requests about groups, sent to their coordinators.
-
-    Args:
-        admin: A `KafkaAdminClient` that is not used elsewhere meanwhile.
-
-    Raises:
-        ConfigError: kafka-python is not as expected.
-    """
+    """Requests about groups, sent to their coordinators."""
 
     def __init__(self, admin: Any) -> None:
+        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
         self._admin = admin
         self._coordinators = GroupCoordinators(admin)
         self._ask = self._coordinators.ask
@@ -133,11 +103,7 @@ class GroupAdmin:
         return ""
 
     def describe_classic_group(self, group: str) -> DescribedGroup | None:
-        """Describe a classic group, in which members assign; None if there is none of that name.
-
-        Raises:
-            KafkaError: As raised by the admin client, or an error returned by the coordinator.
-        """
+        """Describe a classic group, in which members assign; None if there is none of that name."""
         with requires("DESCRIBE", group_resource(group)):
             described = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
             # Brokers before KIP-1043 have no error for it.
@@ -151,11 +117,7 @@ class GroupAdmin:
         )
 
     def describe_consumer_group(self, group: str) -> DescribedGroup | None:
-        """Describe a server-assigned group (KIP-848); None if there is none of that name, or brokers do not support it.
-
-        Raises:
-            KafkaError: As raised by the admin client, or an error returned by the coordinator.
-        """
+        """Describe a group of KIP-848; None if there is none of that name, or brokers do not support it."""
         try:
             with requires("DESCRIBE", group_resource(group)):
                 described = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
@@ -177,11 +139,7 @@ class GroupAdmin:
         )
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a group; partitions without one, or with an error, are omitted.
-
-        Raises:
-            KafkaError: As raised by the admin client, or an error returned by the coordinator.
-        """
+        """Return the committed offsets of a group; partitions without one, or with an error, are omitted."""
         return {tp: committed.offset for tp, committed in self.commits(group).items()}
 
     def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -189,9 +147,6 @@ class GroupAdmin:
 
         kafka-python's own `list_group_offsets` raises for the first partition with an error, and does not retry if the
         coordinator has moved.
-
-        Raises:
-            KafkaError: As raised by the admin client, or an error returned by the coordinator.
         """
         with requires("DESCRIBE", group_resource(group)):
             try:
@@ -212,12 +167,7 @@ class GroupAdmin:
         }
 
     def check_operations(self, group: str, operations: Iterable[str]) -> None:
-        """Check that operations are allowed on a group, as far as brokers report it (classic groups, 2.3 and later).
-
-        Raises:
-            AuthorizationError: One of them is not allowed.
-            KafkaError: As raised by the admin client.
-        """
+        """Check that operations are allowed on a group, as far as brokers report it (classic groups, 2.3 and later)."""
         request = protocol.DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
         with requires("DESCRIBE", group_resource(group)):
             allowed = self._ask(group, request).groups[0].authorized_operations
@@ -226,13 +176,7 @@ class GroupAdmin:
                 raise AuthorizationError(operation, group_resource(group))
 
     def commit(self, group: str, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit offsets of a group without members; partitions of topics that do not exist are skipped.
-
-        Raises:
-            AuthorizationError: READ on the group or on a topic is missing.
-            KafkaError: As raised by the admin client, or an error returned by the coordinator: `UnknownMemberIdError`
-                or `IllegalGenerationError` if the group has members.
-        """
+        """Commit offsets of a group without members; partitions of topics that do not exist are skipped."""
         wanted = {
             KafkaPythonPartition(*tp): OffsetAndMetadata(each.offset, each.metadata, -1) for tp, each in commits.items()
         }
@@ -245,13 +189,7 @@ class GroupAdmin:
                     raise error
 
     def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
-        """Delete committed offsets; partitions without one, and a group that does not exist, are skipped.
-
-        Raises:
-            AuthorizationError: DELETE on the group or READ on a topic is missing.
-            KafkaError: As raised by the admin client, or an error returned by the coordinator: `NonEmptyGroupError` or
-                `GroupSubscribedToTopicError` if the group has members.
-        """
+        """Delete committed offsets; partitions without one, and a group that does not exist, are skipped."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in sorted(tps):
             by_topic.setdefault(topic, []).append(partition)
@@ -277,14 +215,8 @@ class GroupAdmin:
         """Do the first of the two steps of a join; return the member ID, or None if the group rejects it.
 
         The pending member is not in the group yet. A rebalance that is under way waits for it, until it leaves.
-
-        Args:
-            group: Name of the group.
-            strategies: Strategies, of which all members must have one.
-
-        Raises:
-            KafkaError: As raised by the admin client.
         """
+        # `strategies`: strategies, of which all members must have one.
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=_PENDING_MS,
@@ -303,11 +235,7 @@ class GroupAdmin:
         return str(response.member_id) if announced else None
 
     def leave_pending(self, group: str, member: str) -> bool:
-        """Remove a pending member; return False if the broker failed at it.
-
-        Raises:
-            KafkaError: As raised by the admin client, or an error returned by the coordinator.
-        """
+        """Remove a pending member; return False if the broker failed at it."""
         identity = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None)
         response = self._ask(group, LeaveGroupRequest(group_id=group, members=[identity], min_version=3))
         return not _failed(response.error_code, errors.UnknownError)

@@ -44,9 +44,6 @@ def list_brokers(admin: Any) -> tuple[Broker, ...]:
 
     In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest response to its request (Kafka 2.8 to
     3.6); the metadata behind `_get_cluster_metadata`, which it uses for still older brokers, is sufficient here.
-
-    Raises:
-        KafkaError: As raised by the admin client.
     """
     try:
         found = admin.describe_cluster()["brokers"]
@@ -56,11 +53,7 @@ def list_brokers(admin: Any) -> tuple[Broker, ...]:
 
 
 def cluster_id(admin: Any) -> str:
-    """Return the ID of a cluster; empty if it has none (see `list_brokers` for the KeyError).
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Return the ID of a cluster; empty if it has none (see `list_brokers` for the KeyError)."""
     try:
         found = admin.describe_cluster()
     except KeyError:
@@ -72,9 +65,6 @@ def authorized_to_describe_cluster(admin: Any) -> bool | None:
     """Return whether the user has DESCRIBE on the cluster; None if brokers do not report it (before 2.8).
 
     The request bypasses kafka-python's own method, which loses the response of brokers before 3.7 (see `list_brokers`).
-
-    Raises:
-        KafkaError: As raised by the admin client.
     """
     try:
         response = send(admin, DescribeClusterRequest(include_cluster_authorized_operations=True))
@@ -85,16 +75,8 @@ def authorized_to_describe_cluster(admin: Any) -> bool | None:
 
 
 def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return topics by the metadata of one broker, which may be minutes behind that of another.
-
-    Args:
-        admin: Admin client.
-        broker: ID of the broker.
-        names: Topics; all that may be described if omitted.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Return topics by the metadata of one broker, which may be minutes behind that of another."""
+    # `names`: topics; all that may be described if omitted.
     rows = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     # By default brokers create the topics in the request.
     response = send(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
@@ -112,36 +94,19 @@ EVERY_BROKER = ""
 
 
 class ConfigResult(NamedTuple):
-    """The configuration of a topic or a broker, or an error.
-
-    Args:
-        name: Name of the topic, or ID of the broker.
-        code: Error code; 0 for none.
-        message: Error message.
-        values: Values by key, including inherited ones; a key may be missing while it is unset.
-    """
+    """The configuration of a topic or a broker, or an error."""
 
     name: str
     code: int
     message: str
+    # Values by key, including inherited ones; a key may be missing while it is unset.
     values: dict[str, str]
 
 
 def describe_configs(
     admin: Any, kind: ResourceKind, names: Iterable[str], keys: Sequence[str], broker: int | None = None
 ) -> list[ConfigResult]:
-    """Return configuration values of topics or brokers.
-
-    Args:
-        admin: Admin client.
-        kind: Type of the resources.
-        names: Names of the topics, or IDs of the brokers.
-        keys: Configuration keys; querying all of them takes three times as long.
-        broker: Broker that gets the request: for the configuration of a broker, that broker itself.
-
-    Raises:
-        KafkaError: As raised by the admin client; errors returned by a broker are in the result.
-    """
+    """Return configuration values of topics or brokers."""
     resources = [(RESOURCES[kind], name, list(keys)) for name in names]
     response = send(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
@@ -156,44 +121,23 @@ def describe_configs(
 
 
 class LogDirs(NamedTuple):
-    """The log directories of a broker.
+    """The log directories of a broker."""
 
-    Args:
-        code: Error code, if the whole request is rejected; 0 for none. Brokers before 3.2 have no code, and return
-            nothing then.
-        directories: Directories as returned by the broker.
-    """
-
+    # Error code, if the whole request is rejected; 0 for none. Brokers before 3.2 have no code, and return nothing
+    # then.
     code: int
     directories: list[dict[str, Any]]
 
 
 def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int]]) -> LogDirs:
-    """Return the log directories of a broker, with some of the partitions there.
-
-    Args:
-        admin: Admin client.
-        broker: ID of the broker.
-        wanted: Partition IDs, by topic.
-
-    Raises:
-        KafkaError: As raised by the admin client; errors returned by the broker are in the result.
-    """
+    """Return the log directories of a broker, with some of the partitions there."""
     response = send(admin, DescribeLogDirsRequest(topics=[(name, list(ids)) for name, ids in wanted.items()]), broker)
     return LogDirs(getattr(response, "error_code", None) or 0, [found.to_dict() for found in response.results])
 
 
 def send(admin: Any, request: Any, broker: int | None = None) -> Any:
-    """Send a request and return the response.
-
-    Args:
-        admin: Admin client.
-        request: Request of kafka-python's protocol.
-        broker: Broker that gets the request; any if omitted.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Send a request and return the response."""
+    # `broker`: broker that gets the request; any if omitted.
 
     async def ask() -> Any:
         return await admin._manager.send(request, node_id=broker)
@@ -218,11 +162,7 @@ class Refusal(NamedTuple):
 
 
 def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> list[Refusal]:
-    """Set keys by the name of the topic or broker, unset those with None, and return the rejected changes.
-
-    Raises:
-        KafkaError: As raised by the admin client.
-    """
+    """Set keys by the name of the topic or broker, unset those with None, and return the rejected changes."""
     resources = [
         (
             RESOURCES[kind],
@@ -277,14 +217,6 @@ class GroupCoordinators:
 
     While coordinators move, requests are sent again for up to ten seconds. This limit is shared: with a broker down,
     each of a hundred groups would take ten seconds. It begins again after ten seconds without a failure.
-
-    Args:
-        admin: A `KafkaAdminClient` that is not used elsewhere meanwhile.
-        clock: As `time.monotonic`.
-        sleep: As `time.sleep`.
-
-    Raises:
-        ConfigError: kafka-python is not as expected.
     """
 
     def __init__(
@@ -294,6 +226,8 @@ class GroupCoordinators:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
+        # `clock`: as `time.monotonic`.
         try:
             attrgetter(*_NEEDED)(admin)
         except AttributeError as error:
@@ -309,23 +243,11 @@ class GroupCoordinators:
         self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
 
     def coordinator(self, group: str) -> int:
-        """Return the node ID of the coordinator of a group, as the last request about it found it.
-
-        Raises:
-            KafkaError: As raised by the admin client.
-        """
+        """Return the node ID of the coordinator of a group, as the last request about it found it."""
         return int(self._admin._manager.run(self._admin._find_coordinator_id, group))
 
     def ask(self, group: str, request: Any) -> Any:
-        """Send a request to the coordinator of a group; return the response, which may contain any error.
-
-        Args:
-            group: Name of the group.
-            request: A request with one `group_id`, or for one group.
-
-        Raises:
-            KafkaError: As raised by the admin client.
-        """
+        """Send a request to the coordinator of a group; return the response, which may contain any error."""
         tries = 0
         while True:
             tries += 1

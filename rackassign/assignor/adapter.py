@@ -101,14 +101,7 @@ _LEAST_SESSION_S = 6.0
 
 
 class MetadataListener:
-    """Calls a callback and suppresses its exceptions, which would end the client's refreshes for good.
-
-    Args:
-        callback: The callback.
-        once: Logger for errors.
-        key: Key of the component that registered it.
-        client: Name and version of the client library, for log messages.
-    """
+    """Calls a callback and suppresses its exceptions, which would end the client's refreshes for good."""
 
     def __init__(self, callback: Callable[[], None], once: WarnOnce, key: object, client: str) -> None:
         self.key = key
@@ -139,10 +132,6 @@ class SharedPartitions(dict[tuple[int, tuple[int, ...]], Partition]):
 
     A group has tens of thousands of partitions, and only as many different ones as there are lists of replicas. In the
     metadata -1 is a leader that is not known, and a replica that does not exist.
-
-    Args:
-        leader: Attribute of a client's metadata of a partition: the broker ID of its leader.
-        replicas: The same for those of its replicas.
     """
 
     def __init__(self, leader: str, replicas: str) -> None:
@@ -159,12 +148,9 @@ class SharedPartitions(dict[tuple[int, tuple[int, ...]], Partition]):
         return made
 
     def of_topic(self, metadata: Mapping[int, Any]) -> tuple[Partition, ...]:
-        """Return the partitions of a topic.
-
-        Args:
-            metadata: A client's metadata of each partition, by its ID; not empty. Brokers list all partitions of a
-                topic. If one were missing, it would still have to be assigned, without leader and replicas here.
-        """
+        """Return the partitions of a topic."""
+        # `metadata`: a client's metadata of each partition, by its ID; not empty. Brokers list all partitions of a
+        # topic. If one were missing, it would still have to be assigned, without leader and replicas here.
         count = max(metadata) + 1
         # Tens of thousands on a leader, so nothing is done for each of them in Python.
         wires = [*map(metadata.get, range(count))]

@@ -32,19 +32,14 @@ ROUNDS = 2
 
 
 class LeaderAssignment(NamedTuple):
-    """An assignment that a leader computed for a group.
-
-    Args:
-        assignment: Partitions of each member.
-        complete: Whether it is complete; if not, some partitions are withheld for the next rebalance.
-        group: Group for which it was computed; None if the group could not be decoded.
-        plan: The plan; None if `group` is.
-        user_data: User data of each member's assignment; members that are missing get none.
-    """
+    """An assignment that a leader computed for a group."""
 
     assignment: Mapping[str, Partitions]
+    # Whether it is complete; if not, some partitions are withheld for the next rebalance.
     complete: bool = True
+    # Group for which it was computed; None if the group could not be decoded.
     group: Group | None = None
+    # The plan; None if `group` is.
     plan: Plan | None = None
     user_data: Mapping[str, bytes] = MappingProxyType({})
 
@@ -82,24 +77,13 @@ class AssignmentHistory:
 
 
 def drop_stale_claims(members: Sequence[Member], generation: int, history: AssignmentHistory) -> list[Member]:
-    """Return the members without claims that are known to be false; the identical object where all may be true.
-
-    Args:
-        members: The members as they join.
-        generation: Generation of this join.
-        history: Assignments of this leader.
-    """
+    """Return the members without claims that are known to be false; the identical object where all may be true."""
     check = _ClaimCheck(generation, history)
     return [check.checked(member) for member in members]
 
 
 class _ClaimCheck:
-    """Checks the claims of the members of a join.
-
-    Args:
-        generation: Generation of the join.
-        history: Assignments of the leader.
-    """
+    """Checks the claims of the members of a join."""
 
     def __init__(self, generation: int, history: AssignmentHistory) -> None:
         self._generation = generation

@@ -29,29 +29,15 @@ _LONGEST_NAME: Final = 32_767
 
 
 class MemberContext:
-    """Options, consumer and log of one member.
-
-    Args:
-        adapter: The private side of the client.
-        package: Package of the client's assignors, for the names of their loggers.
-        rack: Rack of the member; None or "" for none, "auto" to detect it.
-        locality: `any-replica` or `leader`.
-        name: Name of the assignor in the protocol.
-
-    Attributes:
-        racks: Rack cache of the consumer, if it has one.
-        membership: Membership of the consumer; None until it is known.
-        unread_topics: Subscribed topics that the group does not read, as changelogs that are read only after a
-            rebalance; their replicas do not count.
-        too_slow: Options whose functions have taken too long once.
-
-    Raises:
-        ConfigError: If an option is not valid.
-    """
+    """Options, consumer and log of one member."""
 
     def __init__(
         self, adapter: ClientAdapter, package: str, *, rack: str | EnvRackDefault | None, locality: str, name: object
     ) -> None:
+        # `rack`: rack of the member; None or "" for none, "auto" to detect it.
+        # `membership`: membership of the consumer; None until it is known.
+        # `unread_topics`: subscribed topics that the group does not read, as changelogs that are read only after a
+        # rebalance; their replicas do not count.
         self.adapter = adapter
         self.rack = resolve_assignor_rack(rack)
         self.locality = validate_locality_mode(locality)
@@ -100,10 +86,6 @@ class MemberContext:
         """Run code of the user in the block: if it raises, the block ends, with one warning.
 
         So nothing of it is raised into `poll()`, except for what ends the program.
-
-        Args:
-            key: Key of the warning.
-            consequence: What follows; one line behind the name of the assignor.
         """
         try:
             yield
@@ -118,11 +100,8 @@ class MemberContext:
 
         If it takes longer than a whole assignment may, it is `too_slow` from then on: this leader may have been removed
         from the group by then, and would be again, each time it leads.
-
-        Args:
-            function: Name of the option.
-            consequence: What follows if it is not called.
         """
+        # `consequence`: what follows if it is not called.
         begun = time.monotonic()
         try:
             yield
@@ -158,15 +137,7 @@ FROM_ENVIRONMENT: Final = EnvRackDefault()
 
 
 def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
-    """Return the configured rack of a consumer; None: that of the environment, "auto": that of any source.
-
-    Args:
-        wanted: The configured value.
-        option: Name of the option, for the error message.
-
-    Raises:
-        ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
-    """
+    """Return the configured rack of a consumer; None: that of the environment, "auto": that of any source."""
     rack = check_rack(detect_rack(network=wanted == AUTO) if wanted is None or wanted == AUTO else wanted, option)
     if rack is None and wanted == AUTO:
         raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or check `rackassign detect-rack`')
@@ -174,11 +145,7 @@ def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
 
 
 def resolve_assignor_rack(wanted: str | EnvRackDefault | None) -> str | None:
-    """Return the configured rack of an assignor; None for none, "auto": that of any source.
-
-    Raises:
-        ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
-    """
+    """Return the configured rack of an assignor; None for none, "auto": that of any source."""
     if isinstance(wanted, EnvRackDefault):
         return resolve_rack(None, "rack")
     return None if wanted is None else resolve_rack(wanted, "rack")

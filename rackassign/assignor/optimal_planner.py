@@ -40,31 +40,7 @@ from rackassign.util.callbacks import check_function
 
 
 class OptimalPlanner:
-    """Balance, then locality, then as few moves as possible, all exact.
-
-    Args:
-        member: The member that leads.
-        strategy_name: `sticky` or `cooperative-sticky`.
-        max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
-            partitions if that makes more local.
-        balance: `total` to balance numbers of partitions. `topic` to balance first the numbers of each topic's
-            partitions, among its subscribers. Not together with `max_skew` or `weights`.
-        copartition: Sets of topics whose partitions of one number go to one member, as for joins. Balance, locality
-            and moves are those of these units.
-        costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
-            Without costs every pair does.
-        weights: A weight of each partition by topic (bytes per second, lag), a function that returns such a mapping,
-            or a weigher (`ByteRates`). Loads are then sums of weights, and locality counts weight. The function is
-            called where the client handles its group (its IO thread, its event loop) whenever this member assigns: it
-            must not block. If it returns None, members keep what they have, and only other partitions are distributed.
-            If it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the
-            session timeout once, it is not called again. Not together with `max_skew`.
-        weight_tolerance: With weights: members keep their partitions while the heaviest member is above the best bound
-            by this share of it at most; None for 0.05. Not without `weights`.
-
-    Raises:
-        ConfigError: If an option is not valid.
-    """
+    """Balance, then locality, then as few moves as possible, all exact."""
 
     def __init__(
         self,
@@ -78,6 +54,16 @@ class OptimalPlanner:
         weights: WeightsOption | None = None,
         weight_tolerance: float | None = None,
     ) -> None:
+        # `max_skew`: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
+        # partitions if that makes more local.
+        # `weights`: a weight of each partition by topic (bytes per second, lag), a function that returns such a
+        # mapping, or a weigher (`ByteRates`). Loads are then sums of weights, and locality counts weight. The function
+        # is called where the client handles its group (its IO thread, its event loop) whenever this member assigns: it
+        # must not block. If it returns None, members keep what they have, and only other partitions are distributed. If
+        # it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the session
+        # timeout once, it is not called again. Not together with `max_skew`.
+        # `weight_tolerance`: with weights: members keep their partitions while the heaviest member is above the best
+        # bound by this share of it at most; None for 0.05. Not without `weights`.
         self._member = member
         self.strategy = strategy(strategy_name)
         self.options = Options(
@@ -152,11 +138,7 @@ _EMPTY_GROUP = Group(Topology((), {}), ())
 
 
 def _cost_rows(costs: object) -> dict[str, dict[str, float]]:
-    """Return costs as a group has them; the group checks the numbers.
-
-    Raises:
-        InputError: They are not mappings from racks to mappings.
-    """
+    """Return costs as a group has them; the group checks the numbers."""
     if costs is None:
         return {}
     if not isinstance(costs, Mapping):
@@ -171,11 +153,7 @@ def _cost_rows(costs: object) -> dict[str, dict[str, float]]:
 
 
 def _sets(copartition: object) -> tuple[tuple[str, ...], ...]:
-    """Return sets of co-partitioned topics, in alphabetical order; the group checks the topics.
-
-    Raises:
-        InputError: They are not lists of lists.
-    """
+    """Return sets of co-partitioned topics, in alphabetical order; the group checks the topics."""
     if isinstance(copartition, (str, bytes, Mapping)) or not isinstance(copartition, Iterable):
         raise InputError("copartition", f"expected lists of topics, got {short_repr(copartition)}")
     sets = tuple(copartition)
@@ -215,24 +193,15 @@ WeightsOption: TypeAlias = Weights | Weigher | Callable[[], Weights | None]
 
 
 class WeightSource:
-    """Returns the weights of a group, whatever the option `weights` is.
-
-    Args:
-        member: The member that leads.
-        option: The option; None for none.
-    """
+    """Returns the weights of a group, whatever the option `weights` is."""
 
     def __init__(self, member: MemberContext, option: WeightsOption | None) -> None:
+        # `option`: the option; None for none.
         self._member = member
         self._option = option
 
     def constant(self) -> dict[str, tuple[float, ...]]:
-        """Return weights that do not change; none of a function or a weigher.
-
-        Raises:
-            InputError: They are no weights.
-            ConfigError: The function, or a method of the weigher, cannot be called as it will be.
-        """
+        """Return weights that do not change; none of a function or a weigher."""
         option = self._option
         if isinstance(option, type):
             raise InputError("weights", f"{option.__name__} is a class, pass an instance of it")
@@ -248,11 +217,7 @@ class WeightSource:
         return _rows(option)
 
     def of_group(self, group: Group) -> dict[str, tuple[float, ...]]:
-        """Return the weights of a group's topics; topics without weights are missing.
-
-        Raises:
-            Exception: Whatever the user's code raises.
-        """
+        """Return the weights of a group's topics; topics without weights are missing."""
         with self._member.timed("weights", "partitions are counted instead"):
             rows = self._read(group)
         if rows is None:
@@ -318,15 +283,8 @@ def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
 
 
 def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[float, ...]]:
-    """Return weights as a group has them; the group checks the numbers.
-
-    Args:
-        weights: What the user has passed.
-        sizes: Number of partitions of each topic, if they are known; further weights of a topic are not read.
-
-    Raises:
-        InputError: They are not lists by topic.
-    """
+    """Return weights as a group has them; the group checks the numbers."""
+    # `sizes`: number of partitions of each topic, if they are known; further weights of a topic are not read.
     if not isinstance(weights, Mapping):
         expected = "expected lists of numbers by topic, a function that returns them, or a weigher"
         raise InputError("weights", f"{expected}, got {short_repr(weights)}")

@@ -52,23 +52,7 @@ class RangeAssignor(Assignor):
 
 
 class OptimalAssignor(Assignor):
-    """Sticky and local assignment: balance, then locality, then as few moves as possible, all exact.
-
-    Args:
-        rack: As for `RangeAssignor`.
-        locality: As for `RangeAssignor`.
-        max_skew: As for `OptimalPlanner`, like `balance`, `costs` and `weights`.
-        balance: `total`, or `topic` to balance each topic first.
-        copartition: Sets of topics whose partitions of one number go to one member.
-        costs: Cost of reading across racks, by the reader's rack and the replica's.
-        weights: A weight of each partition by topic, a function that returns such a mapping, or a weigher.
-        weight_tolerance: Share by which the heaviest member may be above the best bound before partitions move.
-        name: As for `RangeAssignor`.
-        rack_monitor: As for `RangeAssignor`.
-
-    Raises:
-        ConfigError: If an option is not valid.
-    """
+    """Sticky and local assignment: balance, then locality, then as few moves as possible, all exact."""
 
     _codec_type: ClassVar[type[StickyCodec | CooperativeCodec]]
 
@@ -86,6 +70,7 @@ class OptimalAssignor(Assignor):
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
     ) -> None:
+        # `weight_tolerance`: share by which the heaviest member may be above the best bound before partitions move.
         member = self.member_context(rack, locality, name)
         planner = OptimalPlanner(
             member,

@@ -52,11 +52,7 @@ class Planner(Protocol):
 
 
 class RangePlanner:
-    """The range assignment of KIP-881.
-
-    Args:
-        member: The member that leads.
-    """
+    """The range assignment of KIP-881."""
 
     def __init__(self, member: MemberContext) -> None:
         self.strategy = strategy("range")

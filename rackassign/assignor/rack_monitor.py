@@ -78,14 +78,9 @@ class RackChangePolicy:
 
 
 class RackView(NamedTuple):
-    """The racks of the counting replicas of each partition.
+    """The racks of the counting replicas of each partition."""
 
-    Args:
-        racks: Names of the racks, in order; the index of each is its bit.
-        near: For each topic the racks of each partition, as bits.
-        mode: Which replicas count.
-    """
-
+    # Names of the racks, in order; the index of each is its bit.
     racks: tuple[str, ...]
     near: Mapping[str, tuple[int, ...]]
     mode: LocalityMode
@@ -121,45 +116,30 @@ class RackView(NamedTuple):
 
 
 class RebalanceGain(NamedTuple):
-    """The expected gain of a rebalance.
-
-    Args:
-        changed: Partitions whose replica racks have changed.
-        now: Locality of the group with its current assignment.
-        then: Locality of the group after the rebalance.
-        moved: Partitions that move.
-    """
+    """The expected gain of a rebalance."""
 
     changed: int
     now: Locality
+    # Locality of the group after the rebalance.
     then: Locality
     moved: int
 
 
 class CheckResult(NamedTuple):
-    """Actions that the check requests.
+    """Actions that the check requests."""
 
-    Args:
-        gain: Gain of the rebalance to request; None to request none.
-        again_s: Seconds until the next check; None to wait for the next view.
-        refresh: Whether to request new metadata from the brokers.
-    """
-
+    # Gain of the rebalance to request; None to request none.
     gain: RebalanceGain | None = None
+    # Seconds until the next check; None to wait for the next view.
     again_s: float | None = None
     refresh: bool = False
 
 
 class RackChangeDetector:
-    """Compares the topology with a group's last assignment, while this consumer leads the group.
-
-    Args:
-        strategy: Strategy for planning the group again.
-        options: Options of the strategy.
-        times: How long changes must last, and how often a rebalance may be requested.
-    """
+    """Compares the topology with a group's last assignment, while this consumer leads the group."""
 
     def __init__(self, strategy: Strategy, options: Options, times: RackChangePolicy) -> None:
+        # `times`: how long changes must last, and how often a rebalance may be requested.
         self._strategy = strategy
         self._options = options
         self.times = times
@@ -181,15 +161,12 @@ class RackChangeDetector:
         seen_at: float | None = None,
         time_limit_s: float | None = None,
     ) -> CheckResult:
-        """Return what to do.
-
-        Args:
-            now: Current time in seconds, of a monotonic clock.
-            decided: Current assignment of the group; None if this leader did not compute it, and then nothing is done.
-            topology: Topology of the cluster, including offline brokers.
-            seen_at: Time of the topology, on the same clock; `now` by default.
-            time_limit_s: Seconds that planning may take; None for no limit.
-        """
+        """Return what to do."""
+        # `now`: current time in seconds, of a monotonic clock.
+        # `decided`: current assignment of the group; None if this leader did not compute it, and then nothing is done.
+        # `topology`: topology of the cluster, including offline brokers.
+        # `seen_at`: time of the topology, on the same clock; `now` by default.
+        # `time_limit_s`: seconds that planning may take; None for no limit.
         if decided is None or decided.group is None or decided.plan is None or not decided.complete:
             return CheckResult()
         mode = self._options.locality
@@ -246,11 +223,7 @@ class RackChangeDetector:
     def _gain(
         self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
     ) -> tuple[RebalanceGain | None, bool]:
-        """Plan the group again from its members' partitions; return no gain if they keep them.
-
-        Returns:
-            The gain, and whether the plan was cut by its time limit.
-        """
+        """Plan the group again from its members' partitions; return no gain if they keep them."""
         now = replace(
             group,
             topology=topology,
@@ -303,14 +276,6 @@ class RackMonitor:
     """Monitors the racks of replicas for the group that a consumer leads.
 
     All of it runs where the client calls its assignors, but for the checks, which the client may run on a thread.
-
-    Args:
-        detector: Decides what to do.
-        history: Assignments of this consumer as the leader.
-        topology: Returns topics of the client's view of the cluster.
-        log: Logger for the reasons of requested rebalances.
-        once: Logger for errors.
-        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -323,6 +288,7 @@ class RackMonitor:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # `clock`: monotonic clock, in seconds.
         self._detector = detector
         self._history = history
         self._topology = topology

@@ -72,31 +72,20 @@ _MAX_INTERVAL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class StandbyConfig:
-    """Options of a member that keeps copies.
-
-    Args:
-        client_tags: Client tags of this member, up to five; Kafka's `client.tag.*`.
-        standbys: How copies are placed; the leader's options apply. Their tags must be among this member's.
-        positions: Returns the changelog positions of this member's copies, except of partitions for which it is
-            active. It is called where the client handles its group, and must not block. Without it all copies that are
-            to be kept count as warm.
-        ends: Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy
-            counts as warm. If it has taken a leader longer than a third of the session timeout once, that leader does
-            not call it again.
-        on_standbys: Called with added and removed copies, in the same way. Partitions for which this member becomes
-            active are among the removed ones. It is not called when the member unsubscribes.
-        changelog: Returns the name of a topic's changelog, for readers of the assignment.
-        copartition: Sets of topics whose partitions of one number have one state, and go to one member. Copies of such
-            a state are named by the first topic of the set in alphabetical order. The leader's sets apply.
-
-    Raises:
-        ConfigError: If an option is not valid; errors in tags have Kafka's own messages.
-    """
+    """Options of a member that keeps copies."""
 
     client_tags: Mapping[str, str] = field(default_factory=dict)
+    # How copies are placed; the leader's options apply. Their tags must be among this member's.
     standbys: StandbyOptions = field(default_factory=StandbyOptions)
+    # Returns the changelog positions of this member's copies, except of partitions for which it is active. It is called
+    # where the client handles its group, and must not block. Without it all copies that are to be kept count as warm.
     positions: Callable[[], Positions] | None = None
+    # Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy counts as
+    # warm. If it has taken a leader longer than a third of the session timeout once, that leader does not call it
+    # again.
     ends: Callable[[], Positions] = dict
+    # Called with added and removed copies, in the same way. Partitions for which this member becomes active are among
+    # the removed ones. It is not called when the member unsubscribes.
     on_standbys: OnStandbys | None = None
     changelog: Callable[[str], str] = "{}-changelog".format
     copartition: Sequence[Sequence[str]] = ()
@@ -117,18 +106,10 @@ class StandbyConfig:
 
 
 class StandbyCopies:
-    """The copies that a member is to keep.
-
-    Args:
-        member: The member.
-        config: Its options.
-
-    Attributes:
-        topics: Topics of the member's last subscription.
-        kept: Partitions of which this member is to keep a copy.
-    """
+    """The copies that a member is to keep."""
 
     def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
+        # `kept`: partitions of which this member is to keep a copy.
         self._member = member
         self._config = config
         self.topics: frozenset[str] = frozenset()
@@ -198,13 +179,7 @@ class StandbyCopies:
 
 
 class StandbyCodec(CooperativeCodec):
-    """The cooperative subscription, with tags and positions of copies as user data.
-
-    Args:
-        member: The member.
-        config: Its options.
-        copies: Its copies.
-    """
+    """The cooperative subscription, with tags and positions of copies as user data."""
 
     def __init__(self, member: MemberContext, config: StandbyConfig, copies: StandbyCopies) -> None:
         super().__init__(member)
@@ -231,10 +206,6 @@ class StandbyPlanner(OptimalPlanner):
     """Sticky and local assignment, with standbys spread over client tags.
 
     The rack monitor compares assignments with the cooperative strategy alone.
-
-    Args:
-        member: The member that leads.
-        config: Its options.
     """
 
     def __init__(self, member: MemberContext, config: StandbyConfig) -> None:

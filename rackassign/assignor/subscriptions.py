@@ -58,11 +58,7 @@ class SubscriptionCodec(Protocol):
 
 
 class RangeCodec:
-    """Topics and rack (KIP-881).
-
-    Args:
-        member: The member.
-    """
+    """Topics and rack (KIP-881)."""
 
     cooperative: ClassVar[bool] = False
 
@@ -85,11 +81,7 @@ class RangeCodec:
 
 
 class StickyCodec:
-    """Topics, rack, and the last partitions as the user data of Java's `StickyAssignor`.
-
-    Args:
-        member: The member.
-    """
+    """Topics, rack, and the last partitions as the user data of Java's `StickyAssignor`."""
 
     cooperative: ClassVar[bool] = False
 
@@ -129,18 +121,12 @@ class CooperativeCodec:
     """Topics, rack, owned partitions, and the generation of their assignment.
 
     Without a known consumer a member claims its last assignment, and its leader corrects false claims.
-
-    Args:
-        member: The member.
-        owned: Returns the partitions that the member claims; by default those that its consumer owns.
-
-    Attributes:
-        generation: Generation of the last assignment; -1 before there was one.
     """
 
     cooperative: ClassVar[bool] = True
 
     def __init__(self, member: MemberContext, owned: Callable[[], Partitions | None] | None = None) -> None:
+        # `generation`: generation of the last assignment; -1 before there was one.
         self._member = member
         self._owned = owned or member.owned
         self._given: Partitions = {}
@@ -187,11 +173,6 @@ class JoinContext(list[MemberT]):
 
     What is decoded before the client is passed through the client in this way. An assignor that keeps it between two
     calls could use that of an earlier join.
-
-    Args:
-        members: The members that the client lists and decodes.
-        subscriptions: Subscription of each member, by member ID.
-        joined: All members of the join; `members` if omitted.
     """
 
     def __init__(
@@ -200,6 +181,7 @@ class JoinContext(list[MemberT]):
         subscriptions: Mapping[str, Subscription],
         joined: Sequence[MemberT] | None = None,
     ) -> None:
+        # `joined`: all members of the join; `members` if omitted.
         super().__init__(members)
         self.subscriptions = subscriptions
         self.joined: Sequence[MemberT] = self if joined is None else joined
@@ -236,11 +218,7 @@ def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) ->
 
 
 def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict[str, Subscription]:
-    """Replace in place the metadata of those members that the client could not decode.
-
-    Returns:
-        Subscription of each member, by member ID.
-    """
+    """Replace in place the metadata of those members that the client could not decode."""
     reader = SubscriptionReader()
     # Members that own nothing often send equal bytes, and nearly all list the same topics.
     sound: dict[bytes, Subscription] = {}
@@ -289,13 +267,7 @@ def _leave_the_topics(members: Sequence[RawMember], read: Mapping[str, Subscript
 
 
 class JoinMember(NamedTuple):
-    """A member of a join.
-
-    Args:
-        id: Member ID.
-        instance_id: `group.instance.id` of a static member.
-        subscription: Its subscription.
-    """
+    """A member of a join."""
 
     id: str
     instance_id: str | None
@@ -309,13 +281,7 @@ Claims = Callable[[Subscription], tuple[Partitions, int | None]]
 def build_group(
     topology: Callable[[list[str]], Topology], members: Iterable[JoinMember], claims: Claims | None = None
 ) -> Group:
-    """Return the members of a join and the part of the live topology that they subscribe to.
-
-    Args:
-        topology: Returns the live brokers, and the given topics that have metadata.
-        members: Members of the join.
-        claims: Decodes claims; the fields of the subscription by default.
-    """
+    """Return the members of a join and the part of the live topology that they subscribe to."""
     # Members with equal subscriptions share one set, which then has to be hashed only once.
     topics: dict[tuple[str, ...], frozenset[str]] = {}
     made = tuple(_member(member, claims or owned_from_subscription, topics) for member in members)

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """How a command ended.
-
-    Args:
-        code: The number.
-        meaning: What it means, in one line.
-    """
+    """How a command ended."""
 
     meaning: str
 

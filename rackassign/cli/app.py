@@ -20,13 +20,7 @@ from rackassign.text import strip_control_chars
 
 
 class _Command(NamedTuple):
-    """Where a command is, and its line in the help of the program.
-
-    Args:
-        module: Module of `rackassign.cli.commands`.
-        help: The line: the first sentence of the command's own help.
-        app: Name of its `Typer` in the module.
-    """
+    """Where a command is, and its line in the help of the program."""
 
     module: str
     help: str
@@ -134,11 +128,8 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Args:
-        arguments: Words behind `rackassign`; the process's own if left out.
-    """
+    """Run one command and return its exit code."""
+    # `arguments`: words behind `rackassign`; the process's own if left out.
     words = sys.argv[1:] if arguments is None else arguments
     if os.environ.get("COLUMNS", "").strip() == "0":
         # Some shells set it so for "not known", and rich would print tables without a column.
@@ -158,11 +149,7 @@ _MAY_BE_EMPTY = frozenset({"--throttle"})
 
 
 def _refuse_empty_values(words: Sequence[str]) -> None:
-    """Refuse an option with an empty value, with which the command would be as if the option were not given.
-
-    Raises:
-        ConfigError: There is one, most often of a variable of a script that is not set.
-    """
+    """Refuse an option with an empty value, with which the command would be as if the option were not given."""
     given = [*pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
     empty = {option for option, value in given if option.startswith("--") and not value} - _MAY_BE_EMPTY
     if not empty:

@@ -61,16 +61,8 @@ _TRIMMED = "".join(map(chr, range(33)))
 
 @contextmanager
 def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
-    """Yield an admin client, which is closed afterwards.
-
-    Args:
-        bootstrap: HOST:PORT, or several separated by commas.
-        file: Properties file; empty for none.
-
-    Raises:
-        ConfigError: An address or a property is not valid.
-        KafkaUnavailableError: Kafka does not respond or rejects a request, also within the block.
-    """
+    """Yield an admin client, which is closed afterwards."""
+    # `file`: properties file; empty for none.
     config = client_config(bootstrap, file)
 
     with _logged_errors() as errors:
@@ -94,13 +86,7 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
 
 class Reconnection:
-    """Replaces an admin client while it is in use, as long as the `with` block lasts.
-
-    Args:
-        bootstrap: As for `admin_client`.
-        file: As for `admin_client`.
-        use: Called with each new admin client.
-    """
+    """Replaces an admin client while it is in use, as long as the `with` block lasts."""
 
     def __init__(self, bootstrap: str, file: str, use: Callable[[KafkaAdminClient], None]) -> None:
         self._open = partial(admin_client, bootstrap, file)
@@ -146,12 +132,10 @@ class _LoggedErrors(logging.Handler):
     """Errors in the log records of a client, until it is closed.
 
     A command may run for days, and a client logs an error at each attempt to reach a broker that is down.
-
-    Attributes:
-        found: The errors, in order.
     """
 
     def __init__(self) -> None:
+        # `found`: the errors, in order.
         super().__init__()
         self.found: list[Exception] = []
         self._closed = False
@@ -185,30 +169,16 @@ def _logged_errors() -> Iterator[_LoggedErrors]:
 
 
 def _worst(errors: list[Exception], raised: Exception) -> Exception:
-    """Return the most informative error: a broker that rejects a client sometimes only disconnects.
-
-    Args:
-        errors: Errors that the client has logged, in order.
-        raised: The error that it raised in the end, which may be the rejection or only a timeout.
-    """
+    """Return the most informative error: a broker that rejects a client sometimes only disconnects."""
+    # `errors`: errors that the client has logged, in order.
+    # `raised`: the error that it raised in the end, which may be the rejection or only a timeout.
     # With an error of the protocol kafka-python also reports that its own patience has ended, at any moment.
     reasons = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
     return next(iter([error for error in reasons if isinstance(error, BrokerResponseError)] or reasons), raised)
 
 
 def parse_address(option: str, text: str, form: str, *, lowest_port: int, or_else: str = "") -> tuple[str, int]:
-    """Return the host and the port of an address.
-
-    Args:
-        option: Name of the option, for the message.
-        text: The address.
-        form: What an address looks like, for the message.
-        lowest_port: 1, or 0 where that is any free port.
-        or_else: What the option takes besides, for the message.
-
-    Raises:
-        ConfigError: It has another form, or there is no such port.
-    """
+    """Return the host and the port of an address."""
     host, _, port = text.rpartition(":")
     number = parse_digits(port)
     if not host or number is None or len(text.split()) > 1:

@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 
 def standard_input() -> BinaryIO:
-    """Return standard input.
-
-    Raises:
-        ConfigError: It is closed.
-    """
+    """Return standard input."""
     # As after `command <&-`.
     if sys.stdin is None:
         raise ConfigError("standard input is closed")
@@ -36,15 +32,7 @@ def standard_input() -> BinaryIO:
 
 
 def read_text(file: str, *, dash: bool = False) -> str:
-    """Return what is in a file.
-
-    Args:
-        file: Its name.
-        dash: Whether - is standard input.
-
-    Raises:
-        ConfigError: It cannot be read, or is no text.
-    """
+    """Return what is in a file."""
     piped = dash and file == "-"
     try:
         read = standard_input().read() if piped else Path(file).read_bytes()
@@ -57,15 +45,7 @@ def read_text(file: str, *, dash: bool = False) -> str:
 
 
 def read_json(file: str, read: Callable[[Any], T]) -> T:
-    """Return what a file of JSON means.
-
-    Args:
-        file: Its name.
-        read: Makes what is meant of parsed JSON; raises InputError, which names the field.
-
-    Raises:
-        ConfigError: It cannot be read, or is no such JSON; names the file.
-    """
+    """Return what a file of JSON means."""
     text = read_text(file)
     try:
         return read(scenario.parse(text))
@@ -126,11 +106,7 @@ def closed_afterwards(placer: ValidatedPlacer) -> Iterator[ValidatedPlacer]:
 
 
 def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return what is given as KEY=VALUE.
-
-    Raises:
-        ConfigError: It is not, or a key is given twice; names the option.
-    """
+    """Return what is given as KEY=VALUE."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -143,11 +119,7 @@ def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str, Any]:
-    """Return the settings of a placer, from the command line and a file.
-
-    Raises:
-        ConfigError: One is no setting, or the file cannot be read.
-    """
+    """Return the settings of a placer, from the command line and a file."""
     from rackassign.placement.placer import BUILT_IN  # noqa: PLC0415 - takes the solver along
 
     found = dict(read_json(file, _object)) if file else {}
@@ -200,11 +172,7 @@ INTERVAL_S = 10.0
 
 
 def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
-    """Return the names that were asked for, None for all.
-
-    Raises:
-        ConfigError: If it is neither, or both.
-    """
+    """Return the names that were asked for, None for all."""
     if not groups and not all_:
         raise ConfigError("either --group or --all-groups is needed")
     if groups and all_:
@@ -233,11 +201,7 @@ def sort_key(text: str) -> SortKey:
 
 
 def read_rack_map(file: str) -> RackMap:
-    """Read the file of `--rack-map`; an empty name stands for an empty map.
-
-    Raises:
-        ConfigError: If it cannot be read or used; names the field.
-    """
+    """Read the file of `--rack-map`; an empty name stands for an empty map."""
     # Imports a client, which other commands do without.
     from rackassign.monitoring import RackMap  # noqa: PLC0415
 

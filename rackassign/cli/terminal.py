@@ -40,14 +40,10 @@ LINE_EVERY_S = 30.0
 
 
 class ProgressDisplay:
-    """One line for each step, a bar for those that count.
-
-    Args:
-        display: Where the lines are drawn.
-        clock: Seconds of a clock that is never set.
-    """
+    """One line for each step, a bar for those that count."""
 
     def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
+        # `clock`: seconds of a clock that is never set.
         self._display = display
         self._clock = clock
         self._counted, self._line_at = "", clock()
@@ -122,17 +118,12 @@ def progress_display() -> Iterator[ProgressDisplay]:
 
 
 class GuardedStream(io.RawIOBase):
-    """The unbuffered end of a stream, which remembers its first failure.
-
-    Args:
-        raw: Where bytes are written to; None for a descriptor that is closed.
-        quiet: Whether a failure is not raised.
-
-    Attributes:
-        failure: The error of the first write that failed; None if there is none.
-    """
+    """The unbuffered end of a stream, which remembers its first failure."""
 
     def __init__(self, raw: io.RawIOBase | None, *, quiet: bool) -> None:
+        # `raw`: where bytes are written to; None for a descriptor that is closed.
+        # `quiet`: whether a failure is not raised.
+        # `failure`: the error of the first write that failed; None if there is none.
         super().__init__()
         self.failure: OSError | None = None
         self._raw = raw
@@ -147,21 +138,13 @@ class GuardedStream(io.RawIOBase):
         return self._raw is not None and self._raw.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor.
-
-        Raises:
-            io.UnsupportedOperation: It is closed.
-        """
+        """Return the descriptor."""
         if self._raw is None:
             raise io.UnsupportedOperation("fileno")
         return self._raw.fileno()
 
     def write(self, data: ReadableBuffer, /) -> int | None:
-        """Write bytes, or discard them after a failure.
-
-        Raises:
-            OSError: The first failure, unless the stream is quiet.
-        """
+        """Write bytes, or discard them after a failure."""
         if self.failure is None:
             try:
                 return _open(self._raw).write(data)
@@ -180,11 +163,8 @@ def _open(raw: io.RawIOBase | None) -> io.RawIOBase:
 
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream | None]:
-    """Guard stdout and stderr while the block lasts; failures of stderr are not raised, since they cannot be shown.
-
-    Yields:
-        The guard of stdout; None if another program than the interpreter has replaced stdout, as pytest does.
-    """
+    """Guard stdout and stderr while the block lasts; failures of stderr are not raised, since they cannot be shown."""
+    # Yields: The guard of stdout; None if another program than the interpreter has replaced stdout, as pytest does.
     out, err = sys.stdout, sys.stderr
     guarded_out, guard = _guarded(out, quiet=False)
     guarded_err, _ = _guarded(err, quiet=True)
@@ -261,11 +241,7 @@ def warn(problem: str) -> None:
 
 
 def check_writable(option: str, name: str) -> None:
-    """Refuse a file that cannot be written, before all the work is done; an empty name is none.
-
-    Raises:
-        ConfigError: Names the option.
-    """
+    """Refuse a file that cannot be written, before all the work is done; an empty name is none."""
     if not name:
         return
     try:
@@ -321,12 +297,9 @@ def terminate_as_exit() -> Iterator[None]:
 
 @contextmanager
 def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether the block is to end.
-
-    Args:
-        taking_back: What the block still does once it is to end, so that nothing is left half done. If there is
-            anything, a second signal only prints it, and the next one ends the block at once, as Ctrl-C does.
-    """
+    """Yield a function that returns whether the block is to end."""
+    # `taking_back`: what the block still does once it is to end, so that nothing is left half done. If there is
+    # anything, a second signal only prints it, and the next one ends the block at once, as Ctrl-C does.
     asked, printed = False, not taking_back
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
@@ -362,11 +335,7 @@ _AS_IT_IS = "\b\n"
 
 
 def examples(*commands: str) -> str:
-    """Return the epilog with examples of a command.
-
-    Args:
-        commands: Words behind `rackassign`, as a shell reads them.
-    """
+    """Return the epilog with examples of a command."""
     lines = "".join(f"\n  rackassign {command}" for command in commands)
     return f"{_AS_IT_IS}{'Example' if len(commands) == 1 else 'Examples'}:{lines}"
 

@@ -35,17 +35,9 @@ def close_dropped(close: Callable[[], object]) -> None:
 def resolve_client_rack(
     configs: dict[str, Any], client_rack: str | None, zone_hint: ZoneHint | None, client_id: str
 ) -> str | None:
-    """Return the configured rack of a client as `resolve_rack` does, and put it into its client ID if there is a hint.
-
-    Args:
-        configs: Its configuration, of which `client_id` is set.
-        client_rack: The configured value.
-        zone_hint: The vendor of a service that reads the zone from the client ID; None for none.
-        client_id: The client ID without a configured one.
-
-    Raises:
-        ConfigError: As raised by `resolve_rack`, or the hint cannot be followed.
-    """
+    """Return the rack of a client as `resolve_rack` does, and put it into its client ID if there is a hint."""
+    # `zone_hint`: the vendor of a service that reads the zone from the client ID; None for none.
+    # `client_id`: the client ID without a configured one.
     rack = resolve_rack(client_rack)
     if zone_hint is not None:
         configs["client_id"] = client_id_with_zone(zone_hint, configs.get("client_id") or client_id, rack)

@@ -96,18 +96,12 @@ def _sum(amounts: Iterable[Traffic]) -> Traffic:
 
 
 class FetchedPartition(NamedTuple):
-    """One partition of a fetch response.
-
-    Args:
-        partition: The partition.
-        size: Bytes of record batches.
-        records: Records in the batches that are complete.
-        preferred_replica: The preferred read replica, if the response names one (KIP-392).
-    """
+    """One partition of a fetch response."""
 
     partition: TopicPartition
     size: int
     records: int
+    # The preferred read replica, if the response names one (KIP-392).
     preferred_replica: int | None = None
 
     @property
@@ -234,30 +228,21 @@ _ATTRIBUTE = "_rackassign_view"
 
 
 class ConsumerView(NamedTuple):
-    """How a consumer is read; it does not keep the consumer itself.
+    """How a consumer is read; it does not keep the consumer itself."""
 
-    Args:
-        group: Its group; None if it has none.
-        locality: Returns what it has fetched so far; also after it was closed or garbage-collected.
-        assigned_locality: Counts its partitions by the rack of the broker that it fetches each from, which is what a
-            measurement from outside counts: a local replica that no broker points to is not read.
-        is_closed: Returns whether it was closed.
-    """
-
+    # Its group; None if it has none.
     group: str | None
+    # Returns what it has fetched so far; also after it was closed or garbage-collected.
     locality: Callable[[], RackTraffic]
+    # Counts its partitions by the rack of the broker that it fetches each from, which is what a measurement from
+    # outside counts: a local replica that no broker points to is not read.
     assigned_locality: Callable[[Any], Locality]
     is_closed: Callable[[Any], bool]
 
 
 def count_reads(home: str | None, brokers: Iterable[int | None], rack_of: Callable[[int], str | None]) -> Locality:
-    """Count the partitions of a consumer by the racks they are read from.
-
-    Args:
-        home: Rack of the consumer.
-        brokers: For each partition the broker it is fetched from; None if there is none.
-        rack_of: Returns the last known rack of a broker.
-    """
+    """Count the partitions of a consumer by the racks they are read from."""
+    # `brokers`: for each partition the broker it is fetched from; None if there is none.
     sources = (None if broker is None else rack_of(broker) for broker in brokers)
     return Locality.of_reads(read_locality(source, home) for source in sources)
 
@@ -283,12 +268,6 @@ class FollowerFetchCheck:
 
     The warning is logged if no broker is in the consumer's rack, which is checked at each response until there is one,
     or if local replicas are never named.
-
-    Args:
-        rack: The consumer's `client_rack`.
-        racks: Returns the racks of the brokers in the current metadata.
-        near_elsewhere: Returns for a broker and a partition whether the broker is in another rack while a replica in
-            this one is in sync.
     """
 
     __slots__ = ("_cross_rack", "_done", "_found", "_near_elsewhere", "_rack", "_racks", "_warned")
@@ -296,6 +275,8 @@ class FollowerFetchCheck:
     def __init__(
         self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
     ) -> None:
+        # `near_elsewhere`: returns for a broker and a partition whether the broker is in another rack while a replica
+        # in this one is in sync.
         self._rack = rack
         self._racks = racks
         self._found = self._warned = False

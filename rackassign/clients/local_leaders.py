@@ -67,14 +67,7 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The partitions of a topic to choose from.
-
-    Args:
-        tiers: Partitions, those that are used first in the first tier. Only with `max_share` there are others: the
-            partitions that are led in each other rack.
-        local: Whether the leaders of the first tier are in the producer's rack.
-        partitions: Number of partitions with a leader, of which each has a fair share.
-    """
+    """The partitions of a topic to choose from."""
 
     tiers: tuple[Sequence[int], ...]
     local: bool
@@ -86,23 +79,17 @@ class Choice:
     """The partition in use for a topic.
 
     A record may be written to it without `choose` if `left` is enough, until `until`, and with the metadata `seen`.
-
-    Args:
-        partition: The partition.
-        node: Its leader when it was chosen; None if there was none.
-        local: Whether that was in the producer's rack.
-        left: Bytes that it may still get.
-        until: When another one is chosen in any case, by the clock.
-        seen: The metadata it was chosen by, if these cannot change.
-        candidates: Partitions it was chosen from.
-        written: Bytes that it has got.
     """
 
     partition: TopicPartition
+    # Its leader when it was chosen; None if there was none.
     node: Node | None
     local: bool
+    # Bytes that it may still get.
     left: float
+    # When another one is chosen in any case, by the clock.
     until: float
+    # The metadata it was chosen by, if these cannot change.
     seen: Metadata | None
     candidates: Candidates
     written: float = 0.0
@@ -147,23 +134,6 @@ class LocalLeaders:
     are used, and a warning is logged once. If leaders were there before, it is one INFO line each time they have left.
 
     It may be used by several threads.
-
-    Args:
-        rack: Rack of the producer; None if it has none.
-        batch_size: Bytes after which another partition is chosen.
-        keep_s: Seconds after which another partition is chosen.
-        max_share: How many times its fair share of what was written in the last minutes a partition may get. What
-            exceeds that goes to the rack after this one, in the order of names, then to the next. None for no limit.
-        rng: Source of random numbers.
-        clock: Returns seconds; only its differences count.
-        snapshots: Whether metadata are never changed but replaced by another object. Then they are read only once.
-
-    Attributes:
-        choices: The partition in use for each topic.
-        queued: Returns the number of batches of a partition that are to be sent; None if the client does not show it.
-
-    Raises:
-        ConfigError: The size or the share is not valid.
     """
 
     __slots__ = (
@@ -182,6 +152,16 @@ class LocalLeaders:
         clock: Callable[[], float] = time.monotonic,
         snapshots: bool = False,
     ) -> None:
+        # `rack`: rack of the producer; None if it has none.
+        # `batch_size`: bytes after which another partition is chosen.
+        # `keep_s`: seconds after which another partition is chosen.
+        # `max_share`: how many times its fair share of what was written in the last minutes a partition may get. What
+        # exceeds that goes to the rack after this one, in the order of names, then to the next. None for no limit.
+        # `clock`: returns seconds; only its differences count.
+        # `snapshots`: whether metadata are never changed but replaced by another object. Then they are read only once.
+        # `choices`: the partition in use for each topic.
+        # `queued`: returns the number of batches of a partition that are to be sent; None if the client does not show
+        # it.
         if batch_size != inf and (type(batch_size) is not int or batch_size < 0):
             raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
         if max_share is not None and (type(max_share) not in {int, float} or not 1 <= max_share < inf):
@@ -200,13 +180,7 @@ class LocalLeaders:
         self.queued: Callable[[TopicPartition], int] | None = None
 
     def choose(self, topic: str, size: float, metadata: Metadata) -> int | None:
-        """Return the partition of the next record; None if the topic is not in the metadata.
-
-        Args:
-            topic: Topic of the record.
-            size: Bytes that it takes in a batch.
-            metadata: Metadata of the producer that sends it.
-        """
+        """Return the partition of the next record; None if the topic is not in the metadata."""
         with self._lock:
             choice = self.choices.get(topic)
             if choice is None or size > choice.left or not self._is_usable(choice, metadata):

@@ -25,18 +25,13 @@ class WriteMeter:
     """Counts the bytes and records of produce requests, by partition and by rack of the leader.
 
     It may be read from any thread at any time. The rack of a broker is the one at the time of the request.
-
-    Args:
-        rack: Rack of the producer; None if it has none.
-        rack_of: Returns the rack of a broker, None if it is not known.
-
-    Attributes:
-        counts: What `by_partition` returns a copy of. It outlives the meter.
     """
 
     __slots__ = ("__weakref__", "_lock", "_rack_of", "counts", "rack")
 
     def __init__(self, rack: str | None, rack_of: Callable[[int], str | None]) -> None:
+        # `rack`: rack of the producer; None if it has none.
+        # `rack_of`: returns the rack of a broker, None if it is not known.
         self.rack = rack
         self._rack_of = rack_of
         self._lock = threading.Lock()
@@ -69,11 +64,7 @@ def set_meter(producer: object, meter: WriteMeter | str) -> None:
 
 
 def meter_of(producer: Any) -> WriteMeter:  # noqa: ANN401 - a producer of any client library
-    """Return what counts the writes of a producer.
-
-    Raises:
-        ConfigError: Nothing does.
-    """
+    """Return what counts the writes of a producer."""
     meter: WriteMeter | str = getattr(producer, _ATTRIBUTE, f"{type(producer).__name__} is no RackAwareProducer")
     if isinstance(meter, str):
         raise ConfigError(f"what this producer writes is not counted: {meter}")

@@ -59,17 +59,12 @@ class TrafficByKind:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Reads of one or more groups, measured or predicted.
+    """Reads of one or more groups, measured or predicted."""
 
-    Args:
-        bytes_s: Bytes per second.
-        partitions: Number of partitions.
-        unmeasured: Number of those partitions whose rate is not known.
-        moved: Number of partitions that would leave their reader.
-    """
-
+    # Bytes per second.
     bytes_s: TrafficByKind = TrafficByKind()
     partitions: TrafficByKind = TrafficByKind()
+    # Number of those partitions whose rate is not known.
     unmeasured: int = 0
     moved: int = 0
 
@@ -89,20 +84,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """A group in its latest snapshot.
-
-    Args:
-        name: Name of the group.
-        taken: Time of the snapshot.
-        outcomes: Reads by change, then by strategy; `NOW` is the current assignment.
-        best: The best strategy by change.
-        required_changes: Recommended changes that gain most for the unchanged group; None if none were computed.
-    """
+    """A group in its latest snapshot."""
 
     name: str
     taken: datetime
     outcomes: Mapping[str, Mapping[str, Totals]]
     best: Mapping[str, str]
+    # Recommended changes that gain most for the unchanged group; None if none were computed.
     required_changes: tuple[str, ...] | None = None
 
     @property
@@ -143,15 +131,10 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All groups, each in its latest snapshot.
-
-    Args:
-        groups: The groups, in descending order of the possible saving.
-        history: All snapshots in order of time.
-        what_ifs: The changes that were evaluated, `AS_IS` first.
-    """
+    """All groups, each in its latest snapshot."""
 
     groups: tuple[GroupSums, ...]
+    # All snapshots in order of time.
     history: tuple[HistoryPoint, ...]
     what_ifs: tuple[str, ...]
 
@@ -187,11 +170,7 @@ class _Seen:
 
 
 def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
-    """Aggregate the results of an audit.
-
-    Raises:
-        ConfigError: A group has no results without changes (`AS_IS`).
-    """
+    """Aggregate the results of an audit."""
     topics: dict[str, _Seen] = {}
     snapshots: dict[datetime, tuple[set[str], Totals]] = {}
     for batch in found:
@@ -281,14 +260,7 @@ def _recommendations(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Breakdown:
-    """Reads by pair of racks and by topic.
-
-    Args:
-        now: Current reads of all groups by pair of racks.
-        best: The reads with the best strategy of each group.
-        changed: The reads with the best change and the best strategy of each group.
-        topics: Reads of selected groups by topic: now, and with the best strategy.
-    """
+    """Reads by pair of racks and by topic."""
 
     now: dict[Pair, Totals] = field(default_factory=dict)
     best: dict[Pair, Totals] = field(default_factory=dict)
@@ -297,13 +269,7 @@ class Breakdown:
 
 
 def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[str]) -> Breakdown:
-    """Aggregate the results of an audit by pair of racks and by topic, in a second pass.
-
-    Args:
-        found: Results of the audit.
-        fleet: The aggregate of these results.
-        names: Names of the groups to aggregate by topic.
-    """
+    """Aggregate the results of an audit by pair of racks and by topic, in a second pass."""
     groups = {group.name: (group.taken, _roles(group)) for group in fleet.groups}
     detail = Breakdown(topics={name: {} for name in names})
     for batch in found:
@@ -341,12 +307,7 @@ def _roles(group: GroupSums) -> dict[tuple[str, str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Formatter of totals.
-
-    Args:
-        price: Price of cross-rack traffic.
-        measured: Whether the rate of any partition is known.
-    """
+    """Formatter of totals."""
 
     price: Price
     measured: bool

@@ -153,12 +153,7 @@ def _name(taken: set[str | None]) -> str:
 
 
 class _ReplicaMoves:
-    """Selects the replicas that move to new brokers, cycling through the positions of the replica lists.
-
-    Args:
-        among: One replica out of this many moves.
-        brokers: IDs of the new brokers, used in turn.
-    """
+    """Selects the replicas that move to new brokers, cycling through the positions of the replica lists."""
 
     def __init__(self, among: int, brokers: Sequence[int]) -> None:
         self._among = among

@@ -37,67 +37,41 @@ _TIME_FORMAT = "%Y-%m-%d %H:%M UTC"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Traffic between racks of the whole fleet, now or with the best strategy or change.
-
-    Args:
-        title: Title of the diagram.
-        sum: Total of all groups.
-        picture: Sankey diagram of the largest flows.
-        undrawn: Number of smaller flows, which are not drawn.
-    """
+    """Traffic between racks of the whole fleet, now or with the best strategy or change."""
 
     title: str
     sum: Totals
     picture: SankeyLayout
+    # Number of smaller flows, which are not drawn.
     undrawn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Reads of the fleet with a change and the best strategy of each group, or with neither.
-
-    Args:
-        name: Name of the change; `NOW` for the current reads.
-        meaning: Description of the change.
-        sum: Reads of all groups with the change.
-        groups: Number of groups for which this change is the best; None for the current reads.
-    """
+    """Reads of the fleet with a change and the best strategy of each group, or with neither."""
 
     name: str
     meaning: str
     sum: Totals
+    # Number of groups for which this change is the best; None for the current reads.
     groups: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Reads of a group by topic.
-
-    Args:
-        group: The group.
-        shown: Topics with their reads now and with the best strategy, in descending order of the current reads that are
-            not known to be local.
-        others: Number of topics that are not shown.
-        rest: Sum of their reads, now and with the best strategy.
-    """
+    """Reads of a group by topic."""
 
     group: GroupSums
+    # Topics with their reads now and with the best strategy, in descending order of the current reads that are not
+    # known to be local.
     shown: tuple[tuple[str, Totals, Totals], ...]
+    # Number of topics that are not shown.
     others: int
     rest: tuple[Totals, Totals]
 
 
 def page(found: Path, price: Price, at: datetime | None = None) -> str:
-    """Return the report as HTML.
-
-    Args:
-        found: Folder with the results of the audit that `storage.write_results` or Spark wrote.
-        price: Price of cross-rack traffic.
-        at: Time of the report; the current time by default.
-
-    Raises:
-        ConfigError: The folder has no audit results, or a file with other contents.
-    """
+    """Return the report as HTML."""
     fleet = aggregate(read_results(found))
     costly = [group for group in fleet.costly[:_MAX_DETAILED_GROUPS] if any(group.now.rank)]
     detail = breakdown(read_results(found), fleet, [group.name for group in costly])

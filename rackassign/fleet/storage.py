@@ -23,14 +23,8 @@ _READ_ERRORS = (OSError, pa.ArrowException)
 
 
 def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: Throughput) -> None:
-    """Write a snapshot of groups.
-
-    Args:
-        file: The new file, which must not exist.
-        taken: Time of the snapshot, with a time zone.
-        shots: The groups and their cluster.
-        rates: Rates at which their topics are written.
-    """
+    """Write a snapshot of groups."""
+    # `file`: the new file, which must not exist.
     with _replacing(file, schema.SCHEMA) as writer:
         for start in range(0, len(shots.snapshots), GROUPS_PER_BATCH):
             chunk = shots.snapshots[start : start + GROUPS_PER_BATCH]
@@ -47,11 +41,7 @@ def count(path: Path) -> int:
 
 
 def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the groups of a file, or of all files of a folder in order of their names, in batches.
-
-    Raises:
-        ConfigError: There are no Parquet files, a file is not a snapshot, or a group occurs twice with the same time.
-    """
+    """Yield the groups of a file, or of all files of a folder in order of their names, in batches."""
     keys: set[tuple[datetime, str]] = set()
     for file in _files(path):
         for batch in _batches(file, _open_snapshot(file), GROUPS_PER_BATCH):
@@ -67,11 +57,7 @@ def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
-    """Write audit results into a new folder, and return the number of rows.
-
-    Raises:
-        ConfigError: The folder is not empty, or cannot be written.
-    """
+    """Write audit results into a new folder, and return the number of rows."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         empty = not any(folder.iterdir())
@@ -88,11 +74,7 @@ def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
 
 
 def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield audit results that `write_results` or Spark has written.
-
-    Raises:
-        ConfigError: There are no Parquet files, or a file has no audit results.
-    """
+    """Yield audit results that `write_results` or Spark has written."""
     for file in _files(folder):
         for batch in _batches(file, _open(file), evaluation.ROWS_PER_BATCH):
             try:

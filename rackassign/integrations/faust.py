@@ -203,28 +203,18 @@ class RackAwarePartitionAssignor(PartitionAssignor):
 
 
 class _Part(NamedTuple):
-    """What a worker gets of the topics that are assigned by number.
-
-    Args:
-        active: Partitions it processes, by topic.
-        standby: Partitions it keeps a standby of, by topic.
-    """
+    """What a worker gets of the topics that are assigned by number."""
 
     active: Mapping[str, Iterable[int]]
+    # Partitions it keeps a standby of, by topic.
     standby: Mapping[str, Iterable[int]]
 
 
 class _TopicSet(NamedTuple):
-    """Topics whose partitions of one number go to one worker.
-
-    Args:
-        topics: All of them.
-        counted: Those of them that count for locality, sorted.
-        partitions: Number of partitions of each.
-        subscribers: Members that subscribe to them.
-    """
+    """Topics whose partitions of one number go to one worker."""
 
     topics: tuple[str, ...]
+    # Those of them that count for locality, sorted.
     counted: tuple[str, ...]
     partitions: int
     subscribers: frozenset[str]
@@ -249,14 +239,8 @@ def _topic_sets(
     changelogs: Iterable[str],
     everywhere: Iterable[str],
 ) -> list[_TopicSet]:
-    """Return what Faust assigns together: topics with equal subscribers and equal numbers of partitions.
-
-    Args:
-        cluster: aiokafka's live `ClusterMetadata`.
-        joined: The members.
-        changelogs: Changelogs of tables, which count for locality only where no other topic does.
-        everywhere: Changelogs that all workers read as a whole.
-    """
+    """Return what Faust assigns together: topics with equal subscribers and equal numbers of partitions."""
+    # `changelogs`: changelogs of tables, which count for locality only where no other topic does.
     subscribers: dict[str, set[str]] = defaultdict(set)
     for member, theirs in joined.items():
         for topic in theirs.topics:
@@ -274,14 +258,7 @@ def _topic_sets(
 
 
 class _Joined(NamedTuple):
-    """What a worker sends.
-
-    Args:
-        topics: Its subscription.
-        rack: Its rack, if it sends one.
-        actives: Partitions of its last assignment, by topic.
-        standbys: Its standbys of then, by topic.
-    """
+    """What a worker sends."""
 
     topics: frozenset[str]
     rack: str | None
@@ -353,12 +330,6 @@ def prepare_consumers(transport: Any, prepare: Callable[[Any], None], once: Warn
 
     Sets the public attribute `Consumer` of the transport. The classes override `_new_consumer_thread` of the driver's
     `Consumer` and `_create_worker_consumer` of its `AIOKafkaConsumerThread`.
-
-    Args:
-        transport: The transport of an app. With another driver than aiokafka, or another class of consumer, nothing is
-            changed and a warning is logged.
-        prepare: The function.
-        once: For the warning.
     """
     create = getattr(driver.AIOKafkaConsumerThread, "_create_worker_consumer", None)
     if create is None or not hasattr(driver.Consumer, "_new_consumer_thread"):

@@ -69,12 +69,9 @@ def create_when_subscribed(consumer: Any, create: Create, once: WarnOnce) -> Non
 
     Shadows the public method `subscribe` on the instance. Reads `_consumer_config` and sets `_inner_consumer`, which is
     None until the first use. A consumer that is used without subscribing, as those of sources are, stays as it is.
-
-    Args:
-        consumer: The consumer, which was not used yet.
-        create: Creates what takes the place of the `confluent_kafka.Consumer`.
-        once: For a warning if Quix Streams differs.
     """
+    # `consumer`: the consumer, which was not used yet.
+    # `once`: for a warning if Quix Streams differs.
     subscribe = consumer.subscribe
 
     def create_and_subscribe(topics: list[Any], *args: Any, **callbacks: Any) -> None:
@@ -172,14 +169,9 @@ class RackAwareApplication(ConsumerApplication):
 
 
 class _Assignor(RackAwareStickyAssignor):
-    """The sticky assignor of an application.
-
-    Args:
-        rack: Rack of this member.
-        copartition: Sets of topics whose partitions of one number go to one member.
-        changelogs: Topics that do not count for locality.
-    """
+    """The sticky assignor of an application."""
 
     def __init__(self, rack: str | None, copartition: Iterable[Sequence[str]], changelogs: frozenset[str]) -> None:
+        # `changelogs`: topics that do not count for locality.
         super().__init__(rack, copartition=[*copartition])
         self._member.unread_topics = changelogs

@@ -206,13 +206,8 @@ class GroupAnalysis:
 
 
 def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> GroupAnalysis:
-    """Analyze a group.
-
-    Args:
-        shot: The group as it is.
-        cluster: Cluster with its topics.
-        rates: What it reads; empty if it was not measured.
-    """
+    """Analyze a group."""
+    # `rates`: what it reads; empty if it was not measured.
     located = shot.without_foreign_racks()
     group, owned = located.group, shot.owned
     now = current_reads(located, cluster)
@@ -273,41 +268,26 @@ def _only(topology: Topology, mode: LocalityMode) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Metrics of an assignment.
-
-    Args:
-        reads: Reader and rack of each partition.
-        partitions: Their locality.
-        flows: Their traffic.
-        in_each_rack: Partitions of readers of unknown rack of which each rack has a replica that serves.
-        open: All other partitions of such readers that another member could read.
-    """
+    """Metrics of an assignment."""
 
     reads: tuple[PartitionRead, ...]
     partitions: Locality
     flows: TrafficMatrix
+    # Partitions of readers of unknown rack of which each rack has a replica that serves.
     in_each_rack: frozenset[TopicPartition]
     open: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Analyzer:
-    """Evaluates a group; members with a rack that no broker has are in none, and `foreign`.
-
-    Args:
-        shot: The group.
-        cluster: Cluster with its topics.
-        rates: What it reads.
-        owned: Partitions of each member.
-        foreign: IDs of members that have such a rack.
-        silent: IDs of all other members of unknown rack.
-    """
+    """Evaluates a group; members with a rack that no broker has are in none, and `foreign`."""
 
     shot: Snapshot
     cluster: ObservedCluster
     rates: ReadRates
     owned: Mapping[str, Partitions]
     foreign: frozenset[str]
+    # IDs of all other members of unknown rack.
     silent: frozenset[str]
 
     def reach(self, name: str, plan: Plan) -> StrategyOutcome:
@@ -330,14 +310,8 @@ class _Analyzer:
         serving: Topology | None = None,
         leaders_only: frozenset[str] | None = None,
     ) -> _Seen:
-        """Evaluate an assignment with the true racks of its readers, and the replicas that serve once all are in sync.
-
-        Args:
-            target: The assignment.
-            group: The group with the true racks; by default that of the snapshot.
-            serving: The replicas that serve; by default those that the brokers' selectors choose.
-            leaders_only: Members that do not request a local replica; by default the current ones.
-        """
+        """Evaluate an assignment with the true racks of its readers, and replicas as if all were in sync."""
+        # `leaders_only`: members that do not request a local replica; by default the current ones.
         group = group or self.shot.group
         serving = serving or self.cluster.selectable_replicas(group.topology)
         reads = partition_reads(
@@ -380,13 +354,8 @@ class _Analyzer:
         return max(0.0, saved - self._bytes_s(after.open)), max(0.0, saved + self._bytes_s(settled.open))
 
     def actions(self, best: Plan, settled: _Seen, settled_plan: Plan) -> list[RecommendedChange]:
-        """Return the changes that gain most: bytes, or partitions if bytes are not measured or nothing is read.
-
-        Args:
-            best: The plan of the best strategy, based on all known racks.
-            settled: The reads now, with both settings.
-            settled_plan: As `best`, if any replica serves.
-        """
+        """Return the changes that gain most: bytes, or partitions if bytes are not measured or nothing is read."""
+        # `settled_plan`: as `best`, if any replica serves.
         now = self.seen(self.owned)
         idle = not now.flows.total
 
@@ -433,14 +402,8 @@ class _Analyzer:
     def _setting(
         self, kind: Literal["selector", "rack"], away: frozenset[str], now: _Seen, after: _Seen
     ) -> RecommendedChange:
-        """Return a change of settings, which leaves each partition with its reader.
-
-        Args:
-            kind: The change.
-            away: IDs of members that may be without `client.rack`.
-            now: The reads now.
-            after: The same reads with it.
-        """
+        """Return a change of settings, which leaves each partition with its reader."""
+        # `away`: iDs of members that may be without `client.rack`.
         sure = _gained(RecommendedChange(kind), now, after)
         # Whether these are local already is unknown, since their reader may be in the leader's rack.
         later = [

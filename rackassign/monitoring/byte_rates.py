@@ -43,17 +43,12 @@ _NAMED = 3
 
 
 class RateAverages:
-    """The average rate of each partition, and the published one.
-
-    Args:
-        half_life_s: Seconds after which a measurement has half its influence.
-        min_change: Change of an average that is published, as a share of the published rate. For rates below the
-            average one it is a share of that.
-    """
+    """The average rate of each partition, and the published one."""
 
     __slots__ = ("_averages", "_half_life_s", "_min_change", "_published")
 
     def __init__(self, half_life_s: float, min_change: float) -> None:
+        # `half_life_s`: seconds after which a measurement has half its influence.
         self._half_life_s = half_life_s
         self._min_change = min_change
         self._averages: dict[TopicPartition, tuple[float, float]] = {}
@@ -96,12 +91,8 @@ class RateAverages:
 def complete_rows(
     known: Mapping[str, Mapping[int, float]], partition_counts: Mapping[str, int]
 ) -> dict[str, tuple[float, ...]]:
-    """Return a weight of each partition; unknown ones get the average of their topic, or of all known ones.
-
-    Args:
-        known: Known weights by topic and partition; at least one.
-        partition_counts: Number of partitions of each topic.
-    """
+    """Return a weight of each partition; unknown ones get the average of their topic, or of all known ones."""
+    # `known`: known weights by topic and partition; at least one.
     every = [weight for row in known.values() for weight in row.values()]
     mean = math.fsum(every) / len(every)
     rows: dict[str, tuple[float, ...]] = {}
@@ -210,20 +201,11 @@ class ByteRates:
 
 
 class _SharedRates:
-    """What the thread of a weigher shares with the weigher.
-
-    Args:
-        half_life_s: As for `RateAverages`.
-        min_change: As for `RateAverages`.
-        once: Logger for what cannot be measured.
-
-    Attributes:
-        topics: Topics to measure.
-        known: Published rates by topic and partition; replaced as a whole, so that no thread sees a part of them.
-        measured_at: When rates were last measured, or this object was created, on a monotonic clock.
-    """
+    """What the thread of a weigher shares with the weigher."""
 
     def __init__(self, half_life_s: float, min_change: float, once: WarnOnce) -> None:
+        # `known`: published rates by topic and partition; replaced as a whole, so that no thread sees a part of them.
+        # `measured_at`: when rates were last measured, or this object was created, on a monotonic clock.
         self._averages = RateAverages(half_life_s, min_change)
         self._once = once
         self.topics: frozenset[str] = frozenset()

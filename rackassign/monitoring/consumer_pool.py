@@ -53,11 +53,7 @@ def rack_label(rack: str | None) -> str:
 
 
 def by_labels(read: Mapping[tuple[str, RackPair], float]) -> dict[tuple[str, str, str, str], float]:
-    """Return bytes of groups by the values of `READ_BYTES_LABELS`.
-
-    Args:
-        read: Bytes by group and pair of racks.
-    """
+    """Return bytes of groups by the values of `READ_BYTES_LABELS`."""
     # A rack may have the name that is the label of unknown ones.
     sums: dict[tuple[str, str, str, str], float] = {}
     for (group, (source, home)), total in read.items():
@@ -75,12 +71,7 @@ class Metered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTotals:
-    """Figures of consumers, summed up by group.
-
-    Args:
-        read: Bytes read, by group and pair of racks.
-        owned: Partitions by locality, by group.
-    """
+    """Figures of consumers, summed up by group."""
 
     read: Mapping[tuple[str, RackPair], float]
     owned: Mapping[str, Locality]
@@ -99,15 +90,8 @@ class ConsumerPool:
         """What closed consumers have read, by group; only of groups with an open consumer."""
 
     def add(self, consumer: Metered, group: str | None = None) -> None:
-        """Add a consumer until it is closed or garbage-collected; a second time has no effect.
-
-        Args:
-            consumer: The consumer.
-            group: Its group; None for that of its configuration.
-
-        Raises:
-            ConfigError: It meters nothing, or its group is not known.
-        """
+        """Add a consumer until it is closed or garbage-collected; a second time has no effect."""
+        # `group`: its group; None for that of its configuration.
         added = OpenConsumer(consumer, _group_of(consumer, group))
         with self._lock:
             self._remove_closed()
@@ -167,17 +151,10 @@ def _add(read: dict[tuple[str, RackPair], float], group: str, sizes: Mapping[Rac
 
 
 class OpenConsumer:
-    """A consumer that is exported; used under the lock of its pool.
-
-    Args:
-        consumer: The consumer, to which it keeps a weak reference.
-        group: Its group.
-
-    Attributes:
-        last: The bytes it had read when it could be read last.
-    """
+    """A consumer that is exported; used under the lock of its pool."""
 
     def __init__(self, consumer: Metered, group: str) -> None:
+        # `consumer`: the consumer, to which it keeps a weak reference.
         self.group = group
         self.consumer: Callable[[], Metered | None] = weakref.ref(consumer)
         self.last: dict[RackPair, int] = {}

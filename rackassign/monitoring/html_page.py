@@ -223,14 +223,8 @@ class GroupView:
 def page(
     survey: ClusterReport, price: Price, at: datetime | None = None, *, producers: WrittenTraffic | None = None
 ) -> str:
-    """Return the page, as HTML.
-
-    Args:
-        survey: The report; its order is kept.
-        price: Price of cross-rack traffic.
-        at: Time of the report; by default now.
-        producers: What producers write; None if their metrics were not read.
-    """
+    """Return the page, as HTML."""
+    # `producers`: what producers write; None if their metrics were not read.
     measured = bool(survey.measured.seconds)
     advice = cluster_advice(survey, free_replication=price.free_replication)
     empty = rack_map_to_fill(advice)
@@ -263,13 +257,7 @@ def page(
 
 
 def environment(package: str, folder: str, price: Price) -> Environment:
-    """Return the environment that renders a page: it escapes everything, and removes control characters.
-
-    Args:
-        package: Package of the template; those of this one are available too.
-        folder: Its folder in the package.
-        price: Price of cross-rack traffic.
-    """
+    """Return the environment that renders a page: it escapes everything, and removes control characters."""
     # Most commands that can write a page write none.
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
 

@@ -189,16 +189,7 @@ def describe_group(calls: GroupAdmin, name: str) -> GroupDescription:
 
 
 def find_group(calls: GroupAdmin, name: str) -> GroupDescription | None:
-    """Describe a group as `describe_group` does; None if there is none of that name.
-
-    Args:
-        calls: Requests to its coordinator.
-        name: Name of the group.
-
-    Raises:
-        ConfigError: It is not a consumer group.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a group as `describe_group` does; None if there is none of that name."""
     group = calls.describe_classic_group(name)
     if group is not None:
         if group.protocol_type not in {"consumer", ""}:
@@ -503,13 +494,8 @@ def assigned_partitions(shot: Snapshot) -> tuple[TopicPartition, ...]:
 
 
 def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snapshot:
-    """Return a live group as a scenario.
-
-    Args:
-        live: The description by its coordinator.
-        topology: Topology of the cluster; topics that the group does not subscribe to are left out.
-        racks: Racks of members that report none.
-    """
+    """Return a live group as a scenario."""
+    # `topology`: topology of the cluster; topics that the group does not subscribe to are left out.
     members, mapped, topics = [], set(), _topics(live)
     for member, subscribed in zip(live.members, topics, strict=True):
         rack = member.rack

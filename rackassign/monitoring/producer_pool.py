@@ -30,13 +30,11 @@ class ProducerPool:
     """The producers that are exported together.
 
     It may be used from any thread.
-
-    Args:
-        by_partition: Whether partitions have series of their own. A process has as many as it writes to, and not only
-            as many as there are topics and racks.
     """
 
     def __init__(self, *, by_partition: bool = False) -> None:
+        # `by_partition`: whether partitions have series of their own. A process has as many as it writes to, and not
+        # only as many as there are topics and racks.
         self.labels = ("topic", *(("partition",) if by_partition else ()), *_RACK_LABELS)
         self._by_partition = by_partition
         self._lock = threading.Lock()
@@ -44,11 +42,7 @@ class ProducerPool:
         self._finished: _Sums = {}
 
     def add(self, producer: object) -> None:
-        """Add a producer; a second time has no effect.
-
-        Raises:
-            ConfigError: What it writes is not counted.
-        """
+        """Add a producer; a second time has no effect."""
         meter = meter_of(producer)
         with self._lock:
             self._fold()

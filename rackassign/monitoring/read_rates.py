@@ -48,14 +48,11 @@ partition."""
 
 
 class CommitSample(NamedTuple):
-    """The committed offsets of a group at one moment.
+    """The committed offsets of a group at one moment."""
 
-    Args:
-        at_s: Time of the request, in seconds of a monotonic clock.
-        offsets: Committed offsets; partitions without one are missing.
-    """
-
+    # Time of the request, in seconds of a monotonic clock.
     at_s: float
+    # Committed offsets; partitions without one are missing.
     offsets: Mapping[TopicPartition, int]
 
 
@@ -107,15 +104,7 @@ def read_rates(
     after: LogSamples,
     commits: Sequence[CommitSample] = (),
 ) -> ReadRates:
-    """Compute what a group reads.
-
-    Args:
-        tps: The partitions that are assigned to it.
-        written: What is written to them, from the two samples of their logs.
-        before: The first sample of the logs.
-        after: The last one.
-        commits: Samples of the group's committed offsets, the first and the last about as old as those of the logs.
-    """
+    """Compute what a group reads."""
     bytes_s, bytes_read, lag, by_commits = {}, {}, {}, set()
     idle = active = False
     committed = commits[-1].offsets if commits else {}
@@ -156,31 +145,19 @@ def read_rates(
 
 
 class _Progress(NamedTuple):
-    """What commits show of one partition.
-
-    Args:
-        lag_before: Lag at the first sample.
-        lag: Lag at the last sample.
-        records: Records between the first and the last committed offset.
-        records_s: The same per second.
-        commits: Number of seen commits.
-        size: Bytes of a record.
-    """
+    """What commits show of one partition."""
 
     lag_before: int
     lag: int
     records: int
+    # The same per second.
     records_s: float
     commits: int
     size: float
 
     def keeps_up(self, written_s: float, seconds: float) -> bool:
-        """Return whether a group that keeps up could have committed this.
-
-        Args:
-            written_s: Records that are written per second.
-            seconds: Time between the samples.
-        """
+        """Return whether a group that keeps up could have committed this."""
+        # `written_s`: records that are written per second.
         behind = max(self.lag_before, self.lag)
         if behind <= written_s * seconds:
             return True
@@ -262,14 +239,7 @@ _SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was seen of the logs and of the groups that read them.
-
-    Args:
-        written: Throughput of the topics.
-        before: The first sample of the logs.
-        after: The last one.
-        commits: Samples of committed offsets by group.
-    """
+    """What was seen of the logs and of the groups that read them."""
 
     written: Throughput = field(default_factory=Throughput)
     before: LogSamples = field(default_factory=lambda: LogSamples({}))
@@ -283,25 +253,15 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class LastSamples:
-    """The samples that ended a measurement.
+    """The samples that ended a measurement."""
 
-    Args:
-        logs: Samples of the logs; None before the first measurement.
-        commits: Samples of committed offsets by group.
-    """
-
+    # Samples of the logs; None before the first measurement.
     logs: LogSamples | None = None
     commits: Mapping[str, CommitSample] = field(default_factory=dict)
 
 
 class RateMeter:
-    """Measures repeatedly, each time since the last measurement.
-
-    Args:
-        admin: Admin client that is not used by another thread meanwhile.
-        clock: Seconds of a monotonic clock.
-        sleep: Waits for some seconds.
-    """
+    """Measures repeatedly, each time since the last measurement."""
 
     def __init__(
         self,
@@ -309,6 +269,9 @@ class RateMeter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        # `admin`: admin client that is not used by another thread meanwhile.
+        # `clock`: seconds of a monotonic clock.
+        # `sleep`: waits for some seconds.
         self.admin = admin
         """The admin client, which may be replaced between two measurements."""
         self._clock = clock
@@ -324,15 +287,7 @@ class RateMeter:
         report_progress: ProgressCallback = ignore_progress,
         on_sample: Callable[[], None] = lambda: None,
     ) -> Measurement:
-        """Measure topics and groups; the first measurement takes two samples.
-
-        Args:
-            cluster: Cluster with all topics of the groups.
-            groups: Names of the groups.
-            interval_s: Time between two measurements.
-            report_progress: Called with the progress.
-            on_sample: Called beside each sample of the logs, to measure something else at the same time.
-        """
+        """Measure topics and groups; the first measurement takes two samples."""
         calls = GroupAdmin(self.admin)
         before = self.last.logs or sample_logs(self.admin, cluster.topology.topics, self._clock)
         on_sample()

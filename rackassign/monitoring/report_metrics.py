@@ -45,12 +45,6 @@ class ReportMetrics(Collector):
     After a report that failed there are no series of groups, until the next one: values of the past would look like
     those of a healthy cluster. A report that is long overdue counts as failed: while Kafka does not respond,
     kafka-python waits for much longer than the interval of the reports.
-
-    Args:
-        price: Price of cross-rack traffic.
-        interval_s: Seconds of each report.
-        clock: Unix time in seconds.
-        timer: Seconds of a monotonic clock.
     """
 
     def __init__(
@@ -61,6 +55,8 @@ class ReportMetrics(Collector):
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
+        # `clock`: unix time in seconds.
+        # `timer`: seconds of a monotonic clock.
         self._price = price
         self._interval_s = interval_s
         self._clock = clock
@@ -179,13 +175,7 @@ def metrics_registry(metrics: Collector) -> CollectorRegistry:
 
 
 def group_metrics(survey: ClusterReport, rebalances: Mapping[str, int], price: Price) -> Iterator[Metric]:
-    """Yield the metrics of the groups of a report.
-
-    Args:
-        survey: The report.
-        rebalances: Rebalances of each group so far.
-        price: Price of cross-rack traffic.
-    """
+    """Yield the metrics of the groups of a report."""
     described = _gauge("group_seen", "Whether the last survey could describe the group.")
     for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
         described.add_metric((name,), 0)
@@ -322,17 +312,8 @@ class _Handler(WSGIRequestHandler):
 
 @contextmanager
 def serve_metrics(address: str, port: int, registry: CollectorRegistry, not_ready: Callable[[], str]) -> Iterator[int]:
-    """Serve while the block lasts, in threads; yield the port.
-
-    Args:
-        address: Address to listen on, IPv4 or IPv6.
-        port: Port to listen on; 0 takes a free one.
-        registry: The metrics.
-        not_ready: Returns why the metrics are not current; empty if they are.
-
-    Raises:
-        OSError: The address cannot be used.
-    """
+    """Serve while the block lasts, in threads; yield the port."""
+    # `not_ready`: returns why the metrics are not current; empty if they are.
     family, *_, (host, *_) = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )[0]
@@ -385,12 +366,8 @@ class RebalanceCounter:
         self._totals: dict[str, int] = {}
 
     def take(self, groups: Iterable[GroupDescription], hidden: frozenset[str]) -> None:
-        """Take the descriptions of all groups.
-
-        Args:
-            groups: The groups.
-            hidden: Names of groups that exist and could not be described now; those that are neither are forgotten.
-        """
+        """Take the descriptions of all groups."""
+        # `hidden`: names of groups that exist and could not be described now; those that are neither are forgotten.
         named = {group.name: group for group in groups}
         for name in set(self._seen) - set(named) - hidden:
             del self._seen[name], self._totals[name]

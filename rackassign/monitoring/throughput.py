@@ -26,16 +26,9 @@ _OFFSETS_S = 10.0
 
 
 class LogSample(NamedTuple):
-    """A partition at one moment.
+    """A partition at one moment."""
 
-    Args:
-        at_s: Time of the size request, in seconds of a monotonic clock.
-        size: Bytes on its leader's disks.
-        first: The first offset of the log.
-        end: The offset behind the last record.
-        broker: ID of the leader, whose replica has that size.
-    """
-
+    # Time of the size request, in seconds of a monotonic clock.
     at_s: float
     size: int
     first: int
@@ -49,14 +42,10 @@ class LogSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSamples:
-    """Samples of all partitions that could be read.
-
-    Args:
-        logs: Samples by partition.
-        problems: What could not be read, each once.
-    """
+    """Samples of all partitions that could be read."""
 
     logs: Mapping[TopicPartition, LogSample]
+    # What could not be read, each once.
     problems: tuple[str, ...] = ()
 
 
@@ -84,13 +73,8 @@ def sample_logs(
     topics: Mapping[str, Sequence[Partition]],
     clock: Callable[[], float] = time.monotonic,
 ) -> LogSamples:
-    """Read sizes and offsets from each leader; one that does not respond affects only its own partitions.
-
-    Args:
-        admin: Admin client.
-        topics: Topics with all their partitions.
-        clock: Seconds of a monotonic clock.
-    """
+    """Read sizes and offsets from each leader; one that does not respond affects only its own partitions."""
+    # `clock`: seconds of a monotonic clock.
     led: dict[int, list[TopicPartition]] = {}
     for topic, row in topics.items():
         for i, partition in enumerate(row):

@@ -47,14 +47,9 @@ class PartitionRead(NamedTuple):
 def partition_reads(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
 ) -> tuple[PartitionRead, ...]:
-    """Return the reader and rack of each partition, by member ID.
-
-    Args:
-        group: The members and their racks.
-        assignment: Partitions of each member.
-        serving: The replicas that readers are sent to; a partition that is not in it is read from an unknown rack.
-        leaders_only: IDs of members that do not request a local replica.
-    """
+    """Return the reader and rack of each partition, by member ID."""
+    # `serving`: the replicas that readers are sent to; a partition that is not in it is read from an unknown rack.
+    # `leaders_only`: iDs of members that do not request a local replica.
     return tuple(
         PartitionRead(TopicPartition(run.topic, i), run.member, run.home, source)
         for run in topic_reads(group, assignment, serving, leaders_only)
@@ -63,20 +58,14 @@ def partition_reads(
 
 
 class TopicRead(NamedTuple):
-    """The partitions of a topic that one member reads.
-
-    Args:
-        topic: Name of the topic.
-        member: ID of the reader.
-        home: Rack of the reader; None if unknown, or if no broker is in it.
-        ids: The partitions.
-        sources: Rack that each is read from; None if unknown, or if no replica serves it.
-    """
+    """The partitions of a topic that one member reads."""
 
     topic: str
     member: str
+    # Rack of the reader; None if unknown, or if no broker is in it.
     home: str | None
     ids: tuple[int, ...]
+    # Rack that each is read from; None if unknown, or if no replica serves it.
     sources: list[str | None]
 
 
@@ -256,16 +245,8 @@ def _kept(partition: Partition, plain: Collection[int]) -> Partition:
 
 
 def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: BrokerRackCache) -> ObservedCluster:
-    """Describe the brokers and some topics.
-
-    Args:
-        admin: Admin client.
-        topics: Topic names; those that do not exist, or may not be described, are `missing`.
-        racks: Cache of the last known racks of brokers; it is updated.
-
-    Raises:
-        KafkaError: Raised by the admin client.
-    """
+    """Describe the brokers and some topics."""
+    # `topics`: topic names; those that do not exist, or may not be described, are `missing`.
     wanted = set(topics)
     brokers = describe_brokers(admin)
     racks.update(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers)

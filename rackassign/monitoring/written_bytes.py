@@ -46,35 +46,26 @@ _MOST_PARTITIONS = 2**31
 
 
 class WrittenSeries(NamedTuple):
-    """What was written where.
-
-    Args:
-        topic: The topic.
-        partition: The partition; None if the producer does not export it.
-        rack: Rack of the producer; None if unknown.
-        to_rack: Rack of the leader at that time; None if unknown.
-        source: Number of the file or address that it is from.
-        labels: All labels. Series that differ only in these or in their source are of different processes.
-    """
+    """What was written where."""
 
     topic: str
+    # The partition; None if the producer does not export it.
     partition: int | None
+    # Rack of the producer; None if unknown.
     rack: str | None
+    # Rack of the leader at that time; None if unknown.
     to_rack: str | None
     source: int = 0
+    # All labels. Series that differ only in these or in their source are of different processes.
     labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBytes:
-    """Bytes that producers have written, since each of them was started.
-
-    Args:
-        series: Bytes of each series.
-        read_at: When each source was read, in seconds; only differences count.
-    """
+    """Bytes that producers have written, since each of them was started."""
 
     series: Mapping[WrittenSeries, int]
+    # When each source was read, in seconds; only differences count.
     read_at: tuple[float, ...] = ()
 
     def topics(self) -> frozenset[str]:
@@ -83,16 +74,9 @@ class WrittenBytes:
 
 
 def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
-    """Read `rackassign_written_bytes_total` from Prometheus's text format.
-
-    Args:
-        sources: Files and http or https addresses. Each is another process, and so are series of one text that differ
-            only in other labels, as in what Prometheus federates.
-
-    Raises:
-        ConfigError: A source cannot be read, is no such text, has only other series, or has an impossible value.
-        MissingExtraError: prometheus-client is not installed.
-    """
+    """Read `rackassign_written_bytes_total` from Prometheus's text format."""
+    # `sources`: files and http or https addresses. Each is another process, and so are series of one text that differ
+    # only in other labels, as in what Prometheus federates.
     if sources and text_string_to_metric_families is None:
         raise MissingExtraError("prometheus-client", "prometheus")
     if len(set(sources)) < len(sources):
@@ -226,37 +210,27 @@ RackPairs = dict[tuple[str | None, str | None], float]
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """Traffic of a topic.
-
-    Args:
-        topic: The topic.
-        log_bytes_s: Bytes per second that its logs grow by; None if that is not known.
-        written: What the producers write, from their rack to that of the leader. Unmeasured is 1 if it is not known.
-        read: What all groups read.
-    """
+    """Traffic of a topic."""
 
     topic: str
+    # Bytes per second that its logs grow by; None if that is not known.
     log_bytes_s: float | None
+    # What the producers write, from their rack to that of the leader. Unmeasured is 1 if it is not known.
     written: TrafficMatrix
     read: TrafficMatrix
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTraffic:
-    """What producers write, beside what groups read.
-
-    Args:
-        topics: The topics, the one with most bytes across racks first.
-        seconds: Time between the two looks at the producers' metrics.
-        by_totals: Whether these have not changed, so that their totals were taken as shares of what the logs grow by.
-        unchanged: Number of their sources that have not changed while others have.
-        foreign: Racks of producers that no broker has; what these write is of unknown rack.
-    """
+    """What producers write, beside what groups read."""
 
     topics: tuple[TopicTraffic, ...]
     seconds: float
+    # Whether these have not changed, so that their totals were taken as shares of what the logs grow by.
     by_totals: bool
+    # Number of their sources that have not changed while others have.
     unchanged: int = 0
+    # Racks of producers that no broker has; what these write is of unknown rack.
     foreign: frozenset[str] = frozenset()
 
     @property
@@ -273,13 +247,7 @@ class WrittenTraffic:
 
 
 def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenBytes) -> WrittenTraffic:
-    """Compare what producers have written during a measurement with what groups have read.
-
-    Args:
-        report: The groups, measured.
-        before: The producers' counters at its begin.
-        after: The same at its end, from the same sources.
-    """
+    """Compare what producers have written during a measurement with what groups have read."""
     # Each source has an interval of its own: to read all of them takes a while.
     seconds = [end - begin for begin, end in zip(before.read_at, after.read_at, strict=True)]
     increases = {series: _increase(before.series.get(series, 0), total) for series, total in after.series.items()}

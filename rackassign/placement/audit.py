@@ -58,14 +58,7 @@ class Finding:
 
 
 class Load(NamedTuple):
-    """Load of a broker or a rack.
-
-    Args:
-        leaders: Partitions that it leads.
-        replicas: Its replicas.
-        leader_share: Its share of all leaders, 0 to 1, which an outage would move.
-        replica_share: Its share of all replicas, 0 to 1.
-    """
+    """Load of a broker or a rack."""
 
     leaders: int
     replicas: int
@@ -75,19 +68,14 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Result of an audit.
-
-    Args:
-        findings: Findings, the worst first.
-        by_broker: Load of each broker, including those without any.
-        by_rack: Load of each rack; None for brokers without a rack or of unknown rack.
-        topics: Number of topics; topics that may not be described are not included.
-        partitions: Number of partitions.
-    """
+    """Result of an audit."""
 
     findings: tuple[Finding, ...]
+    # Load of each broker, including those without any.
     by_broker: dict[int, Load]
+    # Load of each rack; None for brokers without a rack or of unknown rack.
     by_rack: dict[str | None, Load]
+    # Number of topics; topics that may not be described are not included.
     topics: int
     partitions: int
 

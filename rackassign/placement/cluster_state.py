@@ -41,13 +41,7 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 
 @dataclass(frozen=True, slots=True)
 class Throttles:
-    """Replication throttles.
-
-    Args:
-        topics: Topics with throttled replicas.
-        brokers: Brokers with a rate of their own.
-        everywhere: Whether there is a default rate for all brokers.
-    """
+    """Replication throttles."""
 
     topics: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
@@ -56,26 +50,20 @@ class Throttles:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Brokers, and the replicas of all topics.
+    """Brokers, and the replicas of all topics."""
 
-    Args:
-        brokers: Brokers by ID, including fenced ones as far as the cluster reports them.
-        topics: Topics by name.
-        min_isr: `min.insync.replicas` of each topic, where it is known.
-        in_flight: Partitions of any topic with a reassignment in progress.
-        differing: Topics that brokers keep reporting differently.
-        throttles: Replication throttles; rates of brokers only if they were requested.
-        silent: Brokers that are registered as online and did not respond to that request.
-        gone: Last known racks of brokers that are no longer registered.
-    """
-
+    # Brokers by ID, including fenced ones as far as the cluster reports them.
     brokers: tuple[Broker, ...]
     topics: Mapping[str, DescribedTopic]
     min_isr: Mapping[str, int] = field(default_factory=dict)
     in_flight: frozenset[TopicPartition] = frozenset()
+    # Topics that brokers keep reporting differently.
     differing: tuple[str, ...] = ()
+    # Replication throttles; rates of brokers only if they were requested.
     throttles: Throttles = field(default_factory=Throttles)
+    # Brokers that are registered as online and did not respond to that request.
     silent: tuple[int, ...] = ()
+    # Last known racks of brokers that are no longer registered.
     gone: Mapping[int, str] = field(default_factory=dict)
 
     def racks(self) -> dict[int, str]:
@@ -99,18 +87,8 @@ class ClusterState:
 
 
 def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> ClusterState:
-    """Describe a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers.
-
-    Args:
-        admin: Admin client.
-        topics: Topic names; if left out, all that may be described, including Kafka's own.
-
-    Raises:
-        ConfigError: A topic does not exist.
-        AuthorizationError: A named topic may not be described, or another permission is missing.
-        KafkaUnavailableError: No broker is online.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers."""
+    # `topics`: topic names; if left out, all that may be described, including Kafka's own.
     brokers = list_brokers(admin)
     live = [broker.id for broker in brokers if not broker.fenced]
     views = _two_views(admin, live, None if topics is None else sorted(set(topics)))
@@ -132,11 +110,7 @@ def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None
 
 
 def with_rates(admin: KafkaAdminClient, state: ClusterState) -> ClusterState:
-    """Return the state with the throttle rates of brokers: one more request to each online broker.
-
-    Raises:
-        AuthorizationError: The configuration of brokers may not be described.
-    """
+    """Return the state with the throttle rates of brokers: one more request to each online broker."""
     slowed: list[int] = []
     silent: list[int] = []
     everywhere = False

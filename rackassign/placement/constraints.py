@@ -125,11 +125,7 @@ class PlacementConstraints:
 
 
 def check_settings(configs: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a setting that a placer does not know; ignored, it would seem to have had an effect.
-
-    Raises:
-        ConfigError: A setting is unknown.
-    """
+    """Refuse a setting that a placer does not know; ignored, it would seem to have had an effect."""
     names = sorted(known)
     for name in configs:
         if name not in names:
@@ -168,11 +164,7 @@ def _by_broker(weights: object) -> dict[int, float]:
 
 
 def check_weighted_brokers(rules: PlacementConstraints, known: Iterable[int]) -> None:
-    """Refuse weights of brokers that do not exist, which would have no effect.
-
-    Raises:
-        ConfigError: There is such a weight.
-    """
+    """Refuse weights of brokers that do not exist, which would have no effect."""
     brokers = set(known)
     unknown = sorted(rules.weights.keys() - brokers)
     if unknown:

@@ -40,18 +40,13 @@ class NotEnoughBrokersError(RackassignError):
 
 @dataclass(frozen=True, slots=True)
 class KnownBroker:
-    """A broker that is, or was, registered.
-
-    Args:
-        id: Node ID.
-        rack: Its rack; None if unknown.
-        online: Whether it serves requests.
-        registered: Whether the cluster accepts its ID in an assignment, online or not.
-    """
+    """A broker that is, or was, registered."""
 
     id: int
+    # Its rack; None if unknown.
     rack: str | None = None
     online: bool = True
+    # Whether the cluster accepts its ID in an assignment, online or not.
     registered: bool = True
 
 
@@ -61,13 +56,9 @@ Spread = Callable[[Sequence[KnownBroker], int], Sequence[Sequence[int]]]
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlacement:
-    """Brokers of the replicas of new partitions.
+    """Brokers of the replicas of new partitions."""
 
-    Args:
-        plan: Broker IDs of each partition, an online one first; negative numbers are placeholders.
-        offline: Brokers in the plan that are offline.
-    """
-
+    # Broker IDs of each partition, an online one first; negative numbers are placeholders.
     plan: tuple[tuple[int, ...], ...]
     offline: frozenset[int] = frozenset()
 
@@ -95,18 +86,8 @@ def check_policy(policy: str) -> Policy:
 def place_new(
     policy: Policy, spread: Spread, brokers: Iterable[KnownBroker], *, replicas: int, min_isr: int
 ) -> PolicyPlacement:
-    """Place new partitions according to a policy.
-
-    Args:
-        policy: The policy.
-        spread: Places the partitions.
-        brokers: All known brokers.
-        replicas: Replicas of each partition.
-        min_isr: `min.insync.replicas` of the topic; a partition needs no more than its replication factor.
-
-    Raises:
-        NotEnoughBrokersError: The policy cannot be satisfied.
-    """
+    """Place new partitions according to a policy."""
+    # `min_isr`: `min.insync.replicas` of the topic; a partition needs no more than its replication factor.
     known = sorted(brokers, key=lambda broker: broker.id)
     online = [broker for broker in known if broker.online and broker.registered]
     required = min(min_isr, replicas)
@@ -192,24 +173,18 @@ _BAD_INPUT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """New partitions.
-
-    Args:
-        name: Topic.
-        partitions: Number of new partitions.
-        replicas: Replicas of each; None for as many as the existing partitions have.
-        policy: Whether offline brokers may be used.
-        configs: Configurations of a new topic.
-        ignore_racks: Whether to place as if brokers had no racks.
-        allow_placeholders: Whether there may be more replicas than brokers ever seen.
-    """
+    """New partitions."""
 
     name: str
     partitions: int
+    # Replicas of each; None for as many as the existing partitions have.
     replicas: int | None
+    # Whether offline brokers may be used.
     policy: Policy = "disabled"
     configs: Mapping[str, str] | None = None
+    # Whether to place as if brokers had no racks.
     ignore_racks: bool = False
+    # Whether there may be more replicas than brokers ever seen.
     allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
@@ -220,20 +195,13 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """New partitions and their replicas.
-
-    Args:
-        name: Topic.
-        start: Number of the first new partition.
-        placed: The brokers of their replicas.
-        min_isr: `min.insync.replicas` of the topic.
-        notes: What the placer does not prove, or which constraint it did not satisfy.
-    """
+    """New partitions and their replicas."""
 
     name: str
     start: int
     placed: PolicyPlacement
     min_isr: int
+    # What the placer does not prove, or which constraint it did not satisfy.
     notes: tuple[str, ...] = ()
 
     def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
@@ -250,25 +218,10 @@ def create(
     *,
     dry: bool = False,
 ) -> CreateResult:
-    """Create a topic; replicas without a broker are part of the result and not an error.
-
-    Args:
-        admin: Admin client.
-        wanted: The topic.
-        placer: Places the replicas.
-        registry: Brokers that were seen before.
-        keep: Adds the brokers and placeholders to the state file, before anything is created.
-        dry: Validate only, create nothing.
-
-    Raises:
-        ConfigError: The request is invalid, the topic exists, or the state file belongs to another cluster.
-        NotEnoughBrokersError: The policy cannot be satisfied.
-        RequestRejectedError: The cluster refuses.
-        AuthorizationError: A permission is missing.
-        ReplicaPlacementError: The placer finds no placement.
-        PlacerError: A custom placer fails or returns an invalid result.
-        KafkaError: Raised by the admin client.
-    """
+    """Create a topic; replicas without a broker are part of the result and not an error."""
+    # `registry`: brokers that were seen before.
+    # `keep`: adds the brokers and placeholders to the state file, before anything is created.
+    # `dry`: validate only, create nothing.
     if wanted.replicas is None:
         raise ConfigError("replicas: a new topic needs a replication factor")
     controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
@@ -303,12 +256,7 @@ def add_partitions(
     *,
     dry: bool = False,
 ) -> CreateResult:
-    """Add partitions to a topic; the arguments and errors are those of `create`.
-
-    Raises:
-        ConfigError: The topic does not exist, is being reassigned, or has another replication factor; configurations
-            are given, or the state file belongs to another cluster.
-    """
+    """Add partitions to a topic; the arguments and errors are those of `create`."""
     if wanted.configs:
         raise ConfigError("configs are for new topics only: the configurations of an existing topic stay as they are")
     if wanted.allow_placeholders:

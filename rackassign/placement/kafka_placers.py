@@ -65,27 +65,19 @@ class JavaRandom(ABC):
 
 
 class SeededJavaRandom(JavaRandom):
-    """`java.util.Random` with a seed.
-
-    Args:
-        seed: Determines all numbers.
-    """
+    """`java.util.Random` with a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._state = (seed ^ _MULTIPLIER) & _MASK
 
-    def next_bits(self, bits: int) -> int:  # noqa: D102 - documented in the base class
+    def next_bits(self, bits: int) -> int:
         self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         drawn = self._state >> (48 - bits)
         return drawn - 2**32 if drawn >= 2**31 else drawn
 
 
 def random_from_config(configs: dict[str, Any]) -> JavaRandom:
-    """Return random numbers for the setting `seed`, 0 if it is not set.
-
-    Raises:
-        ConfigError: The seed is not an integer.
-    """
+    """Return random numbers for the setting `seed`, 0 if it is not set."""
     seed = configs.get("seed", 0)
     if type(seed) is not int:
         raise ConfigError(f"seed: expected an integer, got {short_repr(seed)}")
@@ -102,11 +94,7 @@ _SOME_WITHOUT = "Not all brokers have rack information"
 
 
 def filter_racks(racks: Mapping[int, str | None], mode: RackAwareMode) -> dict[int, str | None]:
-    """Return the racks that count, by broker ID.
-
-    Raises:
-        ReplicaPlacementError: The mode is Enforced and some brokers have a rack while others have none.
-    """
+    """Return the racks that count, by broker ID."""
     without = sum(rack is None for rack in racks.values())
     if mode == "Disabled" or (mode == "Safe" and without):
         return dict.fromkeys(racks)
@@ -136,21 +124,10 @@ def assign_replicas(
     start_partition_id: int = _NO_START,
     chance: JavaRandom | None = None,
 ) -> dict[int, list[int]]:
-    """Return replicas by partition, preferred leader first (`assignReplicasToBrokers`).
-
-    Args:
-        racks: Rack of each broker by ID; all brokers have one, or none has.
-        num_partitions: Partitions to place.
-        replication_factor: Replicas of each.
-        fixed_start_index: Index of the broker to begin with, for leaders and followers; -1: drawn.
-        start_partition_id: Number of the first partition; -1: 0.
-        chance: Source of random numbers; of seed 0 if not given.
-
-    Raises:
-        InvalidPartitionsError: There are no partitions to place.
-        InvalidReplicationFactorError: It is not positive, or more than there are brokers.
-        ReplicaPlacementError: Some brokers have a rack and others have none.
-    """
+    """Return replicas by partition, preferred leader first (`assignReplicasToBrokers`)."""
+    # `fixed_start_index`: index of the broker to begin with, for leaders and followers; -1: drawn.
+    # `start_partition_id`: number of the first partition; -1: 0.
+    # `chance`: source of random numbers; of seed 0 if not given.
     if num_partitions <= 0:
         raise InvalidPartitionsError("Number of partitions must be larger than 0.")
     if replication_factor <= 0:
@@ -207,11 +184,7 @@ class KafkaPlacer:
         self._chance: JavaRandom = SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the settings.
-
-        Raises:
-            ConfigError: A setting or the mode is unknown, or a number is invalid.
-        """
+        """Set the settings."""
         check_settings(configs, ("rack_aware_mode", "fixed_start_index", "seed"))
         mode, start = configs.get("rack_aware_mode", "Enforced"), configs.get("fixed_start_index", _NO_START)
         if mode not in RACK_AWARE_MODES:
@@ -243,12 +216,7 @@ _NONE = -1
 
 
 class BrokerRing:
-    """Brokers of one rack that are returned in turn, each once a round.
-
-    Args:
-        brokers: Their IDs.
-        offset: Index of the first one.
-    """
+    """Brokers of one rack that are returned in turn, each once a round."""
 
     def __init__(self, brokers: Iterable[int], offset: int = 0) -> None:
         self._brokers = sorted(brokers)
@@ -337,21 +305,13 @@ class _Stripes:
 
 
 class StripedPlacer:
-    """The controller's placer. Setting: `seed` (0); a controller draws a new one each time.
-
-    Args:
-        chance: Source of random numbers; by default one with the seed.
-    """
+    """The controller's placer. Setting: `seed` (0); a controller draws a new one each time."""
 
     def __init__(self, chance: JavaRandom | None = None) -> None:
         self._chance = chance or SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the seed.
-
-        Raises:
-            ConfigError: A setting is unknown, or the seed is not an integer.
-        """
+        """Set the seed."""
         check_settings(configs, ("seed",))
         if "seed" in configs:
             self._chance = random_from_config(configs)
@@ -363,11 +323,7 @@ class StripedPlacer:
         num_replicas: int,
         brokers: Iterable[UsableBroker],
     ) -> list[list[int]]:
-        """Place partition after partition.
-
-        Raises:
-            InvalidReplicationFactorError: It is not positive, more than there are brokers, or all brokers are fenced.
-        """
+        """Place partition after partition."""
         known = list(brokers)
         if num_replicas <= 0:
             raise InvalidReplicationFactorError(

@@ -100,11 +100,7 @@ def known_brokers(brokers: Iterable[Broker], topics: ReplicaLists) -> set[int]:
 
 
 def check_weight(path: str, weight: object) -> None:
-    """Refuse anything but a number above 0.
-
-    Raises:
-        InputError: The weight is no such number.
-    """
+    """Refuse anything but a number above 0."""
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise InputError(path, f"expected a number, got {short_repr(weight)}")
     # A comparison, since an integer may be too large for a float.

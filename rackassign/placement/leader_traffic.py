@@ -31,15 +31,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class CrossRackBytes:
-    """Bytes of a topic, and how many of them cross racks.
-
-    Args:
-        written: Bytes that were written.
-        now: How many of them cross racks with the current leaders.
-        after: How many of them would with other leaders.
-        read_now: Bytes that readers read across racks with the current leaders.
-        read_after: Bytes that they would with other leaders.
-    """
+    """Bytes of a topic, and how many of them cross racks."""
 
     written: int = 0
     now: int = 0
@@ -59,17 +51,11 @@ class CrossRackBytes:
 
 @dataclass(frozen=True, slots=True)
 class OwnerReads:
-    """Where the owner of each partition of a group reads it.
-
-    Args:
-        group: Name of the group.
-        homes: Rack of the owner of each partition, where it is known.
-        leaders_only: Partitions whose owner requests no replica of its rack.
-        serving_all: Brokers that serve all readers of the partitions that they lead.
-    """
+    """Where the owner of each partition of a group reads it."""
 
     group: str
     homes: Mapping[TopicPartition, str]
+    # Partitions whose owner requests no replica of its rack.
     leaders_only: frozenset[TopicPartition]
     serving_all: frozenset[int]
 
@@ -87,14 +73,8 @@ class OwnerReads:
     def are_local(
         self, tp: TopicPartition, leader: int | None, in_rack: str | None, racks: Iterable[str | None]
     ) -> bool:
-        """Return whether a partition is read in the rack of its owner, or has no owner in a known rack.
-
-        Args:
-            tp: The partition.
-            leader: Its leader; None for any broker of the rack.
-            in_rack: Rack of the leader.
-            racks: Racks of the replicas.
-        """
+        """Return whether a partition is read in the rack of its owner, or has no owner in a known rack."""
+        # `leader`: its leader; None for any broker of the rack.
         home = self.homes.get(tp)
         if home is None or home == in_rack:
             return True
@@ -106,32 +86,24 @@ class OwnerReads:
 
 @dataclass(frozen=True, slots=True)
 class LeaderTraffic:
-    """What producers have written to each partition, and who reads it.
+    """What producers have written to each partition, and who reads it."""
 
-    Args:
-        written: Bytes of each partition by the rack of the producer; None for an unknown one.
-        racks: Rack of each broker.
-        readers: A group that reads the partitions as well; None for none.
-        max_skew: How many leaders more or less than its even share, rounded, a broker may have; it may have as many as
-            now in any case. Only partitions that are written count.
-        problems: What of the metrics is not used, as text for users.
-    """
-
+    # Bytes of each partition by the rack of the producer; None for an unknown one.
     written: Mapping[TopicPartition, Mapping[str | None, int]]
     racks: Mapping[int, str | None]
+    # A group that reads the partitions as well; None for none.
     readers: OwnerReads | None = None
+    # How many leaders more or less than its even share, rounded, a broker may have; it may have as many as now in any
+    # case. Only partitions that are written count.
     max_skew: int = 0
+    # What of the metrics is not used, as text for users.
     problems: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls, metrics: WrittenBytes, state: ClusterState, readers: OwnerReads | None = None, max_skew: int = 0
     ) -> LeaderTraffic:
-        """Return the traffic of the partitions of a cluster.
-
-        Raises:
-            ConfigError: No series has a partition.
-        """
+        """Return the traffic of the partitions of a cluster."""
         numbered = {series: count for series, count in metrics.series.items() if series.partition is not None}
         if metrics.series and not numbered:
             raise ConfigError(
@@ -200,14 +172,8 @@ class LeaderTraffic:
 
         No partition is in fewer racks or less evenly among them. Readers come before producers: a partition that is
         read in the rack of its owner stays so, and what is read otherwise does not count.
-
-        Args:
-            state: The cluster.
-            lists: Partitions that may be changed, with their lists otherwise.
-            before: Their current lists.
-            rules: Constraints of the lists.
-            kept: Reads of the owners of partitions.
         """
+        # `lists`: partitions that may be changed, with their lists otherwise.
         costs = replace(self, readers=None).costs(state, lists)
         places = sorted({broker.rack for broker in state.brokers}, key=lambda rack: (rack is not None, rack))
         fitting: dict[tuple[tuple[str | None, ...], str | None], list[tuple[int, tuple[str | None, ...]]]] = {}
@@ -244,15 +210,8 @@ class LeaderTraffic:
         leader: Callable[[TopicPartition], int | None],
         stays: Collection[TopicPartition],
     ) -> dict[str, CrossRackBytes]:
-        """Return the bytes of topics, those with most bytes across racks first.
-
-        Args:
-            before: The layout as it is.
-            after: The layout as it would be, led by the first replica of each list.
-            topics: Topics to be counted.
-            leader: The current leader of a partition.
-            stays: Partitions that do not change.
-        """
+        """Return the bytes of topics, those with most bytes across racks first."""
+        # `stays`: partitions that do not change.
         chosen, found = set(topics), dict[str, CrossRackBytes]()
         for tp in sorted(self.written):
             now = leader(tp)

@@ -33,13 +33,7 @@ Replicas: TypeAlias = tuple[int, ...]
 
 
 class CrossRackRead(NamedTuple):
-    """A partition that is read from another rack.
-
-    Args:
-        tp: The partition.
-        member: ID of the reader.
-        home: Rack of the reader.
-    """
+    """A partition that is read from another rack."""
 
     tp: TopicPartition
     member: str
@@ -52,14 +46,9 @@ def move_replicas_to_readers(
     """Return local replica lists for partitions that are not local with their current lists.
 
     No partition is in fewer racks than before, and its leader stays where that does not matter to its reader.
-
-    Args:
-        layout: Layout with everything else that was requested.
-        near: The group.
-        before: Partitions that may be changed, with their current lists: a copy that is made anyway can be redirected
-            at no cost.
-        rules: Constraints of the lists.
     """
+    # `before`: partitions that may be changed, with their current lists: a copy that is made anyway can be redirected
+    # at no cost.
     moved = ReplicaMover(layout, rules).all(near, before)
     # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
     while moved:
@@ -177,20 +166,14 @@ def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class GroupLocality:
-    """The locality of a group.
-
-    Args:
-        cluster: Cluster with the group's topics.
-        inspection: Which partitions it reads from which rack.
-        coverage: Number of members in each rack of the brokers; 0 for racks without one.
-        by_topic: Number of members in each rack that subscribe to the topic.
-        unknown: Members of unknown rack, or in a rack without brokers.
-    """
+    """The locality of a group."""
 
     cluster: ObservedCluster
     inspection: GroupAnalysis
+    # Number of members in each rack of the brokers; 0 for racks without one.
     coverage: Mapping[str, int]
     by_topic: Mapping[str, Mapping[str, int]]
+    # Members of unknown rack, or in a rack without brokers.
     unknown: int
 
     @property
@@ -235,17 +218,7 @@ class GroupLocality:
 
 
 def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> GroupLocality:
-    """Describe a group.
-
-    Args:
-        admin: Admin client.
-        name: Name of the group.
-        racks: Racks of members that report none.
-
-    Raises:
-        ConfigError: The group does not exist, or none of its members is in a rack of the brokers.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a group."""
     shots = GroupCollector(admin, racks).snapshot([name])
     if not shots.snapshots:
         raise ConfigError(

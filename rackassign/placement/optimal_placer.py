@@ -65,18 +65,11 @@ class IndexedLayout:
     def of(
         cls, brokers: list[Broker], rules: PlacementConstraints, layout: Layout | None, *, keep_fenced: bool
     ) -> IndexedLayout:
-        """Index the brokers.
-
-        Args:
-            brokers: Brokers that may have replicas.
-            rules: Constraints of the placement.
-            layout: Layout whose weights apply where the constraints have none; None for no weights.
-            keep_fenced: Whether replicas on fenced brokers stay there, and none are added; otherwise fenced brokers are
-                used like others, but after them.
-
-        Raises:
-            MissingRackError: Some brokers have no rack, and the constraints refuse that.
-        """
+        """Index the brokers."""
+        # `brokers`: brokers that may have replicas.
+        # `layout`: layout whose weights apply where the constraints have none; None for no weights.
+        # `keep_fenced`: whether replicas on fenced brokers stay there, and none are added; otherwise fenced brokers are
+        # used like others, but after them.
         known = sorted(brokers, key=lambda broker: broker.id)
         named = _rack_names(known, rules)
         racks = tuple(sorted(set(named)))
@@ -99,11 +92,7 @@ class IndexedLayout:
         return cls(ids, node_of_broker, racks, nodes, _limits(rules, racks), rules)
 
     def spread(self, items: PartitionArrays, others: ReplicaLists, *, order: bool = True) -> PlacementResult:
-        """Solve, with the replicas of other topics as load, and put nodes in order.
-
-        Raises:
-            ReplicaPlacementError: The constraints leave no broker for some replicas.
-        """
+        """Solve, with the replicas of other topics as load, and put nodes in order."""
         try:
             return place_replicas(
                 items, self._loaded(others), self.limits, self._goals(), order=order, work=self.rules.work
@@ -391,21 +380,14 @@ def rebalance_leaders(
     next leaders are balanced, and as few lists change as possible. A list stays as it is if neither of its first two
     changes. Brokers that are fenced, excluded or unknown do not lead where another can; they stay in their lists, at
     the end of those that change.
-
-    Args:
-        layout: Existing brokers and replicas.
-        rules: Which leaders are balanced (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`);
-            where no replica is in `leader_racks`, leaders are elsewhere, and a note states that. Other constraints do
-            not matter.
-        topics: Topics to balance; None for all. Leaders of other topics count as load.
-        keep_leaders: Partitions that keep their preferred leader, unless it may not lead.
-        keep_successors: Whether the next leader stays where the leader does not change. Fewer lists change then, but if
-            a broker is lost, its leaders may move to few others.
-
-    Raises:
-        ConfigError: A topic does not exist.
-        ReplicaPlacementError: Some brokers have no rack.
     """
+    # `rules`: which leaders are balanced (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`);
+    # where no replica is in `leader_racks`, leaders are elsewhere, and a note states that. Other constraints do not
+    # matter.
+    # `topics`: topics to balance; None for all. Leaders of other topics count as load.
+    # `keep_leaders`: partitions that keep their preferred leader, unless it may not lead.
+    # `keep_successors`: whether the next leader stays where the leader does not change. Fewer lists change then, but if
+    # a broker is lost, its leaders may move to few others.
     rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
@@ -433,19 +415,13 @@ def rebalance_leaders(
 
 @dataclass(frozen=True, slots=True)
 class LeadingCosts:
-    """What it costs that a broker leads a partition.
-
-    Args:
-        of: For each partition the cost of each of its brokers that can lead.
-        new: For each partition the brokers of other racks or places that may lead in place of one replica, by rack.
-        before: For each partition with such brokers, those that have its data now.
-        leaders: The leader of each partition at the moment; None for none.
-        others: How many other partitions each broker leads that count.
-    """
+    """What it costs that a broker leads a partition."""
 
     of: Mapping[TopicPartition, Mapping[int, int]]
+    # For each partition the brokers of other racks or places that may lead in place of one replica, by rack.
     new: Mapping[TopicPartition, Mapping[str | None, NewLeader]]
     before: Mapping[TopicPartition, tuple[int, ...]]
+    # The leader of each partition at the moment; None for none.
     leaders: Mapping[TopicPartition, int | None]
     others: Mapping[int, int]
 
@@ -453,20 +429,10 @@ class LeadingCosts:
 def lead_at_least_cost(
     layout: Layout, rules: PlacementConstraints, costs: LeadingCosts, *, topics: Collection[str], max_skew: int
 ) -> Placement:
-    """Choose the leaders of least total cost with the leaders of each broker in bounds; then few copies and changes.
-
-    Args:
-        layout: Existing brokers and replicas.
-        rules: Where leaders may be (`leader_racks`, `exclude`), and the weights of brokers.
-        costs: Costs of all partitions of the topics.
-        topics: Topics whose leaders are chosen.
-        max_skew: How many leaders more or less than its even share, rounded, a broker may have; it may have as many as
-            now in any case.
-
-    Raises:
-        ConfigError: A topic does not exist.
-        ReplicaPlacementError: Some brokers have no rack.
-    """
+    """Choose the leaders of least total cost with the leaders of each broker in bounds; then few copies and changes."""
+    # `rules`: where leaders may be (`leader_racks`, `exclude`), and the weights of brokers.
+    # `max_skew`: how many leaders more or less than its even share, rounded, a broker may have; it may have as many as
+    # now in any case.
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
         return rows.as_they_are()
@@ -502,15 +468,9 @@ def lead_at_least_cost(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The requested partitions, one after the other.
+    """The requested partitions, one after the other."""
 
-    Args:
-        topics: Requested topics, in order.
-        group: Index of each partition's topic among them.
-        replicas: Replica list of each partition.
-        others: Other topics.
-    """
-
+    # Requested topics, in order.
     topics: tuple[str, ...]
     group: tuple[int, ...]
     replicas: tuple[tuple[int, ...], ...]
@@ -584,20 +544,12 @@ def _check_replicas(count: int, brokers: list[Broker], rules: PlacementConstrain
 
 
 class _Preset(OptimalPlacer):
-    """The exact placer with rules of its own.
-
-    Attributes:
-        own_rules: Settings that follow from the rules of the system, and cannot be set.
-    """
+    """The exact placer with rules of its own."""
 
     own_rules: ClassVar[frozenset[str]]
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the settings.
-
-        Raises:
-            ConfigError: A setting is unknown or invalid, or follows from the rules of the system.
-        """
+        """Set the settings."""
         taken = sorted(self.own_rules.intersection(configs))
         if taken:
             raise ConfigError(f"{', '.join(taken)} cannot be set: the rules of this placer determine it")

@@ -94,13 +94,8 @@ def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was 
     """Add the name of a custom placer to errors in the block, in one line; what it prints goes to stderr.
 
     The standard output of a command is its result, which may be JSON.
-
-    Args:
-        name: Name of the placer.
-        what: The part that is executed.
-        own: Whether the placer is a custom one; errors of built-in ones are not changed.
-        consequence: End of the message.
     """
+    # `own`: whether the placer is a custom one; errors of built-in ones are not changed.
     try:
         with redirect_stdout(sys.stderr) if own else nullcontext():
             yield
@@ -185,30 +180,19 @@ class InvalidPartitionsError(RackassignError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LoadedBroker:
-    """A broker as it is passed to placers.
-
-    Args:
-        id: Node ID.
-        rack: `broker.rack`; None when it has none.
-        fenced: Whether it is registered but not serving.
-        replicas: Replicas that it has now.
-        leaders: Preferred leaders among them.
-    """
+    """A broker as it is passed to placers."""
 
     id: int
+    # `broker.rack`; None when it has none.
     rack: str | None
+    # Whether it is registered but not serving.
     fenced: bool
     replicas: int = 0
     leaders: int = 0
 
 
 class ValidatedPlacer:
-    """A named placer whose results are checked.
-
-    Args:
-        placer: The placer.
-        name: Name by which its user knows it; by default its class's.
-    """
+    """A named placer whose results are checked."""
 
     def __init__(self, placer: ReplicaPlacer, name: str = "") -> None:
         self._placer, self._name = placer, name or type(placer).__qualname__
@@ -239,12 +223,7 @@ class ValidatedPlacer:
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
     ) -> list[list[int]]:
-        """Return the placer's list of broker IDs for each new partition.
-
-        Raises:
-            PlacerError: The placer fails, or its result is invalid.
-            RackassignError: Raised by a built-in placer.
-        """
+        """Return the placer's list of broker IDs for each new partition."""
         offered = [
             LoadedBroker(broker.id, broker.rack, broker.fenced, self._replicas[broker.id], self._leaders[broker.id])
             for broker in brokers
@@ -255,11 +234,7 @@ class ValidatedPlacer:
             return self._checked(answer, num_partitions, num_replicas, [broker.id for broker in offered])
 
     def close(self) -> None:
-        """Release the placer's resources.
-
-        Raises:
-            PlacerError: The placer fails. What was done with its results is not affected.
-        """
+        """Release the placer's resources."""
         with named(self._name, "close()", own=self.own, consequence=""):
             self._placer.close()
 
@@ -305,10 +280,5 @@ class ValidatedPlacer:
 
 
 def load_validated_placer(name: str, configs: Mapping[str, Any] | None = None) -> ValidatedPlacer:
-    """Return a configured placer by its name, whose results are checked.
-
-    Raises:
-        ConfigError: The placer does not exist or is none, or a built-in placer does not accept the settings.
-        PlacerError: A custom placer fails.
-    """
+    """Return a configured placer by its name, whose results are checked."""
     return ValidatedPlacer(load_placer(name, configs), name)

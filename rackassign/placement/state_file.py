@@ -33,24 +33,16 @@ FORMAT = "rackassign-registry/1"
 
 @dataclass(frozen=True, slots=True)
 class PlacementState:
-    """Information about a cluster that the cluster does not report.
-
-    Args:
-        brokers: Last known rack of each broker that was ever seen, by ID.
-        plans: Replica lists of partitions with placeholders (negative numbers).
-        cluster: ID of the cluster; empty if unknown, as in files of earlier versions.
-    """
+    """Information about a cluster that the cluster does not report."""
 
     brokers: Mapping[int, str | None] = field(default_factory=dict)
+    # Replica lists of partitions with placeholders (negative numbers).
     plans: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    # ID of the cluster; empty if unknown, as in files of earlier versions.
     cluster: str = ""
 
     def for_cluster(self, cluster: str) -> PlacementState:
-        """Return the state for a cluster ID; a state without a cluster is assigned to this one.
-
-        Raises:
-            ConfigError: The state belongs to another cluster.
-        """
+        """Return the state for a cluster ID; a state without a cluster is assigned to this one."""
         if self.cluster and cluster and self.cluster != cluster:
             raise ConfigError(
                 f"state file: it belongs to cluster {short_repr(self.cluster)}, but this is {short_repr(cluster)};"
@@ -73,11 +65,7 @@ class PlacementState:
 
 
 def read(file: Path) -> PlacementState:
-    """Read a state file; return an empty state if it does not exist.
-
-    Raises:
-        ConfigError: It exists and cannot be read.
-    """
+    """Read a state file; return an empty state if it does not exist."""
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
@@ -119,15 +107,9 @@ def _id(text: str, path: str) -> int:
 
 
 def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> None:
-    """Change what is in a state file; processes that do this at the same time wait for each other.
-
-    Args:
-        file: The state file, which may not exist yet.
-        change: Return the new state from the one that the file has now, which may be newer than what was read before.
-
-    Raises:
-        ConfigError: It cannot be read or written.
-    """
+    """Change what is in a state file; processes that do this at the same time wait for each other."""
+    # `file`: the state file, which may not exist yet.
+    # `change`: return the new state from the one that the file has now, which may be newer than what was read before.
     create_folder(file)
     with locked(file, wait=True):
         known = read(file)
@@ -137,11 +119,7 @@ def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> No
 
 
 def write(file: Path, registry: PlacementState) -> None:
-    """Replace a state file atomically.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Replace a state file atomically."""
     plans: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), row in sorted(registry.plans.items()):
         plans.setdefault(topic, {})[str(partition)] = list(row)

@@ -107,17 +107,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class BatchExecutor:
-    """One execution of all partitions.
-
-    Args:
-        cluster: Cluster that is changed.
-        moves: All replica lists of each partition that are known.
-        goals: The list that each partition is to have.
-        limits: Limits of the execution.
-        report_progress: Called with the progress.
-        stop: Return whether to stop.
-        elect_unchanged: Whether leaders are elected also of partitions that have their list from the beginning.
-    """
+    """One execution of all partitions."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -130,6 +120,7 @@ class BatchExecutor:
         *,
         elect_unchanged: bool = True,
     ) -> None:
+        # `elect_unchanged`: whether leaders are elected also of partitions that have their list from the beginning.
         self._elect_unchanged = elect_unchanged
         self._cluster, self._limits, self._report_progress, self._stop = cluster, limits, report_progress, stop
         self._executions = {tp: PartitionExecution(moves[tp], goal) for tp, goal in goals.items()}
@@ -150,11 +141,7 @@ class BatchExecutor:
         return any(execution.changed for execution in self._executions.values())
 
     def run(self, before_batch: Callable[[Sequence[TopicPartition]], None] = lambda _: None) -> ExecutionResult:
-        """Reassign all partitions, batch by batch.
-
-        Args:
-            before_batch: Called with the partitions of each batch.
-        """
+        """Reassign all partitions, batch by batch."""
         tps = list(self._executions)
         # Describe all partitions first: without the permission for all of them, nothing is done.
         self._cluster.describe(tps)
@@ -252,13 +239,8 @@ class BatchExecutor:
         return not self._executions[tp].over and self._clocks.expired(_clock(tp, action))
 
     def _conclude(self, tp: TopicPartition, action: Action, not_deleted: str | None) -> None:
-        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long.
-
-        Args:
-            tp: The partition.
-            action: Its next action.
-            not_deleted: Why it may exist although it was not described for too long; None if it is deleted.
-        """
+        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long."""
+        # `not_deleted`: why it may exist although it was not described for too long; None if it is deleted.
         execution = self._executions[tp]
         if execution.over:
             return
@@ -284,9 +266,6 @@ class BatchExecutor:
 
         Copies of one batch share the bandwidth, so that a single one may be waiting for the others. What counts is on
         the awaited replicas: old ones may be awaited as well, and producers write to all others meanwhile.
-
-        Args:
-            waiting: Partitions whose replicas are awaited, as they were described last.
         """
         now = self._cluster.now()
         if waiting and now - self._arriving_at > _COUNTED_EVERY_S:
@@ -357,13 +336,10 @@ _Clock = tuple[str, str, int]
 
 
 class _StallClocks:
-    """Since when partitions are stuck, by the cause.
-
-    Args:
-        timeout_s: Seconds after which a stuck partition is given up.
-    """
+    """Since when partitions are stuck, by the cause."""
 
     def __init__(self, timeout_s: float) -> None:
+        # `timeout_s`: seconds after which a stuck partition is given up.
         self._timeout_s, self._now = timeout_s, 0.0
         self._since: dict[_Clock, float] = {}
         self._offline: dict[_Clock, frozenset[int]] = {}
@@ -374,12 +350,9 @@ class _StallClocks:
 
         An expired clock is kept so that the next batch does not wait for the same cause again. It is removed once the
         brokers are back: if they are restarted later, that is another cause.
-
-        Args:
-            stuck: The brokers that are awaited, by clock.
-            offline: Brokers that are not serving.
-            now: The time.
         """
+        # `stuck`: the brokers that are awaited, by clock.
+        # `offline`: brokers that are not serving.
         self._now = now
         kept = {
             clock: since

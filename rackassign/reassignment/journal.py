@@ -79,11 +79,7 @@ class Journal:
 
 
 def read(file: Path) -> Journal:
-    """Read a journal.
-
-    Raises:
-        ConfigError: It does not exist, or cannot be read.
-    """
+    """Read a journal."""
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
@@ -97,11 +93,7 @@ def read(file: Path) -> Journal:
 
 
 def write(file: Path, journal: Journal) -> None:
-    """Replace a journal atomically.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Replace a journal atomically."""
     value = {
         "format": FORMAT,
         "cluster": journal.cluster,
@@ -120,14 +112,8 @@ def write(file: Path, journal: Journal) -> None:
 
 
 def begin(file: Path, journal: Journal) -> Path | None:
-    """Write a new journal; keep an applied one under another name, as only it has the original lists.
-
-    Returns:
-        The new name of the old journal, if there was one.
-
-    Raises:
-        ConfigError: The existing plan is not over, or the file is no journal, or a file cannot be written.
-    """
+    """Write a new journal; keep an applied one under another name, as only it has the original lists."""
+    # Returns: The new name of the old journal, if there was one.
     old, backup = require_finished(file), None
     if old is not None and old.phase in {"applied", "abandoned"}:
         backup = _free(file)
@@ -152,11 +138,7 @@ def _free(file: Path) -> Path:
 
 
 def require_finished(file: Path) -> Journal | None:
-    """Return the existing journal, if there is one and it is over.
-
-    Raises:
-        ConfigError: It is not over, or the file is no journal.
-    """
+    """Return the existing journal, if there is one and it is over."""
     try:
         old = read(file) if file.exists() else None
     except OSError as error:
@@ -173,11 +155,7 @@ def require_finished(file: Path) -> Journal | None:
 
 @contextmanager
 def open_exclusive(file: Path) -> Iterator[Journal]:
-    """Read a journal and lock it against other processes during the block.
-
-    Raises:
-        ConfigError: As for `read` and `file_lock`.
-    """
+    """Read a journal and lock it against other processes during the block."""
     # Without a file there is nothing to lock.
     read(file)
     with file_lock(file):
@@ -186,11 +164,7 @@ def open_exclusive(file: Path) -> Iterator[Journal]:
 
 @contextmanager
 def file_lock(file: Path) -> Iterator[None]:
-    """Lock a journal's name against other processes during the block.
-
-    Raises:
-        ConfigError: Another process has the lock, or no lock file can be created beside the file.
-    """
+    """Lock a journal's name against other processes during the block."""
     if not file.name:
         # An empty name, of a variable that is not set, is that of the current folder.
         raise ConfigError(f"plan file: expected the name of a file, got the folder {file}")
@@ -288,11 +262,7 @@ def write_reassignment(lists: Mapping[TopicPartition, Replicas]) -> str:
 
 
 def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
-    """Return the lists in parsed JSON of `kafka-reassign-partitions`; log directories are ignored.
-
-    Raises:
-        InputError: A field does not have this format; the message names it.
-    """
+    """Return the lists in parsed JSON of `kafka-reassign-partitions`; log directories are ignored."""
     if not isinstance(value, dict):
         raise InputError("", f"expected an object, got {short_repr(value)}")
     if value.get("version") != _VERSION:
@@ -310,11 +280,7 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
 
 
 def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    """Return the plan for given lists.
-
-    Raises:
-        InputError: A partition or a broker does not exist.
-    """
+    """Return the plan for given lists."""
     brokers = {broker.id for broker in state.brokers}
     for (topic, number), replicas in sorted(lists.items()):
         known = state.topics.get(topic)

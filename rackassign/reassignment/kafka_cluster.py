@@ -26,13 +26,7 @@ from rackassign.text import counted
 
 
 class CopyProgress(NamedTuple):
-    """Bytes that have been copied, of those to be copied.
-
-    Args:
-        done: Bytes on the new replicas.
-        total: Bytes of the leaders.
-        complete: Whether all brokers have reported theirs.
-    """
+    """Bytes that have been copied, of those to be copied."""
 
     done: int
     total: int
@@ -40,23 +34,15 @@ class CopyProgress(NamedTuple):
 
 
 class ReassignmentCluster(ReassignmentAdmin):
-    """Describes a cluster and changes it; configurations and reassignments are changed as by `ReassignmentAdmin`.
-
-    Args:
-        admin: Admin client that is not used by another thread meanwhile.
-    """
+    """Describes a cluster and changes it; configurations and reassignments are changed as by `ReassignmentAdmin`."""
 
     def __init__(self, admin: KafkaAdminClient) -> None:
+        # `admin`: admin client that is not used by another thread meanwhile.
         super().__init__(admin)
         self._leaders: dict[TopicPartition, int] = {}
 
     def describe(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
-        """Return the state of partitions, without those that the cluster does not know.
-
-        Raises:
-            AuthorizationError: A topic may not be described.
-            KafkaError: Raised by the admin client.
-        """
+        """Return the state of partitions, without those that the cluster does not know."""
         wanted = list(tps)
         # Reassignments in progress are listed before and after the topics are described: one may complete in between.
         running = self.list_reassignments()
@@ -86,11 +72,7 @@ class ReassignmentCluster(ReassignmentAdmin):
         return statuses
 
     def missing(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the reason for each partition that the cluster does not know.
-
-        Raises:
-            KafkaError: Raised by the admin client.
-        """
+        """Return the reason for each partition that the cluster does not know."""
         wanted = list(tps)
         described = describe_topics(self._admin, {tp.topic for tp in wanted})
         reasons: dict[TopicPartition, str] = {}
@@ -107,9 +89,6 @@ class ReassignmentCluster(ReassignmentAdmin):
 
         The metadata of a broker may be minutes behind that of another. Any other error of a topic than that it does not
         exist is no reason either to take it for deleted. Brokers that do not respond are left out.
-
-        Raises:
-            KafkaError: Raised by the admin client.
         """
         wanted = list(tps)
         names = sorted({tp.topic for tp in wanted})
@@ -129,27 +108,15 @@ class ReassignmentCluster(ReassignmentAdmin):
         return reasons
 
     def offline_brokers(self) -> frozenset[int]:
-        """Return the registered brokers that are not serving.
-
-        Raises:
-            KafkaError: Raised by the admin client.
-        """
+        """Return the registered brokers that are not serving."""
         return frozenset(broker.id for broker in list_brokers(self._admin) if broker.fenced)
 
     def serving_brokers(self) -> frozenset[int]:
-        """Return the brokers that are serving.
-
-        Raises:
-            KafkaError: Raised by the admin client.
-        """
+        """Return the brokers that are serving."""
         return frozenset(broker.id for broker in list_brokers(self._admin) if not broker.fenced)
 
     def replica_lists(self, tps: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, Replicas]:
-        """Return the replicas of partitions according to a broker, without those that it does not know.
-
-        Raises:
-            KafkaError: Raised by the admin client.
-        """
+        """Return the replicas of partitions according to a broker, without those that it does not know."""
         wanted = list(tps)
         described = describe_topics_on(self._admin, broker, sorted({tp.topic for tp in wanted}))
         return {
@@ -159,11 +126,7 @@ class ReassignmentCluster(ReassignmentAdmin):
         }
 
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
-        """Return all partitions with a reassignment in progress, including those of other processes.
-
-        Raises:
-            KafkaError: Raised by the admin client.
-        """
+        """Return all partitions with a reassignment in progress, including those of other processes."""
         return frozenset(self.list_reassignments())
 
     def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:

@@ -63,13 +63,7 @@ PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """The states of a plan's partitions.
-
-    Args:
-        states: State of each partition.
-        lists: The replicas of each partition that exists.
-        throttled: Whether a throttle of the plan is still set.
-    """
+    """The states of a plan's partitions."""
 
     states: Mapping[TopicPartition, PartitionState]
     lists: Mapping[TopicPartition, tuple[int, ...]]
@@ -163,22 +157,8 @@ def prepare(
     written: WrittenBytes | None = None,
     max_skew: int = 0,
 ) -> PreparedReassignment:
-    """Describe a cluster and plan a reassignment; nothing is changed.
-
-    Args:
-        admin: Admin client.
-        request: What is requested.
-        registry: The content of the state file.
-        written: What producers have written; the plan file does not contain it.
-        max_skew: Of `LeaderTraffic`, with `written`.
-
-    Raises:
-        ConfigError: A topic, broker or rack does not exist, or what producers have written has no partitions.
-        ReplicaPlacementError: No layout satisfies these constraints.
-        UnevenError: The plan would leave brokers much less even, which the request does not allow.
-        KafkaUnavailableError: No broker is available, or the brokers do not allow it.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a cluster and plan a reassignment; nothing is changed."""
+    # `written`: what producers have written; the plan file does not contain it.
     near = describe_readers(admin, request.group) if request.group else None
     topics = near.topics if near is not None and request.topics is None else request.topics
     state = _seen(admin, topics)
@@ -226,14 +206,7 @@ def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: Pla
 def prepare_from_lists(
     admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas], *, force: bool = False
 ) -> PreparedReassignment:
-    """Describe a cluster and plan given lists; nothing is changed.
-
-    Raises:
-        InputError: A partition or a broker does not exist.
-        UnevenError: The plan would leave brokers much less even, and `force` is not set.
-        KafkaUnavailableError: As for `prepare`.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a cluster and plan given lists; nothing is changed."""
     state = _seen(admin, {tp.topic for tp in lists})
     planned = plan_from_json(state, lists)
     if not force:
@@ -252,22 +225,10 @@ def prepare_leaders(
     group: str = "",
     max_skew: int = 0,
 ) -> PreparedReassignment:
-    """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed.
-
-    Args:
-        admin: Admin client.
-        rules: Which leaders are balanced, and where they may be.
-        topics: Topics to plan; None for all.
-        written: What producers have written; leaders are then where the fewest bytes cross racks.
-        group: Consumer group whose reads count as well, with `written`; empty for none.
-        max_skew: Of `LeaderTraffic`, with `written`.
-
-    Raises:
-        ConfigError: A topic does not exist, or what producers have written has no partitions.
-        ReplicaPlacementError: Some brokers have no rack.
-        KafkaUnavailableError: As for `prepare`.
-        KafkaError: Raised by the admin client.
-    """
+    """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed."""
+    # `rules`: which leaders are balanced, and where they may be.
+    # `topics`: topics to plan; None for all.
+    # `group`: consumer group whose reads count as well, with `written`; empty for none.
     state = _seen(admin, topics)
     near = describe_readers(admin, group) if group else None
     clients = _clients(written, state, near, max_skew)
@@ -279,12 +240,6 @@ def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: Place
     """Return the journal extended by what can be done now of its request; None if nothing can be done.
 
     Partitions that are not part of the journal stay as they are, even with problems. Given lists are tried again.
-
-    Raises:
-        ConfigError: A topic, broker or rack no longer exists.
-        ReplicaPlacementError: As for `prepare`.
-        KafkaUnavailableError: As for `prepare`.
-        KafkaError: Raised by the admin client.
     """
     if journal.request is None:
         return journal
@@ -342,11 +297,7 @@ def execute(
     report_progress: Callable[[Progress], None],
     stop: Callable[[], bool],
 ) -> tuple[Journal, ExecutionResult]:
-    """Execute a plan, or roll it back, on its cluster; arguments and errors are those of `execute_plan`.
-
-    Raises:
-        ConfigError: The plan is for another cluster, or was abandoned.
-    """
+    """Execute a plan, or roll it back, on its cluster; arguments and errors are those of `execute_plan`."""
     check_cluster(admin, journal)
     if journal.phase == "abandoned":
         raise ConfigError("plan: it was abandoned; create a new one of the current lists with `reassign plan`")
@@ -362,35 +313,21 @@ def execute(
 
 
 def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
-    """Refuse a plan for another cluster.
-
-    Raises:
-        ConfigError: The plan is for another cluster.
-    """
+    """Refuse a plan for another cluster."""
     here = cluster_id(admin)
     if here != journal.cluster:
         raise ConfigError(f"plan: it is for cluster {short_repr(journal.cluster)}, but this is {short_repr(here)}")
 
 
 def look(admin: KafkaAdminClient, journal: Journal) -> PlanStatus:
-    """Return the states of a plan's partitions; nothing is changed.
-
-    Raises:
-        ConfigError: The plan is for another cluster.
-        KafkaError: Raised by the admin client.
-    """
+    """Return the states of a plan's partitions; nothing is changed."""
     check_cluster(admin, journal)
     seen = ReassignmentCluster(admin).describe(journal.moves) if journal.moves else {}
     return plan_status(journal.moves, seen, throttled=journal.throttled is not None)
 
 
 def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal], None]) -> tuple[Journal, PlanStatus]:
-    """End a plan and leave all partitions as they are; only its throttle is removed, if one is left.
-
-    Raises:
-        ConfigError: The plan is for another cluster, or is over.
-        KafkaError: Raised by the admin client; the plan then remains in progress.
-    """
+    """End a plan and leave all partitions as they are; only its throttle is removed, if one is left."""
     if not journal.open and journal.phase != "planned":
         raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
     found = look(admin, journal)
@@ -409,11 +346,7 @@ def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal],
 def updated_state(
     admin: KafkaAdminClient, registry: PlacementState, journal: Journal, outcome: ExecutionResult
 ) -> PlacementState:
-    """Return the state file's content after a run: brokers that were seen, and replicas that wait for a broker.
-
-    Raises:
-        KafkaError: Raised by the admin client.
-    """
+    """Return the state file's content after a run: brokers that were seen, and replicas that wait for a broker."""
     served = {tp: () for tp in outcome.done if tp in registry.plans}
     waiting = {tp: row for tp, row in journal.waiting.items() if tp not in outcome.failed}
     return (
@@ -586,11 +519,6 @@ class ReassignmentRunner:
         """Plan and execute again and again for some time: what is pending or failed may have become possible.
 
         An execution that was interrupted by an error is always resumed, at the latest when the time is over.
-
-        Raises:
-            ConfigError: As for `apply`.
-            ThrottleNotRemovedError: As for `apply`.
-            KafkaError: Raised by the client.
         """
         until, interrupted = time.monotonic() + seconds, False
         while (journal.waiting or result.failed or interrupted) and not self._stop() and time.monotonic() < until:

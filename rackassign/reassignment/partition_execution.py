@@ -61,41 +61,30 @@ class ReplicaMove:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """A partition as the cluster reports it.
-
-    Args:
-        replicas: Its replica list; during a reassignment this includes the replicas to be removed.
-        in_sync: The in-sync replicas.
-        leader: The leader; None without one.
-        target: Its list after the reassignment in progress; None without one.
-        adding: Replicas of the target that are still being added.
-        offline: Replicas whose broker or disk is offline. Before Kafka 4.0, clusters list no offline brokers, but these
-            replicas.
-    """
+    """A partition as the cluster reports it."""
 
     replicas: Replicas
     in_sync: frozenset[int]
+    # The leader; None without one.
     leader: int | None
+    # Its list after the reassignment in progress; None without one.
     target: Replicas | None = None
     adding: frozenset[int] = frozenset()
+    # Replicas whose broker or disk is offline. Before Kafka 4.0, clusters list no offline brokers, but these replicas.
     offline: frozenset[int] = frozenset()
 
 
 class Action(NamedTuple):
-    """The next action for a partition.
+    """The next action for a partition."""
 
-    Args:
-        do: `send` the list, `cancel` the reassignment in progress, `wait` for it, or do nothing because the partition
-            is `done` or its reassignment is `foreign` (another process's). A `stuck` partition continues only after
-            another change in the cluster.
-        why: Reason for `foreign` and `stuck`.
-        cause: What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the awaited brokers.
-        awaits: IDs of the awaited brokers, if these are the cause.
-    """
-
+    # `send` the list, `cancel` the reassignment in progress, `wait` for it, or do nothing because the partition is
+    # `done` or its reassignment is `foreign` (another process's). A `stuck` partition continues only after another
+    # change in the cluster.
     do: Literal["send", "cancel", "wait", "done", "foreign", "stuck"]
     why: str = ""
+    # What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the awaited brokers.
     cause: str = ""
+    # IDs of the awaited brokers, if these are the cause.
     awaits: frozenset[int] = frozenset()
 
 
@@ -109,15 +98,10 @@ def next_step(
     start: PartitionStatus,
     down: Collection[int],
 ) -> Action:
-    """Return the next action for a partition.
-
-    Args:
-        goal: The list to reach.
-        known: All lists of the plan.
-        seen: The partition now; None if the cluster does not know it.
-        start: The partition before anything was done to it.
-        down: Brokers that are not serving.
-    """
+    """Return the next action for a partition."""
+    # `seen`: the partition now; None if the cluster does not know it.
+    # `start`: the partition before anything was done to it.
+    # `down`: brokers that are not serving.
     if seen is None:
         return Action("stuck", "it does not exist", "gone")
     down = seen.offline.union(down)
@@ -180,28 +164,20 @@ _OVER = frozenset({ExecutionState.DONE, ExecutionState.REVERTED, ExecutionState.
 
 @dataclass(slots=True, eq=False)
 class PartitionExecution:
-    """One partition in one execution.
-
-    Args:
-        move: All replica lists of the partition that are known.
-        planned: The list that it is to have.
-        state: Its state.
-        start: The partition before anything was done to it; None until the cluster has described it.
-        status: The partition as it was described last; None if the cluster does not know it.
-        accepted: The list that the controller accepted last.
-        changed: Whether a request of this execution has changed its replicas.
-        reason: Why it was given up; None if it was not. A partition that is deleted while it is reverted keeps it.
-        final: Whether it failed for good, so that another execution would fail as well.
-    """
+    """One partition in one execution."""
 
     move: ReplicaMove
     planned: Replicas
     state: ExecutionState = ExecutionState.PENDING
+    # The partition before anything was done to it; None until the cluster has described it.
     start: PartitionStatus | None = None
+    # The partition as it was described last; None if the cluster does not know it.
     status: PartitionStatus | None = None
     accepted: Replicas | None = None
     changed: bool = False
+    # Why it was given up; None if it was not. A partition that is deleted while it is reverted keeps it.
     reason: str | None = None
+    # Whether it failed for good, so that another execution would fail as well.
     final: bool = False
 
     @property
@@ -233,11 +209,8 @@ class PartitionExecution:
             self.state = ExecutionState.IN_PROGRESS
 
     def next_action(self, offline: Collection[int]) -> Action:
-        """Return the next action for the partition as it was described last.
-
-        Args:
-            offline: Brokers that are not serving.
-        """
+        """Return the next action for the partition as it was described last."""
+        # `offline`: brokers that are not serving.
         start = self.start or PartitionStatus(self.goal, frozenset(), None)
         action = next_step(self.goal, self.move.known(), self.status, start, offline)
         # A broker that lags behind may report a list that the partition no longer has. Sending a list that it
@@ -287,12 +260,7 @@ class PartitionExecution:
         self.state = ExecutionState.REVERTING if self.state is ExecutionState.IN_PROGRESS else ExecutionState.FAILED
 
     def stall(self, status: PartitionStatus | None, seconds: float) -> None:
-        """Note that nothing has happened for too long.
-
-        Args:
-            status: The partition as it was described last.
-            seconds: For how long.
-        """
+        """Note that nothing has happened for too long."""
         lagging = set(self.goal) - (frozenset() if status is None else status.in_sync)
         waits_for = named_brokers(lagging) if lagging else "the controller to end it, all replicas being in sync"
         reason = f"nothing was copied for {seconds:g} s: waits for {waits_for}"

@@ -300,13 +300,8 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
 
 
 def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:
-    """Return the most even layout with a plan's replication factors that constraints and racks allow.
-
-    Args:
-        planned: The plan. Partitions that it has left out stay as they are.
-        rules: The constraints.
-        emptied: Brokers that the plan leaves without replicas: they get none.
-    """
+    """Return the most even layout with a plan's replication factors that constraints and racks allow."""
+    # `emptied`: brokers that the plan leaves without replicas: they get none.
     factors = {
         tp: len(_now(planned.after, tp))
         for tp in _topic_partitions(planned.after, planned.topics)
@@ -542,12 +537,7 @@ _Value = TypeVar("_Value")
 
 
 class _Part:
-    """Some partitions of a layout, with all others as load.
-
-    Args:
-        layout: The whole layout.
-        tps: The partitions to be placed.
-    """
+    """Some partitions of a layout, with all others as load."""
 
     def __init__(self, layout: Layout, tps: Iterable[TopicPartition]) -> None:
         chosen = set(tps)
@@ -602,15 +592,8 @@ def check_even(planned: ReassignmentPlan, rules: PlacementConstraints, advice: s
 
     What racks and constraints force is allowed: a removed broker's replicas may have to go to the last one of its rack.
     A broker that loses all its replicas does not count in the mean afterwards.
-
-    Args:
-        planned: The plan.
-        rules: Its constraints.
-        advice: What else may be done than `--force`, for the message.
-
-    Raises:
-        UnevenError: The plan leaves them less even; the message has the figures.
     """
+    # `advice`: what else may be done than `--force`, for the message.
     emptied = frozenset(_held(planned.before)) - _held(planned.after).keys()
     before, after = _fullest(planned.before, rules.weights), _fullest(planned.after, rules.weights, emptied)
     if not planned.moves or before is None or after is None or not _piles_up(after, before):

@@ -32,12 +32,7 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class SavedConfigs:
-    """Configurations from before the throttle; keys that were not set are left out.
-
-    Args:
-        brokers: Values by key.
-        topics: Values by topic and key, of all topics that get a throttle.
-    """
+    """Configurations from before the throttle; keys that were not set are left out."""
 
     brokers: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -46,17 +41,9 @@ class SavedConfigs:
 def save_configs(
     cluster: ReassignmentAdmin, moves: Mapping[TopicPartition, ReplicaMove], restored: SavedConfigs | None = None
 ) -> SavedConfigs:
-    """Return the current configurations.
-
-    Args:
-        cluster: The cluster.
-        moves: Partitions that are copied.
-        restored: What was restored just now. A broker that has not applied that yet still returns the throttle, which
-            would then be restored at the end, and stay for ever. So these configurations are not read.
-
-    Raises:
-        KafkaError: Raised by the client.
-    """
+    """Return the current configurations."""
+    # `restored`: what was restored just now. A broker that has not applied that yet still returns the throttle, which
+    # would then be restored at the end, and stay for ever. So these configurations are not read.
     topics = sorted({tp.topic for tp in moves})
     if restored is None:
         return _current(cluster, topics)
@@ -65,11 +52,7 @@ def save_configs(
 
 
 def is_restored(cluster: ReassignmentAdmin, before: SavedConfigs, broker: int) -> bool:
-    """Return whether a broker has applied what was restored.
-
-    Raises:
-        KafkaError: Raised by the client.
-    """
+    """Return whether a broker has applied what was restored."""
     return _current(cluster, list(before.topics), broker) == before
 
 
@@ -85,21 +68,9 @@ def throttle(
     rate: int,
     ongoing: Collection[TopicPartition] = (),
 ) -> frozenset[TopicPartition]:
-    """Throttle the copies of moves, on the leaders and the followers.
-
-    Args:
-        cluster: The cluster.
-        moves: Partitions that are copied.
-        before: Configurations from before; existing lists of throttled replicas are extended.
-        rate: Bytes per second that each broker may send, and receive.
-        ongoing: Partitions whose copies have begun.
-
-    Returns:
-        The partitions that are throttled: all that fit, those in progress first.
-
-    Raises:
-        KafkaError: Raised by the client.
-    """
+    """Throttle the copies of moves, on the leaders and the followers."""
+    # `before`: configurations from before; existing lists of throttled replicas are extended.
+    # `rate`: bytes per second that each broker may send, and receive.
     # The rate first: lists have no effect without it, and without the permission to set it nothing was changed.
     cluster.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
     return list_replicas(cluster, moves, before, (), ongoing)
@@ -112,19 +83,9 @@ def list_replicas(
     batch: Collection[TopicPartition],
     ongoing: Collection[TopicPartition],
 ) -> frozenset[TopicPartition]:
-    """Set the lists of throttled replicas and return the partitions in them: those of a batch, and others that fit.
-
-    Args:
-        cluster: The cluster.
-        moves: Partitions that are copied.
-        before: Configurations from before.
-        batch: Partitions to be copied next.
-        ongoing: Partitions that come after them; then those that follow the batch.
-
-    Raises:
-        ConfigError: The batch does not fit.
-        KafkaError: Raised by the client.
-    """
+    """Set the lists of throttled replicas and return the partitions in them: those of a batch, and others that fit."""
+    # `before`: configurations from before.
+    # `ongoing`: partitions that come after them; then those that follow the batch.
     changes: dict[str, dict[str, str | None]] = {}
     listed: set[TopicPartition] = set()
     for topic, kept in before.topics.items():
@@ -150,11 +111,7 @@ def list_replicas(
 
 
 def restore_configs(cluster: ReassignmentAdmin, before: SavedConfigs) -> None:
-    """Restore the configurations from before; this can be repeated.
-
-    Raises:
-        KafkaError: Raised by the client.
-    """
+    """Restore the configurations from before; this can be repeated."""
     cluster.alter_cluster_configs({key: before.brokers.get(key) for key in RATES})
     cluster.alter_topic_configs(
         {topic: {key: kept.get(key) for key in THROTTLED} for topic, kept in before.topics.items()}

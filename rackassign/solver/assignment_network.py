@@ -43,14 +43,7 @@ from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, fac
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """Arcs of one layer.
-
-    Args:
-        tail: Row of the layer that each arc leaves.
-        head: Row of the next layer that each arc enters.
-        lower: Lower bound of the flow on each arc.
-        upper: Capacity of each arc.
-    """
+    """Arcs of one layer."""
 
     tail: Ints
     head: Ints
@@ -60,74 +53,56 @@ class Arcs:
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """Bounds of a member's number of partitions of each topic class.
+    """Bounds of a member's number of partitions of each topic class."""
 
-    Args:
-        low: Lower bound for each allowed class pair.
-        high: Upper bound for each allowed class pair.
-    """
-
+    # Lower bound for each allowed class pair.
     low: Ints
+    # Upper bound for each allowed class pair.
     high: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class _Middle:
-    """The layer between hubs and member classes: kinds, or shares.
+    """The layer between hubs and member classes: kinds, or shares."""
 
-    Args:
-        rows: Number of its rows: all kinds, or the shares that keep arcs enter.
-        topic_class: Topic class of each share; None of kinds.
-        member_class: Member class of each share; each kind itself.
-        row: Row of each share, or -1; each kind itself.
-        enter: Arcs from hubs. Nodes are the rows after this layer.
-        leave: Arcs to member classes.
-        keep_arc_head: Row that each keep arc enters: a share, or else a member class.
-    """
-
+    # Number of its rows: all kinds, or the shares that keep arcs enter.
     rows: int
+    # Topic class of each share; None of kinds.
     topic_class: Ints | None
     member_class: Ints
+    # Row of each share, or -1; each kind itself.
     row: Ints
+    # Arcs from hubs. Nodes are the rows after this layer.
     enter: Arcs
     leave: Arcs
+    # Row that each keep arc enters: a share, or else a member class.
     keep_arc_head: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLayout:
-    """The layers of a network and the objectives on them.
-
-    Args:
-        network: Network for the solver.
-        sticky_arcs: Arcs from classes to member classes or shares.
-        hub_arcs: Arcs from classes to hubs.
-        middle_arcs: Arcs from hubs to kinds, or one for each share.
-        member_class_arcs: Arcs from kinds, or shares with a row, to member classes.
-        to_sink: Arcs from member classes to the sink, one for each level; none without levels.
-        cost: Cost of a partition on each arc.
-        level_cost: By how much a partition on each arc to the sink increases the sum of squared loads.
-        rows: Numbers of classes, hubs, kinds or shares with a row, member classes and sinks.
-        hub_topic_class: Topic class of each hub.
-        hub_rack: Rack of each hub.
-        share_topic_class: Topic class of each share; None if there are kinds.
-        share_member_class: Member class of each share; ordered by topic class, then member class.
-        share_row: Row of each share, -1 if it is a single arc.
-    """
+    """The layers of a network and the objectives on them."""
 
     network: Network
     sticky_arcs: Arcs
     hub_arcs: Arcs
+    # Arcs from hubs to kinds, or one for each share.
     middle_arcs: Arcs
+    # Arcs from kinds, or shares with a row, to member classes.
     member_class_arcs: Arcs
+    # Arcs from member classes to the sink, one for each level; none without levels.
     to_sink: Arcs
     cost: Ints
     level_cost: Ints
+    # Numbers of classes, hubs, kinds or shares with a row, member classes and sinks.
     rows: tuple[int, ...]
     hub_topic_class: Ints
     hub_rack: Ints
+    # Topic class of each share; None if there are kinds.
     share_topic_class: Ints | None
+    # Member class of each share; ordered by topic class, then member class.
     share_member_class: Ints
+    # Row of each share, -1 if it is a single arc.
     share_row: Ints
 
     @property
@@ -159,12 +134,8 @@ class NetworkLayout:
         return found
 
     def tie_cost(self, grouped: CompressedProblem, cost: Ints) -> Ints:
-        """Return the objective: tie cost.
-
-        Args:
-            grouped: The problem.
-            cost: Tie costs by row of class and rack.
-        """
+        """Return the objective: tie cost."""
+        # `cost`: tie costs by row of class and rack.
         hubs = self.hub_arcs
         keep_arc_rack = grouped.kind_rack[grouped.member_class_kind[grouped.keep_arc_member_class]]
         return _costs_out_of_classes(
@@ -185,15 +156,9 @@ def _costs_out_of_classes(arcs: int, sticky: Ints, to_hub: Ints) -> Ints:
 def build_network(
     grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False, topics: TopicBounds | None = None
 ) -> NetworkLayout:
-    """Build the network.
-
-    Args:
-        grouped: Problem to distribute.
-        low: Lower bound of a member's load, by subscription class.
-        high: Upper bound of a member's load, by subscription class.
-        levels: Whether to add an arc for each load between the bounds, so that even loads can be an objective.
-        topics: Bounds of each topic class; none if omitted.
-    """
+    """Build the network."""
+    # `levels`: whether to add an arc for each load between the bounds, so that even loads can be an objective.
+    # `topics`: bounds of each topic class; none if omitted.
     p = grouped.problem
     racks = p.cost.shape[1]
     # Hubs: a topic class and a rack in which it has readers.
@@ -325,13 +290,7 @@ _NEVER = 9
 
 
 def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
-    """Convert a flow whose member classes are kinds to the member of each partition.
-
-    Args:
-        grouped: Problem of the network. Its original problem has the owners.
-        layout: The network, with shares.
-        flow: The flow.
-    """
+    """Convert a flow whose member classes are kinds to the member of each partition."""
     problem = grouped.problem
     keep_arc, to_hub, amount, to_member_class, _ = layout.split(flow)
     amount = amount.copy()
@@ -348,17 +307,10 @@ def expand_shares(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints)
 
 
 class Shares:
-    """Members' counts of topic classes: for each pair of a topic class and a class of members, one after the other.
-
-    Args:
-        problem: The problem.
-        member_class: Class of each member.
-        pairs: Topic classes and member classes that read them, ascending by topic class, then member class.
-        whole: For each pair the number of partitions that all its members have.
-        held: Partitions that their owners may keep, whose pairs are all among these.
-    """
+    """Members' counts of topic classes: for each pair of a topic class and a class of members, one after the other."""
 
     def __init__(self, problem: Problem, member_class: Ints, pairs: tuple[Ints, Ints], whole: Ints, held: Ints) -> None:
+        # `held`: partitions that their owners may keep, whose pairs are all among these.
         self._problem, self._held, self._whole = problem, held, whole
         self._pair_topic_class, self._pair_class = pairs
         self._sizes = np.bincount(member_class)
@@ -382,11 +334,7 @@ class Shares:
         return np.bincount(self._over_pair, minlength=len(self._whole))
 
     def counts(self, extras: Ints) -> Ints:
-        """Return the number of partitions of each share, with extras for those that own one where that is even.
-
-        Args:
-            extras: Number of extras of each pair, which are spread evenly over each member class.
-        """
+        """Return the number of partitions of each share, with extras for those that own one where that is even."""
         # There may be ten million of them.
         counts = (self._whole + (extras == self._size)).astype(np.int32).repeat(self._size)
         some = ((extras > 0) & (extras < self._size)).nonzero()[0]
@@ -403,13 +351,8 @@ class Shares:
         return dealt
 
     def assign(self, left: Ints, class_of: Ints, room: Ints) -> Ints:
-        """Return the reader of each partition: its owner if possible, or else a member of the cheapest rack.
-
-        Args:
-            left: Number of partitions of each share; it is used up.
-            class_of: Class of each partition.
-            room: Number of partitions of each class (row) that each rack (column) may get, no less than counts need.
-        """
+        """Return the reader of each partition: its owner if possible, or else a member of the cheapest rack."""
+        # `room`: number of partitions of each class (row) that each rack (column) may get, no less than counts need.
         problem, free = self._problem, room.tolist()
         reader = np.full(len(problem.topic_class), NO_MEMBER)
         owner = problem.owner[self._held]
@@ -456,12 +399,9 @@ class Shares:
 
 
 def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
-    """Deal extras (rows) to members (columns), first to those that own one; members differ by at most one in total.
-
-    Args:
-        over: Which members own more than the whole part.
-        extras: Number of extras of each row, less than there are members.
-    """
+    """Deal extras (rows) to members (columns), first to those that own one; members differ by at most one in total."""
+    # `over`: which members own more than the whole part.
+    # `extras`: number of extras of each row, less than there are members.
     whole, rest = divmod(int(extras.sum()), over.shape[1])
     # Those that own the most may have one more.
     most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
@@ -489,13 +429,8 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
 
     The member that is short has one of this row already. Every member without one has as many extras or more, so it has
     one in a row where the other has none.
-
-    Args:
-        given: Which members (columns) have an extra of each row.
-        over: Which members own one.
-        row: Row whose extra is dealt.
-        short: Member that has to get one more.
     """
+    # `given`: which members (columns) have an extra of each row.
     without_extra = (~given[row]).nonzero()[0][:_EXCHANGES_TRIED]
     possible = given[:, without_extra] & ~given[:, [short]]
     # What the one owns is gained, what the other owns is lost.
@@ -510,14 +445,8 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
 def flow_of(
     grouped: CompressedProblem, layout: NetworkLayout, kept: Ints, others: tuple[Ints, Ints, Ints] | None = None
 ) -> Ints:
-    """Return the flow that given amounts make. That on levels is left out.
-
-    Args:
-        grouped: Problem of the network.
-        layout: The network.
-        kept: Flow of each keep arc.
-        others: Class, member class and size of other amounts.
-    """
+    """Return the flow that given amounts make. That on levels is left out."""
+    # `kept`: flow of each keep arc.
     class_, member_class, amount = others or (kept[:0], kept[:0], kept[:0])
     kind, topic_class = grouped.member_class_kind[member_class], grouped.class_topic_class[class_]
     racks, hubs, member_classes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.member_class_kind)
@@ -601,24 +530,13 @@ class _EvenSplit:
     Each amount is distributed over the members of its class in turn, and the next amount continues after the last
     member served. So members differ by at most one partition in total, and in each sequence of amounts. The amounts of
     a topic class, if it has shares, are such a sequence.
-
-    Args:
-        grouped: The problem.
-        layout: The network.
-        keep_arc: Flow of each keep arc.
-        to_middle: Flow to kinds or shares, without what stays.
-        to_member_class: Flow from these to member classes.
-
-    Attributes:
-        kept: Number of partitions that remain of each owned set.
-        pool: Member class or share of each pair of one and a member that gets a partition of it.
-        member: Member of each pair.
-        amount: Number of partitions of the pool that the member gets.
     """
 
     def __init__(
         self, grouped: CompressedProblem, layout: NetworkLayout, keep_arc: Ints, to_middle: Ints, to_member_class: Ints
     ) -> None:
+        # `keep_arc`: flow of each keep arc.
+        # `to_middle`: flow to kinds or shares, without what stays.
         self._size = grouped.member_class_size
         order = grouped.member_class_of.argsort(kind="stable")
         whose = grouped.member_class_of[order]
@@ -672,16 +590,7 @@ class _EvenSplit:
 
 
 def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
-    """Distribute items over arcs.
-
-    Args:
-        pool: Pool of each item.
-        tail: Pool of each arc.
-        amount: Number of items that each arc takes from its pool. The amounts add up to the pools' sizes.
-
-    Returns:
-        The arc of each item. The items of an arc are spread evenly over its pool.
-    """
+    """Distribute items over arcs."""
     used = amount.nonzero()[0]
     last = np.zeros(int(tail.max(initial=-1)) + 1, np.int64)
     last[tail[used]] = used

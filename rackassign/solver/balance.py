@@ -56,15 +56,11 @@ _ARCS_OF_A_POURING = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BalanceConstraints:
-    """Description of all assignments of optimal balance.
+    """Description of all assignments of optimal balance."""
 
-    Args:
-        max_load: For each subscription class the larger of the two loads that its members may have.
-        allowed: For each class pair whether partitions of the topic class may be assigned to the subscription class.
-        flow: Flows on the class pairs of one such assignment.
-    """
-
+    # For each subscription class the larger of the two loads that its members may have.
     max_load: Ints
+    # For each class pair whether partitions of the topic class may be assigned to the subscription class.
     allowed: Bools
     flow: Ints
 
@@ -78,16 +74,7 @@ def compute_balance(
     *,
     start: Ints | None = None,
 ) -> BalanceConstraints:
-    """Compute the loads of optimal balance.
-
-    Args:
-        supply: Number of partitions of each topic class.
-        sizes: Number of members of each subscription class, 1 or more.
-        topic_class: Topic class of each pair, ascending; every topic class has a pair.
-        subscription_class: Subscription class of each pair.
-        charge: Called with the work.
-        start: Flows that are close to such an assignment; they save time, and change nothing but `flow`.
-    """
+    """Compute the loads of optimal balance."""
     convex = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     if start is not None:
         convex.start_from(start)
@@ -104,14 +91,6 @@ def stickiest_flow(
     Without owned partitions these are the flows of `balance`.
 
     Unowned partitions are moved first. If that is sufficient, all owned partitions stay.
-
-    Args:
-        balance: Constraints to satisfy.
-        pairs: Topic classes and subscription classes, as for `compute_balance`.
-        supply: As for `compute_balance`.
-        sizes: As for `compute_balance`.
-        held: For each pair the number of partitions of the topic class that the subscription class owns.
-        wanted: The same of unowned partitions: where they should be, as far as balance allows. All 0 for any.
     """
     topic_class, subscription_class = pairs
     held = np.where(balance.allowed, held, 0)
@@ -138,17 +117,7 @@ def stickiest_flow(
 
 
 class ConvexFlow:
-    """Flows on class pairs, and the loads that result.
-
-    Args:
-        supply: Number of partitions of each topic class.
-        sizes: Number of members of each subscription class.
-        topic_class: Topic class of each pair, ascending.
-        subscription_class: Subscription class of each pair.
-        charge: Called with the work.
-        base: Load of each subscription class that is not part of the flow.
-        limit: Upper bound of the flow of each pair; none if omitted.
-    """
+    """Flows on class pairs, and the loads that result."""
 
     def __init__(
         self,
@@ -161,6 +130,8 @@ class ConvexFlow:
         base: Ints | None = None,
         limit: Ints | None = None,
     ) -> None:
+        # `base`: load of each subscription class that is not part of the flow.
+        # `limit`: upper bound of the flow of each pair; none if omitted.
         self._supply, self._sizes, self._topic_class, self._subscription_class = (
             supply,
             sizes,
@@ -194,11 +165,8 @@ class ConvexFlow:
         return sums
 
     def balance(self, *, fill: bool = True) -> Ints:
-        """Compute flows of optimal balance, and return the ceiling of each subscription class.
-
-        Args:
-            fill: False to keep the present flows as far as balance allows.
-        """
+        """Compute flows of optimal balance, and return the ceiling of each subscription class."""
+        # `fill`: false to keep the present flows as far as balance allows.
         if fill:
             self.water_fill()
         ceiling = np.zeros(len(self._sizes), np.int64)
@@ -254,9 +222,6 @@ class ConvexFlow:
 
         An exchange takes a partition from one subscription class and gives it to another one that reads it too. In the
         flow these are two arcs: one into the row of the topic class, and one out of it.
-
-        Returns:
-            The subscription classes that stay above, with all that they could exchange partitions with.
         """
         classes = len(self.load)
         # Topic classes pass partitions on, and have neither excess nor deficit.
@@ -326,18 +291,12 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TopicBalance:
-    """Description of all assignments that balance each topic class, and then the totals.
+    """Description of all assignments that balance each topic class, and then the totals."""
 
-    Args:
-        low: For each class pair the least number of partitions of the topic class that a member may have.
-        high: For each class pair the greatest number.
-        max_load: For each subscription class the larger of the two loads that its members may have.
-        whole: For each topic class what all its readers have.
-        extras: For each class pair the number of extras in one such assignment.
-    """
-
+    # For each class pair the least number of partitions of the topic class that a member may have.
     low: Ints
     high: Ints
+    # For each subscription class the larger of the two loads that its members may have.
     max_load: Ints
     whole: Ints
     extras: Ints
@@ -352,16 +311,8 @@ def compute_topic_balance(
     *,
     held: Ints | None = None,
 ) -> TopicBalance:
-    """Compute the counts of optimal balance.
-
-    Args:
-        supply: Number of partitions of each topic class.
-        sizes: Number of members of each subscription class, 1 or more.
-        topic_class: Topic class of each pair, ascending; every topic class has a pair.
-        subscription_class: Subscription class of each pair.
-        charge: Called with the work.
-        held: For each pair how many members would keep an extra: `extras` then changes as little as balance requires.
-    """
+    """Compute the counts of optimal balance."""
+    # `held`: for each pair how many members would keep an extra: `extras` then changes as little as balance requires.
     size = sizes[subscription_class]
     readers = np.bincount(topic_class, size, len(supply)).astype(np.int64)
     whole, extras = np.divmod(supply, readers)

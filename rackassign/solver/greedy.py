@@ -28,10 +28,6 @@ def nearest_flow(problem: Problem, partitions: Ints) -> Ints:
     """Return how many of the partitions each class pair has if each goes to its cheapest readers, whatever their loads.
 
     Partitions are shared among equally cheap readers, in proportion to how many members these are.
-
-    Args:
-        problem: Problem to solve.
-        partitions: Partitions to count.
     """
     rows, racks = problem.cost.shape
     flow = np.zeros(len(problem.edge_topic_class), np.int64)
@@ -63,12 +59,7 @@ def nearest_flow(problem: Problem, partitions: Ints) -> Ints:
 
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
-    """Return the reader of each partition.
-
-    Args:
-        problem: Problem to solve.
-        balance: Constraints to satisfy.
-    """
+    """Return the reader of each partition."""
     held, pair_of = problem.current()
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     owned = np.bincount(pair_of, minlength=len(pairs[0]))
@@ -91,10 +82,6 @@ def greedy_per_topic(problem: Problem, balance: TopicBalance) -> Ints:
     """Return the reader of each partition, with each topic class balanced first.
 
     Members that own more than the fixed count of a topic class keep an extra of it as far as the totals allow.
-
-    Args:
-        problem: Problem to solve.
-        balance: Constraints to satisfy.
     """
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     held, _ = problem.current()

@@ -77,18 +77,12 @@ _ARCS_OF_A_BUILT_ONE = 6
 
 @dataclass(frozen=True, slots=True)
 class LoadBounds:
-    """Bounds of the members' loads.
-
-    Args:
-        low: Lower bound of a member's load, by subscription class.
-        high: Upper bound of a member's load, by subscription class.
-        levels: Whether `low` and `high` leave open how even the loads are.
-        topics: Bounds of each topic class; None if there are none.
-    """
+    """Bounds of the members' loads."""
 
     low: Ints
     high: Ints
     levels: bool = False
+    # Bounds of each topic class; None if there are none.
     topics: TopicBounds | None = None
 
     def network(self, grouped: CompressedProblem, work: SolveBudget) -> NetworkLayout:
@@ -100,30 +94,18 @@ class LoadBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Optimum:
-    """An optimized objective, with the prices that prove it.
-
-    Args:
-        objective: Returns the objective of a network.
-        value: Its optimum.
-        grouped: Problem of the network that it was optimized on.
-        layout: This network.
-        price: Price of each row of the network.
-    """
+    """An optimized objective, with the prices that prove it."""
 
     objective: Callable[[NetworkLayout], Ints]
     value: int
     grouped: CompressedProblem
     layout: NetworkLayout
+    # Price of each row of the network.
     price: Ints
 
     def restrict(self, network: Network, layout: NetworkLayout, grouped: CompressedProblem) -> Network:
-        """Return a network of the same partitions and members, restricted to flows that attain this optimum.
-
-        Args:
-            network: The network, restricted by the optima before this one.
-            layout: Its layout.
-            grouped: Its problem, with the same or smaller classes and member classes.
-        """
+        """Return a network of the same partitions and members, restricted to flows that attain this optimum."""
+        # `network`: the network, restricted by the optima before this one.
         return network.restrict_to_optimal(self.objective(layout), self._prices_in(layout, grouped))
 
     def _prices_in(self, layout: NetworkLayout, grouped: CompressedProblem) -> Ints:
@@ -158,25 +140,18 @@ def _value_of_group(group: Ints, value: Ints, groups: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class LexicographicResult:
-    """Flows of lowest cost, then of most even loads, then of fewest moves.
+    """Flows of lowest cost, then of most even loads, then of fewest moves."""
 
-    Args:
-        grouped: Problem that was solved: the given one, or the one without owners if ownership made no difference.
-        bounds: Bounds of loads.
-        layout: The network.
-        flow: Flow of each arc.
-        optima: Objectives in their order.
-        note: Reason why moves are few, but not proven to be fewest, as text for users; empty if they are.
-        most_kept: If the flow knows only the kinds of owners, and members are chosen with the assignment: how many
-            partitions owners can keep at most. None otherwise.
-    """
-
+    # Problem that was solved: the given one, or the one without owners if ownership made no difference.
     grouped: CompressedProblem
     bounds: LoadBounds
     layout: NetworkLayout
     flow: Ints
     optima: tuple[_Optimum, ...]
+    # Reason why moves are few, but not proven to be fewest, as text for users; empty if they are.
     note: str = ""
+    # If the flow knows only the kinds of owners, and members are chosen with the assignment: how many partitions owners
+    # can keep at most. None otherwise.
     most_kept: int | None = None
 
     def assignment(self) -> Ints:
@@ -193,17 +168,7 @@ class LexicographicResult:
 
 
 def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: SolveBudget) -> LexicographicResult:
-    """Compute the flows.
-
-    Args:
-        grouped: Problem to solve.
-        bounds: Bounds of loads.
-        work: Budget. The steps used are deducted.
-
-    Raises:
-        SolverError: There is no solution, or the budget ends before moves are considered: a solution of the objectives
-            before them moves nearly everything, and `greedy` keeps nearly everything.
-    """
+    """Compute the flows."""
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare, work)
     # What members own is nearly a solution, if it is one of an earlier plan.
@@ -236,15 +201,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
 
 
 def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicResult:
-    """Return flows of lowest tie cost among all that are as good in the other objectives.
-
-    Args:
-        result: Optimal flows of a problem with tie costs.
-        work: Budget. The steps used are deducted.
-
-    Raises:
-        SolverError: None were found. The given ones are still as good in the other objectives.
-    """
+    """Return flows of lowest tie cost among all that are as good in the other objectives."""
     if result.note:
         raise BudgetExhaustedError(result.note)
     problem = result.grouped.problem
@@ -276,13 +233,7 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
 
 
 def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLayout) -> Ints:
-    """Return the flow that an assignment is in a network.
-
-    Args:
-        reader: Member of each partition.
-        grouped: Problem of the network.
-        layout: The network.
-    """
+    """Return the flow that an assignment is in a network."""
     keeps = reader[grouped.current] == grouped.problem.owner[grouped.current]
     kept = np.bincount(grouped.owned_keep_arc[grouped.owned_of[keeps]], minlength=len(grouped.keep_arc_class))
     unchanged = np.ones(len(reader), bool)
@@ -314,44 +265,25 @@ MOST_LEVELS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class SkewSolution:
-    """An assignment within a bound on the skew.
-
-    Args:
-        assignment: Member of each partition.
-        note: What is not proven, as text for users; empty if cost, balance and moves are optimal.
-        tie_note: The same of ties.
-    """
+    """An assignment within a bound on the skew."""
 
     assignment: Ints
+    # What is not proven, as text for users; empty if cost, balance and moves are optimal.
     note: str
     tie_note: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """Result for some bases.
-
-    Args:
-        score: Cost, loads from large to small, moves, and tie cost.
-        assignment: Member of each partition.
-    """
+    """Result for some bases."""
 
     score: tuple[int, tuple[int, ...], int, int]
     assignment: Ints
 
 
 def solve_with_skew(problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget) -> SkewSolution:
-    """Return the assignment of lowest cost within the bound.
-
-    Args:
-        problem: Problem to solve.
-        balance: Optimal balance, where the search begins.
-        max_skew: How many partitions more than 1 the members of a subscription class may differ by.
-        work: Budget. The steps used are deducted.
-
-    Raises:
-        SolverError: No choice of bases could be solved.
-    """
+    """Return the assignment of lowest cost within the bound."""
+    # `max_skew`: how many partitions more than 1 the members of a subscription class may differ by.
     grouped = CompressedProblem.of(problem, np.ones(len(problem.edge_topic_class), bool))
     search = _Search(grouped, max_skew, work)
     ranges = search.ranges()

@@ -63,13 +63,7 @@ def bits_of(bits: int) -> Iterator[int]:
 
 
 def shortest_path_tree(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
-    """Return all reachable nodes, each with its predecessor on a shortest path.
-
-    Args:
-        arcs_of: Returns the targets of a node, as bits.
-        source: Node at which paths begin.
-        dead: Nodes to exclude from paths, as bits.
-    """
+    """Return all reachable nodes, each with its predecessor on a shortest path."""
     before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
     while waiting:
         node = waiting.popleft()
@@ -137,11 +131,7 @@ _ARCS_OF_A_PASS = 300
 
 
 class Passes:
-    """The work of passes over arrays, which is charged when it is worth a call.
-
-    Args:
-        charge: Called with the work.
-    """
+    """The work of passes over arrays, which is charged when it is worth a call."""
 
     def __init__(self, charge: Charge) -> None:
         self._charge, self._owed = charge, 0
@@ -182,18 +172,9 @@ def depths(tail: Ints, head: Ints, sources: Bools, charge: Charge) -> Ints:
 
 
 def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints, charge: Charge) -> tuple[Ints, Ints]:
-    """Move excesses to deficits until every path along which depths increase is blocked.
-
-    Args:
-        ends: Tails and heads of the arcs.
-        depth: Depth of each row, from `depths`, with the excesses as sources.
-        room: How much each arc can carry.
-        excess: Excess of each row; below 0 a deficit.
-        charge: Called with the work.
-
-    Returns:
-        What each arc carries, and the excesses that are left.
-    """
+    """Move excesses to deficits until every path along which depths increase is blocked."""
+    # `depth`: depth of each row, from `depths`, with the excesses as sources.
+    # `excess`: excess of each row; below 0 a deficit.
     tail, head = ends
     moved, excess = np.zeros(len(tail), np.int64), excess.copy()
     charge(len(tail) // 4)
@@ -215,13 +196,9 @@ def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints
 
 
 def _arcs_on_paths(ends: tuple[Ints, Ints], depth: Ints, targets: Bools) -> Ints:
-    """Return the arcs that lead one step deeper and on to a target; nearly all others would be dead ends.
-
-    Args:
-        ends: Tails and heads of the arcs.
-        depth: Depth of each row, from `depths`.
-        targets: Whether each row is a target.
-    """
+    """Return the arcs that lead one step deeper and on to a target; nearly all others would be dead ends."""
+    # `depth`: depth of each row, from `depths`.
+    # `targets`: whether each row is a target.
     tail, head = ends
     below = depth[head]
     arcs = ((depth[tail] == below - 1) & (below > 0)).nonzero()[0]
@@ -237,15 +214,9 @@ def _arcs_on_paths(ends: tuple[Ints, Ints], depth: Ints, targets: Bools) -> Ints
 
 
 def _push(sources: list[int], first: list[int], target: list[int], left: list[int], over: list[int]) -> int:
-    """Follow paths, update what arcs can carry and what rows have, and return the number of steps.
-
-    Args:
-        sources: Rows with an excess.
-        first: For each row its first arc, and at the end the number of arcs.
-        target: Row that each arc enters.
-        left: How much more each arc can carry.
-        over: Excess of each row.
-    """
+    """Follow paths, update what arcs can carry and what rows have, and return the number of steps."""
+    # `first`: for each row its first arc, and at the end the number of arcs.
+    # `over`: excess of each row.
     at, end = first[:-1], first[1:]
     steps = 0
     for source in sources:
@@ -288,19 +259,12 @@ _FAR = np.iinfo(np.int64).max // 4
 
 
 class PrimalDual:
-    """One problem: flows that are optimal for their prices, and the rows that are not balanced yet.
-
-    Args:
-        ends: Tails and heads of the arcs.
-        bounds: Lower and upper bounds of the arcs.
-        net: Lower and upper bounds of the net flow out of each row.
-        cost: Cost of each arc.
-        start: Suggested flow of each arc, used where the cost is 0.
-    """
+    """One problem: flows that are optimal for their prices, and the rows that are not balanced yet."""
 
     def __init__(
         self, ends: tuple[Ints, Ints], bounds: tuple[Ints, Ints], net: tuple[Ints, Ints], cost: Ints, start: Ints
     ) -> None:
+        # `net`: lower and upper bounds of the net flow out of each row.
         (lower, upper), (low, high) = bounds, net
         rows = len(low)
         self._arcs = len(cost)
@@ -319,11 +283,7 @@ class PrimalDual:
         self._price = np.zeros(rows + 1, np.int64)
 
     def solve(self, charge: Charge) -> bool:
-        """Balance all rows; return False if that is impossible.
-
-        Args:
-            charge: Called with the work; raises an error to end the solution.
-        """
+        """Balance all rows; return False if that is impossible."""
         while (self._excess > 0).any():
             if not self._raise_prices(charge):
                 return False
@@ -334,9 +294,6 @@ class PrimalDual:
         """Balance all rows at any cost, after `solve` was ended; return False if that is impossible.
 
         What has not been balanced by then is little, so the flow remains close to one of minimum cost.
-
-        Args:
-            charge: Called with the work.
         """
         self._move(np.arange(len(self._tail)), charge)
         return not (self._excess > 0).any()
@@ -503,21 +460,15 @@ class Network:
     """Arcs between rows, and the bounds of the net flow of each row.
 
     The net flow out of a row (what leaves it less what enters) must be within the row's bounds.
-
-    Args:
-        tail: Row that each arc leaves.
-        head: Row that each arc enters.
-        lower: Lower bound of the flow on each arc.
-        upper: Upper bound of the flow on each arc.
-        low: Lower bound of the net flow out of each row.
-        high: Upper bound of the net flow out of each row.
     """
 
     tail: Ints
     head: Ints
     lower: Ints
     upper: Ints
+    # Lower bound of the net flow out of each row.
     low: Ints
+    # Upper bound of the net flow out of each row.
     high: Ints
 
     def reduced_costs(self, cost: Ints, price: Ints) -> Ints:
@@ -562,27 +513,19 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedFlow:
-    """A min-cost flow with the dual solution that proves it.
-
-    Args:
-        flow: Flow on each arc.
-        dual: Price of each row.
-    """
+    """A min-cost flow with the dual solution that proves it."""
 
     flow: Ints
+    # Price of each row.
     dual: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class UnprovenFlow:
-    """A flow within all bounds that may not be one of minimum cost.
-
-    Args:
-        flow: Flow on each arc.
-        reason: Why it is not proven, as text for users.
-    """
+    """A flow within all bounds that may not be one of minimum cost."""
 
     flow: Ints
+    # Why it is not proven, as text for users.
     reason: str
 
 
@@ -594,20 +537,9 @@ _FAILED = "the solver's result failed the check in integers"
 
 
 def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> CertifiedFlow:
-    """Compute a min-cost flow.
-
-    Args:
-        network: Arcs and bounds.
-        cost: Cost of each arc.
-        work: Budget. The steps used are deducted.
-        start: Flow to begin with on arcs without a cost; 0 or the nearest bound if omitted. The closer it is to an
-            optimal one, the less work there is.
-
-    Raises:
-        BudgetExhaustedError: The budget is used up; `OutOfTimeError` if the deadline has passed.
-        InfeasibleError: No flow is allowed.
-        SolverError: The result failed the check.
-    """
+    """Compute a min-cost flow."""
+    # `start`: flow to begin with on arcs without a cost; 0 or the nearest bound if omitted. The closer it is to an
+    # optimal one, the less work there is.
     # Before arrays of this size are made.
     work.charge(len(cost))
     attempt = _Attempt(network, cost, start)
@@ -617,18 +549,8 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints |
 
 
 def low_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> FoundFlow:
-    """Compute a min-cost flow or, if the budget is used up before, a flow that is close to one.
-
-    Args:
-        network: As for `min_cost_flow`.
-        cost: As for `min_cost_flow`.
-        work: As for `min_cost_flow`. Work after the end of the budget is deducted too; it is little.
-        start: As for `min_cost_flow`.
-
-    Raises:
-        InfeasibleError: No flow is allowed.
-        SolverError: The result failed the check.
-    """
+    """Compute a min-cost flow or, if the budget is used up before, a flow that is close to one."""
+    # `work`: as for `min_cost_flow`. Work after the end of the budget is deducted too; it is little.
     attempt = _Attempt(network, cost, start)
     try:
         with work.reserved(_PASSES_TO_COMPLETE * len(cost) // ARCS_PER_STEP):
@@ -674,11 +596,7 @@ class _Attempt:
 
 
 def certified(network: Network, cost: Ints, flow: Ints, price: Ints) -> CertifiedFlow:
-    """Return a flow with its prices after checking that they prove each other.
-
-    Raises:
-        SolverError: They do not.
-    """
+    """Return a flow with its prices after checking that they prove each other."""
     if not network.is_feasible(flow) or exact_dot(cost, flow) != network.dual_bound(cost, price):
         raise SolverError(_FAILED)
     return CertifiedFlow(flow, price)

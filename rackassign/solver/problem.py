@@ -105,27 +105,6 @@ class CompressedProblem:
     class and one rack. An *owned set* is the partitions of one class that one member owns. A *member class* is all
     members of one kind that own the same number of each class (often none of any); a *keep arc* is all owned sets of
     one class in one member class.
-
-    Args:
-        problem: The original problem.
-        edge_topic_class: Topic classes of the allowed class pairs.
-        edge_subscription_class: Subscription classes of these pairs.
-        class_of: Class of each partition.
-        class_topic_class: Topic class of each class.
-        class_near: Row of costs of each class.
-        class_supply: Number of partitions of each class.
-        current: Partitions that their owners could keep, ascending.
-        owned_of: Owned set of each partition of `current`.
-        owned_member: Member of each owned set.
-        owned_keep_arc: Keep arc of each owned set.
-        keep_arc_class: Class of each keep arc.
-        keep_arc_member_class: Member class of each keep arc.
-        keep_arc_size: Number of partitions of each keep arc.
-        kind_subscription_class: Subscription class of each kind.
-        kind_rack: Rack of each kind.
-        member_class_of: Member class of each member.
-        member_class_kind: Kind of each member class.
-        member_class_size: Number of members of each member class.
     """
 
     problem: Problem
@@ -135,12 +114,16 @@ class CompressedProblem:
     class_topic_class: Ints
     class_near: Ints
     class_supply: Ints
+    # Partitions that their owners could keep, ascending.
     current: Ints
     owned_of: Ints
     owned_member: Ints
     owned_keep_arc: Ints
+    # Class of each keep arc.
     keep_arc_class: Ints
+    # Member class of each keep arc.
     keep_arc_member_class: Ints
+    # Number of partitions of each keep arc.
     keep_arc_size: Ints
     kind_subscription_class: Ints
     kind_rack: Ints
@@ -220,12 +203,8 @@ class CompressedProblem:
         )
 
     def with_rows(self, row: Ints, cost: Ints) -> CompressedProblem:
-        """Return the problem with other rows of costs, which are parts of classes; member classes fit these parts.
-
-        Args:
-            row: Row of each partition.
-            cost: The costs. Those of a row are equal to those of its class.
-        """
+        """Return the problem with other rows of costs, which are parts of classes; member classes fit these parts."""
+        # `cost`: the costs. Those of a row are equal to those of its class.
         problem = self.problem
         owner = np.full(len(problem.owner), NO_MEMBER)
         # An owner that may not keep its partition is none.

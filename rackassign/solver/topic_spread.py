@@ -83,17 +83,7 @@ def _uneven_topics(problem: Problem, topic: Ints, reader: Ints) -> Ints:
 
 
 class _Exchanges:
-    """The search.
-
-    Args:
-        problem: The problem.
-        topic: Topic of each partition.
-        reader: Member of each partition.
-        topics: Number of topics.
-
-    Attributes:
-        reader: The assignment as exchanged.
-    """
+    """The search."""
 
     def __init__(self, problem: Problem, topic: Ints, reader: Ints, topics: int) -> None:
         self._problem, self._topic = problem, topic
@@ -164,16 +154,7 @@ class _Exchanges:
         return np.concatenate([back, *kept])
 
     def _exchange(self, given: Ints, donor: int, taken: Ints) -> bool:
-        """Give one of these partitions, all of one topic, for one of another topic, if both become more even by it.
-
-        Args:
-            given: Partitions of a topic.
-            donor: The member that reads them.
-            taken: Partitions of members that have less of the topic.
-
-        Returns:
-            Whether there was such an exchange.
-        """
+        """Give one of these partitions, all of one topic, for one of another topic, if both become more even by it."""
         topic = int(self._topic[given[0]])
         other, receivers = self._topic[taken], self.reader[taken]
         # Half of what the sum of squares increases by.

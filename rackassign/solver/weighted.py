@@ -104,12 +104,7 @@ def solve_weighted(
 
 
 class _Reference:
-    """The assignment computed without owners, and what an assignment is compared with.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
-    """
+    """The assignment computed without owners, and what an assignment is compared with."""
 
     def __init__(self, ground: WeightedInstance, reader: Ints) -> None:
         self._ground, self.base = ground, ground.reached(reader)
@@ -126,14 +121,10 @@ class _Reference:
 
 
 class _StabilityPolicy:
-    """Decision between keeping and changing the current assignment.
-
-    Args:
-        ground: Members and partitions.
-        waiting: Unowned partitions that can be assigned in the next rebalance only.
-    """
+    """Decision between keeping and changing the current assignment."""
 
     def __init__(self, ground: WeightedInstance, waiting: Bools) -> None:
+        # `waiting`: unowned partitions that can be assigned in the next rebalance only.
         self._ground, self._problem = ground, ground.problem
         self._waiting, self._work = waiting, ground.work
         self.note = ""

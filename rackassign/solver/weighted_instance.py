@@ -34,24 +34,16 @@ ROUNDING = 1e-9
 
 
 class WeightedInstance:
-    """Members, their target loads, and partitions to assign.
-
-    Attributes:
-        level: Load of each member if weights could be split.
-        bound: Lower bound of the heaviest load in the part of each member: its level, or the heaviest partition.
-        least_heaviest: Lower bound of the heaviest load.
-        even_level: The level of each member that shares the partitions which are lighter than it: partitions that are
-            heavier, and a member for each, are left out.
-        readers: Members that may get partitions of each topic class.
-
-    Args:
-        problem: The problem; its owners are not used here.
-        weight: Weight of each partition, 1 at most.
-        tolerance: Share of its limit by which a load may be above it.
-        work: Budget. The steps used are deducted.
-    """
+    """Members, their target loads, and partitions to assign."""
 
     def __init__(self, problem: Problem, weight: Floats, tolerance: float, work: SolveBudget) -> None:
+        # `problem`: the problem; its owners are not used here.
+        # `weight`: weight of each partition, 1 at most.
+        # `tolerance`: share of its limit by which a load may be above it.
+        # `level`: load of each member if weights could be split.
+        # `even_level`: the level of each member that shares the partitions which are lighter than it: partitions that
+        # are heavier, and a member for each, are left out.
+        # `readers`: members that may get partitions of each topic class.
         self.problem, self.weight, self.tolerance, self.work = problem, weight, tolerance, work
         self.reads = np.zeros((problem.topic_classes, len(problem.sizes())), bool)
         self.reads[problem.edge_topic_class, problem.edge_subscription_class] = True
@@ -196,15 +188,8 @@ class WeightedInstance:
         return found
 
     def flow(self, owner: Ints, tolerance: float) -> LexicographicResult:
-        """Return flows of split weights: at their level, of lowest cost, then of fewest moves.
-
-        Args:
-            owner: Owner of each partition.
-            tolerance: Share of its level by which a load may be above or below it.
-
-        Raises:
-            SolverError: None were found.
-        """
+        """Return flows of split weights: at their level, of lowest cost, then of fewest moves."""
+        # `tolerance`: share of its level by which a load may be above or below it.
         problem = replace(self.problem, owner=owner)
         grains = np.rint(self.weight * (FLOW_UNITS / float(self.weight.sum())))
         supply = np.bincount(problem.topic_class, grains, problem.topic_classes).astype(np.int64)
@@ -316,14 +301,7 @@ ARCS_OF_A_PAIR = 15
 
 
 class Loads:
-    """Partitions and load of each member.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
-        owner: Owner of each partition.
-        limit: Limit of each load.
-    """
+    """Partitions and load of each member."""
 
     def __init__(self, ground: WeightedInstance, reader: Ints, owner: Ints, limit: Floats) -> None:
         problem = ground.problem

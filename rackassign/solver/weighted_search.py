@@ -87,10 +87,6 @@ def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
     """Return the assignment with the heaviest members relieved as far as repacking of some members can.
 
     This is for assignments that are computed without regard to owners.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
     """
     work, before = ground.work, ground.work.left
     enough = 1 + min(_REPACKED_ABOVE, ground.tolerance * _REPACKED_OF_TOLERANCE)
@@ -109,13 +105,8 @@ def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
 
 
 def repack(loads: Loads, member: int, limit: Floats) -> list[tuple[int, int]]:
-    """Move partitions so that this member is within its limit; return the moves, or nothing if none were found.
-
-    Args:
-        loads: The assignment, from whose budget the steps used are deducted.
-        member: Member to relieve.
-        limit: Limit of each load. Another member that is above its limit may stay there, and gets no heavier.
-    """
+    """Move partitions so that this member is within its limit; return the moves, or nothing if none were found."""
+    # `limit`: limit of each load. Another member that is above its limit may stay there, and gets no heavier.
     least, limit = limit[member], np.maximum(limit, loads.load)
     limit[member] = least
     for members in _sets(loads, member, limit):
@@ -163,13 +154,7 @@ def _neighbors(loads: Loads, member: int, limit: Floats) -> list[int]:
 
 
 class _Packing:
-    """Depth-first search for an assignment of the partitions of some members among them.
-
-    Args:
-        loads: The assignment.
-        members: Members that put their partitions together.
-        limit: Limit of each load, of all members.
-    """
+    """Depth-first search for an assignment of the partitions of some members among them."""
 
     def __init__(self, loads: Loads, members: tuple[int, ...], limit: Floats) -> None:
         ground = loads.ground
@@ -248,16 +233,11 @@ _FILLED = 0.75
 def relieve(
     ground: WeightedInstance, reader: Ints, owner: Ints, limits: tuple[Floats, float], *, movable: Bools | None = None
 ) -> Ints | None:
-    """Return the assignment with all overloaded members relieved; None if some cannot be.
-
-    Args:
-        ground: Members and partitions.
-        reader: Member of each partition.
-        owner: Owner of each partition; moving partitions that are not with their owner moves nothing.
-        limits: Base of each member, above which it is overloaded by more than the tolerance, and the factor of it to
-            which it is relieved, and to which other members may be filled.
-        movable: Partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
-    """
+    """Return the assignment with all overloaded members relieved; None if some cannot be."""
+    # `owner`: owner of each partition; moving partitions that are not with their owner moves nothing.
+    # `limits`: base of each member, above which it is overloaded by more than the tolerance, and the factor of it to
+    # which it is relieved, and to which other members may be filled.
+    # `movable`: partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
     base, factor = limits
     loads = Loads(ground, reader, owner, base * factor)
     above = loads.load - base * ((1 + ground.tolerance) * (1 + ROUNDING))
@@ -473,13 +453,7 @@ def with_exchanges(ground: WeightedInstance, reader: Ints) -> Ints:
 
 
 def _best_exchange(loads: Loads, donor: int, over: Floats) -> tuple[int, int | None, int] | None:
-    """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost.
-
-    Args:
-        loads: The assignment.
-        donor: Member to relieve.
-        over: By how much each load is above its level.
-    """
+    """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost."""
     best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
     topic_classes: dict[int, list[int]] = {}
     for partition in loads.has[donor]:

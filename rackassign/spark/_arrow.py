@@ -22,11 +22,7 @@ _SIZED = ("key", "value", HEADERS)
 
 
 def check_columns(names: Sequence[str], *, headers: bool) -> None:
-    """Reject columns that do not exist.
-
-    Raises:
-        ConfigError: A column does not exist. The message names it and the existing columns.
-    """
+    """Reject columns that do not exist."""
     known = (*COLUMNS, HEADERS) if headers else COLUMNS
     for name in names:
         if name == HEADERS and not headers:
@@ -42,13 +38,9 @@ def to_batches(
 
     Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
     the same time, and their memory stays in the processor's cache.
-
-    Args:
-        chunks: Records in parts, of which each is of one partition and fits into a batch.
-        names: The columns, in order.
-        max_rows: The highest number of rows in a batch.
-        max_bytes: The highest number of bytes of keys, values and headers in a batch, unless a single part has more.
     """
+    # `names`: the columns, in order.
+    # `max_bytes`: the highest number of bytes of keys, values and headers in a batch, unless a single part has more.
     parts: list[_Part] = []
     rows = size = 0
     for messages in chunks:

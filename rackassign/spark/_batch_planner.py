@@ -50,13 +50,7 @@ class MetadataSource(Protocol):
 
 
 class Planner:
-    """Plans the splits of batch queries, and the batches of streams.
-
-    Args:
-        options: The options of the reader.
-        brokers: The source of metadata and offsets.
-        sample: Samples the records of a range and returns their sizes.
-    """
+    """Plans the splits of batch queries, and the batches of streams."""
 
     def __init__(self, options: Options, brokers: MetadataSource, sample: Callable[[OffsetRange], RecordStats]) -> None:
         self._options = options
@@ -71,14 +65,7 @@ class Planner:
         """Partitions of the stream that do not exist, of which it was warned."""
 
     def batch(self, bounds: RowBounds = _ALL_ROWS) -> list[Split]:
-        """Return the splits of a batch query.
-
-        Args:
-            bounds: Bounds of the rows that the query asks for.
-
-        Raises:
-            RackassignError: An option does not match the topics, or Kafka does not respond.
-        """
+        """Return the splits of a batch query."""
         layout, (starts, ends) = self._described(
             lambda partitions: (
                 self._resolve("startingOffsets", self._options.start, partitions),
@@ -128,14 +115,7 @@ class Planner:
         return self._described(self._latest)[1]
 
     def _described(self, resolve: Callable[[Collection[TopicPartition]], _Resolved]) -> tuple[TopicLayout, _Resolved]:
-        """Describe the topics and request offsets, again if a topic is deleted or created in between.
-
-        Args:
-            resolve: Requests offsets of the partitions.
-
-        Raises:
-            RackassignError: As for `batch`.
-        """
+        """Describe the topics and request offsets, again if a topic is deleted or created in between."""
         deadline = time.monotonic() + _PROPAGATION_S
         while True:
             layout = self._brokers.describe_topics(self._options.topics)
@@ -147,22 +127,12 @@ class Planner:
             time.sleep(_RETRY_S)
 
     def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
-        """Return the offsets at which the next batch of a stream ends.
-
-        Args:
-            start: The offsets at which the batch starts.
-            latest: The latest offsets.
-            limit: The highest number of offsets in the batch; None for no limit.
-
-        Returns:
-            An end for each partition, also for those that no longer exist: metadata may lack a topic for a while, and
-            without an offset it would be read again from its first record. An end is before the start only if the log
-            now ends before the start. In that case the stream continues from the new end of the log with
-            `failOnDataLoss=false`, as with the JVM source.
-
-        Raises:
-            DataLossError: A partition, or the end of its log, is lost.
-        """
+        """Return the offsets at which the next batch of a stream ends."""
+        # `limit`: the highest number of offsets in the batch; None for no limit.
+        # Returns: An end for each partition, also for those that no longer exist: metadata may lack a topic for a
+        # while, and without an offset it would be read again from its first record. An end is before the start only if
+        # the log now ends before the start. In that case the stream continues from the new end of the log with
+        # `failOnDataLoss=false`, as with the JVM source.
         self._reset_warnings(start)
         self._check_removed(start, latest)
         starts = self._starts(start, latest)
@@ -171,18 +141,10 @@ class Planner:
         return {**start, **(latest if limit is None else limit_offsets(starts, latest, limit))}
 
     def stream(self, start: Offsets, end: Offsets, *, guessed: bool = False) -> list[Split]:
-        """Return the splits of a batch of a stream.
-
-        Args:
-            start: The offsets at which the batch starts. A partition without one is new and read from its first record.
-            end: The offsets at which the batch ends.
-            guessed: Whether the start is where the query would start now: the checkpoint contains the end of its first
-                batch only.
-
-        Raises:
-            DataLossError: A partition is lost, or the first records of a new one, or the end of a log that was read
-                further before.
-        """
+        """Return the splits of a batch of a stream."""
+        # `start`: the offsets at which the batch starts. A partition without one is new and read from its first record.
+        # `guessed`: whether the start is where the query would start now: the checkpoint contains the end of its first
+        # batch only.
         if guessed:
             start = {tp: offset for tp, offset in start.items() if tp in end}
         self._reset_warnings(start)
@@ -212,13 +174,6 @@ class Planner:
 
         With `read_committed` the end of a range is the start of the first open transaction, and a batch may have read
         further before.
-
-        Args:
-            starts: The offsets at which ranges start, for every partition of `end`.
-            end: The offsets at which ranges would end.
-
-        Raises:
-            DataLossError: The log of a partition ends before the start.
         """
         behind = [tp for tp in sorted(end) if end[tp] < starts[tp]]
         high = self._brokers.high_watermarks(behind) if behind else {}

@@ -22,11 +22,7 @@ _MAX_DIGITS = 19
 
 
 def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT) -> int:
-    """Parse a whole number within bounds.
-
-    Raises:
-        ConfigError: The value is not a whole number from `minimum` to `maximum`. The message names the bounds.
-    """
+    """Parse a whole number within bounds."""
     text = str(value).strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and minimum <= int(text) <= maximum):
         raise ConfigError(
@@ -36,20 +32,12 @@ def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT
 
 
 def parse_bool(name: str, value: str) -> bool:
-    """Parse true or false.
-
-    Raises:
-        ConfigError: The value is neither.
-    """
+    """Parse true or false."""
     return one_of("true", "false")(name, value) == "true"
 
 
 def parse_text(name: str, value: str) -> str:
-    """Return a value that must not be empty.
-
-    Raises:
-        ConfigError: The value is empty.
-    """
+    """Return a value that must not be empty."""
     if not value:
         raise ConfigError(f"{name}: expected a value, got an empty string")
     return value
@@ -138,15 +126,9 @@ _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
 def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
-    """Return the properties under librdkafka's names.
-
-    Args:
-        java: The properties under their names in Java or in librdkafka, without `kafka.`.
-        token_provider: The option `tokenProvider`, the name of the function that returns tokens; None if it is not set.
-
-    Raises:
-        ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
-    """
+    """Return the properties under librdkafka's names."""
+    # `java`: the properties under their names in Java or in librdkafka, without `kafka.`.
+    # `token_provider`: the option `tokenProvider`, the name of the function that returns tokens; None if it is not set.
     _check_same(java)
     translated: dict[str, str] = {}
     for name, value in java.items():

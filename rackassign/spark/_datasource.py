@@ -39,11 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def check_pushdown() -> None:
-    """Raise an error if this version of Spark passes no filters to Python sources.
-
-    Raises:
-        ConfigError: Spark is older than 4.1.
-    """
+    """Raise an error if this version of Spark passes no filters to Python sources."""
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         raise ConfigError("pushFilters: Spark passes filters to Python data sources since version 4.1")
 
@@ -98,11 +94,7 @@ def _milliseconds(value: datetime) -> int:
 
 
 def schema_of(options: Options) -> StructType:
-    """Return the columns of a query without a schema of the user.
-
-    Raises:
-        ConfigError: The option `columns` names a column that does not exist.
-    """
+    """Return the columns of a query without a schema of the user."""
     known = full_schema(headers=options.headers)
     check_columns(options.columns, headers=options.headers)
     return StructType([known[name] for name in options.columns or known.names])
@@ -129,12 +121,7 @@ def full_schema(*, headers: bool) -> StructType:
 
 
 def columns(options: Options, schema: StructType) -> tuple[str, ...]:
-    """Return the columns of a query: all, or those of the schema that the user has set.
-
-    Raises:
-        ConfigError: There is no column, or one does not exist, has another type or is not nullable, or `columns` names
-            others.
-    """
+    """Return the columns of a query: all, or those of the schema that the user has set."""
     if not schema.names:
         # Arrow has no rows without columns, so a count would be 0.
         raise ConfigError("schema: expected at least one column; for a count use columns=offset")
@@ -212,12 +199,7 @@ class RackassignDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a batch query.
-
-    Args:
-        options: The options of the query.
-        names: The columns of the rows.
-    """
+    """The reader of a batch query."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options

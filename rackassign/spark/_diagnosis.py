@@ -32,48 +32,33 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """An executor of Spark.
-
-    Args:
-        host: The host on which it runs.
-        process: The ID of a process that distinguishes it from other executors on the host.
-        rack: Its rack; None if unknown.
-        slots: The observed number of tasks that it runs at the same time, 1 or more.
-        cut_off: Addresses of the driver to which its tasks could not connect.
-    """
+    """An executor of Spark."""
 
     host: str
     process: int
+    # Its rack; None if unknown.
     rack: str | None
     slots: int
+    # Addresses of the driver to which its tasks could not connect.
     cut_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLocality:
-    """The expected local share for each rack binding, from 0 to 1.
+    """The expected local share for each rack binding, from 0 to 1."""
 
-    Args:
-        none: The share without racks, where executors read from leaders.
-        executor: The share with the rack of each executor, if brokers allow follower fetching.
-        pull: The share if splits are chosen by the executor's rack as well: the highest one with balanced load.
-    """
-
+    # The share without racks, where executors read from leaders.
     none: float
+    # The share with the rack of each executor, if brokers allow follower fetching.
     executor: float
+    # The share if splits are chosen by the executor's rack as well: the highest one with balanced load.
     pull: float
 
 
 def expected_locality(
     executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
 ) -> ExpectedLocality:
-    """Compute the expected local shares.
-
-    Args:
-        executors: All executors.
-        partitions: The partitions to read.
-        racks: The rack of each broker that has one.
-    """
+    """Compute the expected local shares."""
     slots = sum(executor.slots for executor in executors)
     if not slots or not partitions:
         return ExpectedLocality(0.0, 0.0, 0.0)
@@ -213,17 +198,9 @@ def diagnose(
     rack_env: str = RACK_VARIABLE,
     recipe: str = _ANY_PLATFORM,
 ) -> Diagnosis:
-    """Compute a diagnosis from executors and metadata, without sending requests.
-
-    Args:
-        topic: The topic to read.
-        executors: The executors on which tasks ran.
-        partitions: The partitions of the topic.
-        racks: The rack of each broker; None for a broker without one.
-        followers: Whether brokers allow follower fetching; None if they do not report it.
-        rack_env: The environment variable that findings name.
-        recipe: The file of `examples/spark/` that sets it on the platform of the application.
-    """
+    """Compute a diagnosis from executors and metadata, without sending requests."""
+    # `racks`: the rack of each broker; None for a broker without one.
+    # `followers`: whether brokers allow follower fetching; None if they do not report it.
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     replicas = [{with_rack[r] for r in partition.replicas if r in with_rack} for partition in partitions]
     spreads = list(map(len, replicas)) or [0]
@@ -296,12 +273,7 @@ def _findings(
 
 
 def _unreachable(replicas: Sequence[set[str]], occupied: set[str]) -> Iterator[str]:
-    """Yield the finding that partitions are local to no executor, which no binding changes.
-
-    Args:
-        replicas: The racks of the replicas of each partition.
-        occupied: Racks that have an executor as well as a broker.
-    """
+    """Yield the finding that partitions are local to no executor, which no binding changes."""
     nowhere = [racks for racks in replicas if racks and racks.isdisjoint(occupied)]
     if occupied and nowhere:
         empty = ", ".join(sorted(set().union(*nowhere)))
@@ -312,13 +284,7 @@ def _unreachable(replicas: Sequence[set[str]], occupied: set[str]) -> Iterator[s
 
 
 def _shortage(replicas: Sequence[set[str]], occupied: set[str], found: ExpectedLocality) -> Iterator[str]:
-    """Yield the finding that partitions have a replica near some executors only, and whether pulled splits help.
-
-    Args:
-        replicas: As for `_unreachable`.
-        occupied: As for `_unreachable`.
-        found: The expected local share.
-    """
+    """Yield the finding that partitions have a replica near some executors only, and whether pulled splits help."""
     few = sum(bool(racks & occupied) and not occupied <= racks for racks in replicas)
     if few:
         helps = f"can reach {found.pull:.0%}" if found.pull > found.executor else "does not help"
@@ -366,14 +332,8 @@ def _coordinator_hosts(spark: SparkSession, bootstrap: str) -> Iterator[str]:
 def probe_executors(
     spark: SparkSession, rack_env: str, tasks: int, endpoints: Sequence[tuple[str, int]] = ()
 ) -> list[Executor]:
-    """Run tasks that report their executor, and return the executors, sorted.
-
-    Args:
-        spark: The session.
-        rack_env: The environment variable that contains the rack.
-        tasks: The number of tasks, each of which occupies its slot for a while.
-        endpoints: Addresses and ports to which tasks try to connect.
-    """
+    """Run tasks that report their executor, and return the executors, sorted."""
+    # `tasks`: the number of tasks, each of which occupies its slot for a while.
     from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only needed with a session
 
     # A UDF without Arrow requires neither pandas nor pyarrow on executors.

@@ -46,12 +46,7 @@ _LARGE_BATCH = 128 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """The mean sizes of a topic's records and record batches on the wire.
-
-    Args:
-        record: Mean bytes of a record, as compressed in its batch.
-        batch: Mean bytes of a record batch.
-    """
+    """The mean sizes of a topic's records and record batches on the wire."""
 
     record: float
     batch: float
@@ -62,17 +57,8 @@ UNKNOWN = RecordStats(1024.0, 16384.0)
 
 
 def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTES, *, ends_log: bool = False) -> int:
-    """Return the limit in bytes for the fetches of a range.
-
-    Args:
-        records: The number of offsets in the range.
-        stats: The mean sizes of the topic's records and batches.
-        max_bytes: The highest limit.
-        ends_log: Whether the log ended with the range when it was planned.
-
-    Returns:
-        A power of two, so that ranges of similar sizes can use the same consumer.
-    """
+    """Return the limit in bytes for the fetches of a range."""
+    # Returns: A power of two, so that ranges of similar sizes can use the same consumer.
     size = records * stats.record
     if ends_log and size <= SMALL_RANGE_BYTES:
         return min(SMALL_RANGE_BYTES, _power_of_two(max_bytes))

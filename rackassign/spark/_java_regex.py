@@ -63,11 +63,7 @@ _SUPPORTED_FLAGS, _WITHOUT_EFFECT = "ims", "duU"
 
 
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
-    """Return a Python pattern that matches the same topic names as this Java pattern.
-
-    Raises:
-        ConfigError: The pattern is invalid or not supported in Python. The message contains the reason.
-    """
+    """Return a Python pattern that matches the same topic names as this Java pattern."""
     if not pattern:
         raise ConfigError("subscribePattern: expected a regular expression, got none")
     try:

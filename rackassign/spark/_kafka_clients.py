@@ -53,11 +53,7 @@ _EXTENSION = re.compile(r"(?!auth\Z)[A-Za-z]+")
 
 
 def try_token_provider(properties: Mapping[str, Any]) -> None:
-    """Call the function that returns tokens once, if there is one: librdkafka retries errors of it until a timeout.
-
-    Raises:
-        ConfigError: The function cannot be imported, fails, or returns something else. The message names it.
-    """
+    """Call the function that returns tokens once, if there is one: librdkafka retries errors of it until a timeout."""
     name = properties.get(TOKEN_CALLBACK)
     if name is not None:
         try:
@@ -69,24 +65,14 @@ def try_token_provider(properties: Mapping[str, Any]) -> None:
 
 
 def new_consumer(properties: Mapping[str, Any]) -> Consumer:
-    """Return a consumer with these properties.
-
-    Raises:
-        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
-        KafkaUnavailableError: The function returns no token in time.
-    """
+    """Return a consumer with these properties."""
     from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
 
     return _created(Consumer, properties)
 
 
 def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
-    """Return an admin client with these properties.
-
-    Raises:
-        ConfigError: librdkafka rejects a property, or the function that returns tokens cannot be imported.
-        KafkaUnavailableError: The function returns no token in time.
-    """
+    """Return an admin client with these properties."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
     return _created(AdminClient, properties)
@@ -205,14 +191,10 @@ class _PooledConsumer:
 
 
 class ConsumerPool:
-    """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread.
-
-    Args:
-        idle_s: Seconds after which an unused consumer is closed.
-        max_unused: The highest number of unused consumers; beyond it the one that is unused longest is closed.
-    """
+    """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread."""
 
     def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
+        # `idle_s`: seconds after which an unused consumer is closed.
         self._idle_s = idle_s
         self._max_unused = max_unused
         self._unused: list[_PooledConsumer] = []
@@ -223,14 +205,9 @@ class ConsumerPool:
     def borrow(
         self, settings: Mapping[str, Any], tps: Iterable[TopicPartition] = (), timeout_s: float = 0.0
     ) -> Iterator[Consumer]:
-        """Lend a consumer with these settings and without an assignment; it is closed if the block fails.
-
-        Args:
-            settings: Properties for librdkafka.
-            tps: The partitions that are read next. Leaders that the consumer has not requested yet are requested: of a
-                topic that is new to it, librdkafka itself asks only once a second.
-            timeout_s: Seconds to wait for leaders.
-        """
+        """Lend a consumer with these settings and without an assignment; it is closed if the block fails."""
+        # `tps`: the partitions that are read next. Leaders that the consumer has not requested yet are requested: of a
+        # topic that is new to it, librdkafka itself asks only once a second.
         key = tuple(sorted(settings.items()))
         pooled = self._take(key) or _PooledConsumer(key, new_consumer(settings), 0.0, set())
         try:

@@ -41,14 +41,10 @@ _CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """Partitions with their replicas, and the racks of brokers.
-
-    Args:
-        partitions: The partitions with their replicas.
-        racks: The rack of each broker that has one, including offline brokers that were seen before.
-    """
+    """Partitions with their replicas, and the racks of brokers."""
 
     partitions: Mapping[TopicPartition, Partition]
+    # The rack of each broker that has one, including offline brokers that were seen before.
     racks: Mapping[int, str]
 
     def racks_of(self, tp: TopicPartition) -> tuple[str, ...]:
@@ -62,14 +58,7 @@ class UnknownPartitionError(KafkaUnavailableError):
 
 
 class KafkaMetadata:
-    """Requests metadata and offsets with one long-lived client of the driver.
-
-    Args:
-        client: Properties for librdkafka.
-
-    Raises:
-        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
-    """
+    """Requests metadata and offsets with one long-lived client of the driver."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._bootstrap = client["bootstrap.servers"]
@@ -85,12 +74,7 @@ class KafkaMetadata:
         self._admin = self._new_client()
 
     def describe_topics(self, topics: Topics) -> TopicLayout:
-        """Return the partitions of topics.
-
-        Raises:
-            ConfigError: A named topic or partition does not exist.
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
-        """
+        """Return the partitions of topics."""
         names = topics.names or tuple(sorted({tp.topic for tp in topics.assigned})) or self._matching(topics.pattern)
         partitions: dict[TopicPartition, Partition] = {}
         if names:
@@ -107,11 +91,7 @@ class KafkaMetadata:
         return TopicLayout(partitions, known)
 
     def brokers(self) -> list[Broker]:
-        """Return the brokers that are online.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
-        """
+        """Return the brokers that are online."""
         described = self._request(
             lambda admin, limit_s: admin.describe_cluster(request_timeout=limit_s).result(limit_s + _GRACE_S)
         )
@@ -137,39 +117,18 @@ class KafkaMetadata:
         return all(answer[_SELECTOR].value or "" for answer in answers)
 
     def offsets(self, tps: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
-        """Return the earliest or the latest offsets; the latest depend on the isolation level.
-
-        Args:
-            tps: The partitions.
-            logical: `LATEST` or `EARLIEST`.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
-        """
+        """Return the earliest or the latest offsets; the latest depend on the isolation level."""
         specs = _admin_module().OffsetSpec
         spec = {LATEST: specs.latest, EARLIEST: specs.earliest}[logical]()
         return self._list_offsets(dict.fromkeys(tps, spec), committed=self._read_committed)
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermarks, which include open transactions.
-
-        Args:
-            tps: The partitions.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
-        """
+        """Return the high watermarks, which include open transactions."""
         return self._list_offsets(dict.fromkeys(tps, _admin_module().OffsetSpec.latest()), committed=False)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset of the first record with the timestamp or a later one, `NO_LATER` if there is none.
-
-        Args:
-            timestamps: A timestamp in milliseconds for each partition.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
-        """
+        """Return the offset of the first record with the timestamp or a later one, `NO_LATER` if there is none."""
+        # `timestamps`: a timestamp in milliseconds for each partition.
         specs = _admin_module().OffsetSpec
         return self._list_offsets(
             {tp: specs.for_timestamp(timestamp) for tp, timestamp in timestamps.items()},
@@ -177,12 +136,7 @@ class KafkaMetadata:
         )
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to a consumer group without joining it.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses an offset: the group has members, or a permission
-                is missing.
-        """
+        """Commit offsets to a consumer group without joining it."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException  # noqa: PLC0415 - loaded on first use
         from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
 
@@ -230,15 +184,7 @@ class KafkaMetadata:
         return tuple(sorted(name for name in known if finds(name)))
 
     def _existing(self, names: Iterable[str], option: str) -> dict[TopicPartition, Partition]:
-        """Return the partitions of topics that must exist, waiting until the metadata contains new ones.
-
-        Args:
-            names: The names of the topics.
-            option: The option that names them.
-
-        Raises:
-            ConfigError: One of them does not exist.
-        """
+        """Return the partitions of topics that must exist, waiting until the metadata contains new ones."""
         deadline = time.monotonic() + _PROPAGATION_S
         while True:
             found, missing = self._describe(names)
@@ -251,12 +197,8 @@ class KafkaMetadata:
     def _describe(
         self, names: Iterable[str], *, internal: bool = True
     ) -> tuple[dict[TopicPartition, Partition], list[str]]:
-        """Return the partitions of topics, and the topics that the metadata of the broker lacks.
-
-        Args:
-            names: The names of the topics.
-            internal: Whether to include internal topics, which the JVM source reads only if they are named.
-        """
+        """Return the partitions of topics, and the topics that the metadata of the broker lacks."""
+        # `internal`: whether to include internal topics, which the JVM source reads only if they are named.
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - loaded on first use
 
         def ask(admin: AdminClient, limit_s: float) -> dict[str, Any]:
@@ -278,13 +220,8 @@ class KafkaMetadata:
         """Return the response to a request, retrying with a new client until there is one.
 
         A client continues to use the broker that was the controller or leader for minutes after that broker has failed.
-
-        Args:
-            ask: Sends the request with a client and a timeout in seconds.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
+        # `ask`: sends the request with a client and a timeout in seconds.
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
         deadline = time.monotonic() + self._timeout_s
@@ -319,15 +256,12 @@ class KafkaMetadata:
 
 
 class _LoginError:
-    """Keeps the last error of a login; a callback that does not keep the client from being closed.
-
-    Args:
-        client: Properties, whose secrets do not appear in the error.
-    """
+    """Keeps the last error of a login; a callback that does not keep the client from being closed."""
 
     __slots__ = ("_client", "last")
 
     def __init__(self, client: Mapping[str, str]) -> None:
+        # `client`: properties, whose secrets do not appear in the error.
         self._client = client
         self.last = ""
 

@@ -33,25 +33,12 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def parse_offsets(name: str, text: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
-    """Parse the offsets or timestamps of partitions from an option.
-
-    Args:
-        name: The name of the option, for errors.
-        text: The value of the option, for example `{"topic": {"0": 123}}`.
-        lowest: The lowest valid number.
-
-    Raises:
-        ConfigError: The value has another form. The message contains the invalid part.
-    """
+    """Parse the offsets or timestamps of partitions from an option."""
     return _numbers(name, _object(name, text), lowest)
 
 
 def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
-    """Parse partitions from an option such as `{"topic": [0, 1]}`, and return them sorted without duplicates.
-
-    Raises:
-        ConfigError: The value has another form, or contains no partition. The message contains the invalid part.
-    """
+    """Parse partitions from an option such as `{"topic": [0, 1]}`, and return them sorted without duplicates."""
     assignment: set[TopicPartition] = set()
     for topic, partitions in _object(name, text).items():
         if not isinstance(partitions, list):
@@ -68,14 +55,7 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def from_json(offset: object) -> dict[TopicPartition, int]:
-    """Return the offsets of a checkpoint.
-
-    Args:
-        offset: The parsed JSON that `to_json` or the JVM source has written.
-
-    Raises:
-        InputError: The value has another form, so the checkpoint is that of another source.
-    """
+    """Return the offsets of a checkpoint."""
     if not isinstance(offset, dict):
         raise InputError("checkpoint", f"expected offsets by topic, got {short_repr(offset)}")
     try:
@@ -101,14 +81,7 @@ def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
 
 
 def recorded_start(offset: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
-    """Return the start that `with_start` has added; None if there is none.
-
-    Args:
-        offset: The parsed JSON of a checkpoint.
-
-    Raises:
-        InputError: The start cannot be read.
-    """
+    """Return the start that `with_start` has added; None if there is none."""
     for name in offset:
         if name.startswith(_START):
             try:
@@ -124,11 +97,6 @@ def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPart
     The limit is divided in proportion to the offsets that each partition has available, rounded down. A partition whose
     share is less than one offset gets one, so that none starves. So a batch may contain a few offsets less than the
     limit, or one more for each very small partition, as with the JVM source.
-
-    Args:
-        start: The start of the batch, for every partition of `latest`.
-        latest: The latest offsets.
-        limit: The highest number of offsets, 1 or more.
     """
     waiting = {tp: latest[tp] - start[tp] for tp in latest if latest[tp] > start[tp]}
     total = sum(waiting.values())
@@ -177,21 +145,17 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
 
 @dataclass(frozen=True, slots=True)
 class RowBounds:
-    """Bounds that all rows of a query satisfy. Rows within them need not be rows of the query.
+    """Bounds that all rows of a query satisfy. Rows within them need not be rows of the query."""
 
-    Args:
-        topics: The topics; None for all.
-        partitions: The numbers of partitions; None for all.
-        first: The lowest offset.
-        end: The offset behind the highest one; None for no limit.
-        since_ms: The lowest timestamp in milliseconds; None for no limit. There is none for the highest timestamp: a
-            record with a lower one may be behind it in the log.
-    """
-
+    # The topics; None for all.
     topics: frozenset[str] | None = None
+    # The numbers of partitions; None for all.
     partitions: frozenset[int] | None = None
     first: int = 0
+    # The offset behind the highest one; None for no limit.
     end: int | None = None
+    # The lowest timestamp in milliseconds; None for no limit. There is none for the highest timestamp: a record with a
+    # lower one may be behind it in the log.
     since_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -233,13 +197,9 @@ class RowBounds:
     def narrow(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], since: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the parts of ranges that may have rows of the query.
-
-        Args:
-            ranges: The first offset of each partition, and the one behind the last.
-            since: The first offset that may have the timestamp `since_ms` or a later one, of partitions that have any.
-                The others of `ranges` have no rows if `since_ms` is set.
-        """
+        """Return the parts of ranges that may have rows of the query."""
+        # `since`: the first offset that may have the timestamp `since_ms` or a later one, of partitions that have any.
+        # The others of `ranges` have no rows if `since_ms` is set.
         narrowed: dict[TopicPartition, tuple[int, int]] = {}
         for tp, (start, end) in ranges.items():
             first = max(start, self.first, since.get(tp, end) if self.since_ms is not None else 0)

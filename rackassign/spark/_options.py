@@ -48,33 +48,26 @@ _MAX_BATCH_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics or partitions to read; exactly one of the arguments is set.
+    """The topics or partitions to read; exactly one of the arguments is set."""
 
-    Args:
-        names: The topics of `subscribe`, sorted.
-        pattern: The regular expression of `subscribePattern`.
-        assigned: The partitions of `assign`, sorted.
-    """
-
+    # The topics of `subscribe`, sorted.
     names: tuple[str, ...] = ()
     pattern: str = ""
+    # The partitions of `assign`, sorted.
     assigned: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Where reading starts or ends; exactly one of the arguments is set.
+    """Where reading starts or ends; exactly one of the arguments is set."""
 
-    Args:
-        everywhere: -1 (latest) or -2 (earliest) for all partitions.
-        offsets: The offset of each partition, -1 (latest) or -2 (earliest).
-        timestamp: A timestamp in milliseconds for all partitions.
-        timestamps: A timestamp in milliseconds for each partition.
-    """
-
+    # -1 (latest) or -2 (earliest) for all partitions.
     everywhere: int | None = None
+    # The offset of each partition, -1 (latest) or -2 (earliest).
     offsets: Mapping[TopicPartition, int] | None = None
+    # A timestamp in milliseconds for all partitions.
     timestamp: int | None = None
+    # A timestamp in milliseconds for each partition.
     timestamps: Mapping[TopicPartition, int] | None = None
 
 
@@ -380,13 +373,7 @@ _LIMIT = "kafka.max.partition.fetch.bytes"
 
 
 def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> list[str]:
-    """Return the options that have no effect, each with the reason.
-
-    Args:
-        given: The options as Spark passes them, which are valid.
-        options: The same, parsed.
-        mode: The kind of query.
-    """
+    """Return the options that have no effect, each with the reason."""
     names = {name.lower() for name in given}
     problems = [*_of_fetches(names, given), *_of_groups(names), *_of_offsets(names)]
     if options.headers and options.columns and HEADERS not in options.columns:

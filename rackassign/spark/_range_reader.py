@@ -57,34 +57,24 @@ class DataLossError(RackassignError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options for reading ranges.
+    """Options for reading ranges."""
 
-    Args:
-        poll_timeout_s: Seconds without progress after which a read fails.
-        fail_on_loss: Whether lost records are an error. If not, they are omitted with a warning.
-        batch_rows: The highest number of records at a time.
-        batch_bytes: The highest number of bytes of keys and values at a time, unless a single record has more.
-        headers: Whether bytes of headers count as well.
-        high_watermark: Returns the high watermark of a partition, which includes open transactions. None with
-            `read_uncommitted`, where all reads end there.
-    """
-
+    # Seconds without progress after which a read fails.
     poll_timeout_s: float = 60.0
+    # Whether lost records are an error. If not, they are omitted with a warning.
     fail_on_loss: bool = True
     batch_rows: int = 10_000
+    # The highest number of bytes of keys and values at a time, unless a single record has more.
     batch_bytes: int = 16 * 2**20
     headers: bool = False
+    # Returns the high watermark of a partition, which includes open transactions. None with `read_uncommitted`, where
+    # all reads end there.
     high_watermark: Callable[[TopicPartition], int] | None = None
 
 
 def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
-    """Return the properties of a librdkafka consumer for ranges with a fetch size.
-
-    Args:
-        client: The properties that the user has set.
-        rack: The rack of the reader; None to read from leaders.
-        fetch_bytes: The size of fetches, from `fetch_size`.
-    """
+    """Return the properties of a librdkafka consumer for ranges with a fetch size."""
+    # `rack`: the rack of the reader; None to read from leaders.
     return {
         "group.id": GROUP,
         "fetch.wait.max.ms": _FETCH_WAIT_MS,
@@ -104,15 +94,7 @@ def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes
 
 
 def check_properties(client: Mapping[str, str], fetch_bytes: int) -> None:
-    """Create a consumer and close it: librdkafka rejects some properties for a consumer only.
-
-    Args:
-        client: The properties that the user has set.
-        fetch_bytes: The largest size of fetches.
-
-    Raises:
-        ConfigError: librdkafka rejects a property.
-    """
+    """Create a consumer and close it: librdkafka rejects some properties for a consumer only."""
     # Without brokers it does not connect, and needs no token.
     alone = {name: value for name, value in client.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
     new_consumer(consumer_properties(alone, None, fetch_bytes)).close()
@@ -125,30 +107,14 @@ def read(
 
     A caller should keep what it needs of them and not the records themselves: memory that is in use again at once is in
     the processor's cache.
-
-    Args:
-        consumer: A consumer with `consumer_properties`. It has no assignment afterwards.
-        ranges: The ranges to read at the same time, of different partitions.
-        options: Options for reading.
-        record_bytes: The estimated size of a record; 0 if unknown.
-
-    Raises:
-        DataLossError: Records are lost, and `fail_on_loss` is set.
-        KafkaUnavailableError: No records arrive within the timeout, or Kafka refuses the request.
     """
+    # `consumer`: a consumer with `consumer_properties`. It has no assignment afterwards.
+    # `record_bytes`: the estimated size of a record; 0 if unknown.
     return _RangesReader(consumer, ranges, options, record_bytes).records()
 
 
 def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:
-    """Return the high watermark of a partition, which includes open transactions.
-
-    Args:
-        client: The properties that the user has set.
-        tp: The partition.
-
-    Raises:
-        KafkaUnavailableError: Kafka does not respond with an offset.
-    """
+    """Return the high watermark of a partition, which includes open transactions."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
     from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
 
@@ -163,13 +129,7 @@ def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:
 
 @dataclass(slots=True)
 class _OpenRange:
-    """A range that is being read.
-
-    Args:
-        offsets: The range.
-        position: The offset behind the last one that was received.
-        records: The number of records received.
-    """
+    """A range that is being read."""
 
     offsets: OffsetRange
     position: int

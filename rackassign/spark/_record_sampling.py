@@ -39,18 +39,12 @@ _BATCH_HEADER, _RECORD_HEADER = 61, 8
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What some responses have contained.
-
-    Args:
-        responses: The number of responses with records.
-        offsets: The number of offsets from the start up to the last record.
-        size: Bytes, decompressed.
-        complete: Whether the range has no further records.
-    """
+    """What some responses have contained."""
 
     responses: int
     offsets: int
     size: int
+    # Whether the range has no further records.
     complete: bool
 
 
@@ -59,14 +53,6 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
 
     The reads end after eight batches, after a quarter of a megabyte each, or after three seconds together. The sizes
     only determine the size of fetches, so an estimate is sufficient: if there are no records, the result is `UNKNOWN`.
-
-    Args:
-        client: Properties for librdkafka.
-        offsets: A range that is about to be read.
-
-    Raises:
-        ConfigError: librdkafka rejects a property for a consumer.
-        KafkaUnavailableError: Kafka does not respond soon, or refuses the request.
     """
     deadline = time.monotonic() + _MAX_S
     batches = _read(client, offsets, ONE_BATCH, _MAX_BATCHES, deadline)
@@ -83,15 +69,9 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
 
 
 def _read(client: Mapping[str, str], offsets: OffsetRange, fetch_bytes: int, most: int, deadline: float) -> _Sample:
-    """Read some responses from the start of a range.
-
-    Args:
-        client: Properties for librdkafka.
-        offsets: The range.
-        fetch_bytes: The limit of a response.
-        most: The number of responses after which the read ends.
-        deadline: The time at which it ends, on a monotonic clock.
-    """
+    """Read some responses from the start of a range."""
+    # `most`: the number of responses after which the read ends.
+    # `deadline`: the time at which it ends, on a monotonic clock.
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - loaded on first use
 
     consumer = new_consumer(consumer_properties(client, None, fetch_bytes))
@@ -115,11 +95,7 @@ def _read(client: Mapping[str, str], offsets: OffsetRange, fetch_bytes: int, mos
 
 
 def _extended(found: _Sample, got: list[Message], offsets: OffsetRange) -> _Sample:
-    """Return a sample with the messages of one more response.
-
-    Raises:
-        KafkaUnavailableError: Kafka refuses the request.
-    """
+    """Return a sample with the messages of one more response."""
     from confluent_kafka import KafkaError  # noqa: PLC0415 - loaded on first use
 
     records = [message for message in got if message.error() is None]

@@ -35,13 +35,7 @@ With more, a fetch takes longer: a request and its response name each split.
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A range of offsets of one partition.
-
-    Args:
-        tp: The partition.
-        start: The first offset.
-        end: The offset behind the last one. Not every offset in the range need have a record.
-    """
+    """A range of offsets of one partition."""
 
     tp: TopicPartition
     start: int
@@ -57,36 +51,22 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A range that a task reads as one unit, or that a coordinator assigns in one response.
-
-    Args:
-        range: The offsets.
-        racks: Racks with a replica of the partition, sorted. Replicas on brokers without a rack are ignored.
-        size: The estimated bytes on the wire.
-        fetch_bytes: The size of fetches.
-    """
+    """A range that a task reads as one unit, or that a coordinator assigns in one response."""
 
     range: OffsetRange
+    # Racks with a replica of the partition, sorted. Replicas on brokers without a rack are ignored.
     racks: tuple[str, ...]
     size: int
     fetch_bytes: int
 
 
 def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_records: int = 0) -> list[OffsetRange]:
-    """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted.
-
-    Args:
-        ranges: The ranges, one for each partition.
-        min_splits: The lowest number of pieces, if there are as many records. There are no more unless there are more
-            ranges, or `max_records` needs more. Ranges are divided so that the largest pieces are as small as possible.
-        max_records: The highest number of offsets in a piece; 0 for no limit.
-
-    Returns:
-        The pieces. Those of a range are in order, and their sizes differ by at most one.
-
-    Raises:
-        ConfigError: There would be more than `MOST_SPLITS`, which is found before any of them is made.
-    """
+    """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted."""
+    # `ranges`: the ranges, one for each partition.
+    # `min_splits`: the lowest number of pieces, if there are as many records. There are no more unless there are more
+    # ranges, or `max_records` needs more. Ranges are divided so that the largest pieces are as small as possible.
+    # `max_records`: the highest number of offsets in a piece; 0 for no limit.
+    # Returns: The pieces. Those of a range are in order, and their sizes differ by at most one.
     by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
     pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
     records = sum(map(len, by_start))
@@ -97,26 +77,15 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
 
 
 def worthwhile_tasks(splits: Sequence[Split], minimum: int = 1) -> int:
-    """Return the number of tasks of which each reads enough to be worth its own cost.
-
-    Args:
-        splits: The splits.
-        minimum: The lowest number, if there are as many splits.
-    """
+    """Return the number of tasks of which each reads enough to be worth its own cost."""
+    # `minimum`: the lowest number, if there are as many splits.
     records, size = sum(len(split.range) for split in splits), sum(split.size for split in splits)
     return min(len(splits), max(minimum, records // TASK_RECORDS, size // TASK_BYTES))
 
 
 def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
-    """Distribute splits over tasks, evenly by size: each split, the largest first, to the task with the least.
-
-    Args:
-        splits: The splits.
-        tasks: The highest number of tasks; 0 for one per split.
-
-    Returns:
-        The splits of each task, in order of partition and offset. No task is empty.
-    """
+    """Distribute splits over tasks, evenly by size: each split, the largest first, to the task with the least."""
+    # Returns: The splits of each task, in order of partition and offset. No task is empty.
     if tasks <= 0 or tasks >= len(splits):
         return [(split,) for split in splits]
     shares: list[list[Split]] = [[] for _ in range(tasks)]
@@ -135,10 +104,6 @@ def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, 
     One fetch for each split of a group is no larger than the largest fetch for one split, so that a group takes no more
     memory than a split. Small fetches are the exception: 512 of them are 32 MiB if each partition is written to
     meanwhile. The splits of a group have the same size of fetches, and different partitions.
-
-    Args:
-        splits: The splits of a task.
-        max_bytes: The largest size of fetches.
     """
     groups: list[dict[TopicPartition, Split]] = []
     open_groups: dict[int, dict[TopicPartition, Split]] = {}

@@ -39,14 +39,10 @@ _RETRY_S = 10.0
 
 
 class OffsetPublisher:
-    """Sends offsets on a thread of its own, which starts with the first ones.
-
-    Args:
-        group: The group, for warnings.
-        send: Commits offsets to the group; may raise anything.
-    """
+    """Sends offsets on a thread of its own, which starts with the first ones."""
 
     def __init__(self, group: str, send: Callable[[Offsets], None]) -> None:
+        # `send`: commits offsets to the group; may raise anything.
         self._group = group
         self._send = send
         self._changed = threading.Condition()
@@ -118,11 +114,7 @@ def supports_read_limits() -> bool:
 
 
 def check_limit(options: Options) -> None:
-    """Reject a limit if Spark does not pass the start of a batch.
-
-    Raises:
-        ConfigError: A limit is set, and this version of Spark does not support it.
-    """
+    """Reject a limit if Spark does not pass the start of a batch."""
     if options.limit is not None and not supports_read_limits():
         raise ConfigError(
             "maxOffsetsPerTrigger: not supported: Spark passes limits to Python data sources since version 4.2"
@@ -134,10 +126,6 @@ class StreamReader(DataSourceStreamReader):
 
     Spark creates one reader that plans and exists as long as the query, and others in the workers, of which it only
     calls `read`. The planner is therefore created on first use.
-
-    Args:
-        options: The options of the query.
-        names: The columns of the rows.
     """
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
@@ -163,15 +151,9 @@ class StreamReader(DataSourceStreamReader):
         return self._reached
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
-        """Return the offsets at which the next batch ends.
-
-        Args:
-            start: The offsets at which the batch starts; None before Spark 4.2.
-            limit: `ReadMaxRows`, or a read limit without a number of rows.
-
-        Raises:
-            DataLossError: The batch would end before it starts. The checkpoint does not contain its end yet.
-        """
+        """Return the offsets at which the next batch ends."""
+        # `start`: the offsets at which the batch starts; None before Spark 4.2.
+        # `limit`: `ReadMaxRows`, or a read limit without a number of rows.
         passed = self._reached if start is None else start
         if passed is None:
             return self._first_end()
@@ -300,11 +282,7 @@ class StreamReader(DataSourceStreamReader):
 
 
 class FailingStreamReader(DataSourceStreamReader):
-    """The reader of a stream whose options are invalid. Each method raises the error, whichever Spark calls first.
-
-    Args:
-        problem: The message of the error.
-    """
+    """The reader of a stream whose options are invalid. Each method raises the error, whichever Spark calls first."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem

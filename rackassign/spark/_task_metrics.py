@@ -92,17 +92,10 @@ def metered_properties() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What a task has read of one split.
-
-    Args:
-        range: The range of the split.
-        rack: The rack of the executor; None if it has none.
-        replica_racks: The racks with a replica of the partition.
-        useful: Bytes of the values in the range.
-        received: Received bytes by broker.
-    """
+    """What a task has read of one split."""
 
     range: OffsetRange
+    # The rack of the executor; None if it has none.
     rack: str | None
     replica_racks: tuple[str, ...]
     useful: int
@@ -110,14 +103,7 @@ class SplitReport:
 
     @classmethod
     def from_json(cls, line: str) -> Self:
-        """Parse a line that `to_json` has written.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError, AttributeError: A field has another type.
-            ValueError: The line is not JSON, or a value is invalid.
-            RecursionError: The JSON is nested too deeply.
-        """
+        """Parse a line that `to_json` has written."""
         fields = json.loads(line)
         return cls(
             OffsetRange(
@@ -154,18 +140,8 @@ def _number(value: object) -> int:
 
 
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
-    """Append a line to the file of this process.
-
-    Args:
-        directory: A directory on this machine, which is created if missing.
-        split: The split that was read.
-        rack: The rack of the reader.
-        useful: Bytes of the values in the range.
-        received: Received bytes by broker.
-
-    Raises:
-        ConfigError: The directory cannot be written to.
-    """
+    """Append a line to the file of this process."""
+    # `directory`: a directory on this machine, which is created if missing.
     report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
     folder = Path(directory)
     name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
@@ -209,13 +185,7 @@ class BatchTraffic:
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """The offsets of a batch, from its progress.
-
-    Args:
-        batch: The number of the batch.
-        start: The offset at which each partition starts; none for a partition that is new.
-        end: The offset at which each partition ends.
-    """
+    """The offsets of a batch, from its progress."""
 
     batch: int
     start: Mapping[TopicPartition, int]
@@ -223,16 +193,8 @@ class BatchOffsets:
 
     @classmethod
     def of(cls, progress: Any, source: int) -> Self:  # noqa: ANN401 - a dictionary or a class of Spark
-        """Return the offsets in a query progress.
-
-        Args:
-            progress: One of `recentProgress`, `lastProgress`, or the progress of a listener's event.
-            source: The index of the source in its `sources`.
-
-        Raises:
-            ConfigError: The progress has no such source.
-            InputError: The source is not a source of Kafka.
-        """
+        """Return the offsets in a query progress."""
+        # `source`: the index of the source in its `sources`.
         sources = progress["sources"]
         if not 0 <= source < len(sources):
             raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
@@ -246,11 +208,8 @@ class BatchOffsets:
         return self.start.get(read.tp, 0) <= read.start and read.end <= self.end.get(read.tp, -1)
 
     def unreported(self, ranges: Iterable[OffsetRange]) -> int:
-        """Return how many offsets of the batch are in none of these ranges.
-
-        Args:
-            ranges: Ranges of this batch. A new partition starts at its first range, because its progress has no start.
-        """
+        """Return how many offsets of the batch are in none of these ranges."""
+        # `ranges`: ranges of this batch. A new partition starts at its first range, because its progress has no start.
         by_partition: dict[TopicPartition, list[OffsetRange]] = {}
         for each in ranges:
             by_partition.setdefault(each.tp, []).append(each)
@@ -291,11 +250,7 @@ def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source
 
 
 def read_reports(folder: Path) -> Iterator[SplitReport]:
-    """Yield the reports in a folder, which may not exist yet.
-
-    Raises:
-        InputError: A line is not a report, or a file is not readable text.
-    """
+    """Yield the reports in a folder, which may not exist yet."""
     for file in sorted(folder.glob(REPORTS)):
         try:
             text = file.read_text("utf-8")
@@ -310,13 +265,9 @@ def read_reports(folder: Path) -> Iterator[SplitReport]:
 def traffic_of(
     batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
 ) -> list[BatchTraffic]:
-    """Return the traffic of each batch, in the order of the batches.
-
-    Args:
-        batches: The offsets of the batches.
-        reports: Reports, also of other batches.
-        racks: The rack of each broker; None for a broker without one.
-    """
+    """Return the traffic of each batch, in the order of the batches."""
+    # `reports`: reports, also of other batches.
+    # `racks`: the rack of each broker; None for a broker without one.
     rows = []
     for batch in batches:
         own = [report for report in reports if batch.contains(report.range)]

@@ -55,11 +55,7 @@ A batch that is worth one task has one for each rack: if a rack gets none, at mo
 
 
 class SplitPartition(InputPartition):
-    """An input partition whose splits are known when the query is planned.
-
-    Args:
-        splits: The splits to read.
-    """
+    """An input partition whose splits are known when the query is planned."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         super().__init__(None)
@@ -67,25 +63,17 @@ class SplitPartition(InputPartition):
 
 
 class PullPartition(InputPartition):
-    """An input partition whose task requests its splits from a coordinator.
-
-    Args:
-        endpoint: The endpoint of the coordinator.
-        task: The index of the task.
-    """
+    """An input partition whose task requests its splits from a coordinator."""
 
     def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
+        # `task`: the index of the task.
         super().__init__(None)
         self.endpoint = endpoint
         self.task = task
 
 
 def make_planner(options: Options) -> Planner:
-    """Return a planner for these options that is connected to the brokers.
-
-    Raises:
-        ConfigError: librdkafka rejects a property, or `tokenProvider` returns no token.
-    """
+    """Return a planner for these options that is connected to the brokers."""
     from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
     from rackassign.spark._range_reader import check_properties  # noqa: PLC0415 - executors do not need it
     from rackassign.spark._record_sampling import sample  # noqa: PLC0415 - executors do not need it
@@ -123,13 +111,7 @@ def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPar
 def pull_partitions(
     options: Options, splits: Sequence[Split], begin: Callable[[int, int], CoordinatorEndpoint]
 ) -> list[InputPartition]:
-    """Return the input partitions of tasks that request these splits.
-
-    Args:
-        options: The options of the query.
-        splits: The splits.
-        begin: Passes the splits to a coordinator, with the number of tasks and the highest number of splits of a task.
-    """
+    """Return the input partitions of tasks that request these splits."""
     tasks = task_count(options, splits)
     endpoint = begin(tasks, max_splits_per_task(options, tasks, splits))
     return [PullPartition(endpoint, task) for task in range(tasks)]
@@ -158,16 +140,8 @@ def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rac
     """Yield the records of splits as Arrow batches with these columns.
 
     Splits are read together, except for measurements: the received bytes of a split are known if it is read alone.
-
-    Args:
-        options: The options of the query.
-        splits: The splits.
-        names: The columns, in order.
-        rack: The rack to read from, as `executor_rack` returns it; a task requests it once.
-
-    Raises:
-        RackassignError: The records cannot be read.
     """
+    # `names`: the columns, in order.
     from rackassign.spark._arrow import HEADERS, to_batches  # noqa: PLC0415 - loaded on first use
 
     read_options = ReadOptions(
@@ -208,11 +182,7 @@ def _metered(
 
 
 def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rack to which reads from this executor are bound; None to read from leaders.
-
-    Raises:
-        ConfigError: The executor has no rack although one is required, or its rack is not UTF-8.
-    """
+    """Return the rack to which reads from this executor are bound; None to read from leaders."""
     if options.rack_binding == "none":
         return None
     rack = _rack_of_environment(options, environment)
@@ -270,12 +240,8 @@ def await_executors(
 
     It returns at once if the application is older than half a minute, runs in one process, or does not report its
     slots.
-
-    Args:
-        spark: A session.
-        slots: Returns the number of slots.
-        sleep: Waits for some seconds.
     """
+    # `sleep`: waits for some seconds.
     waited, count = 0.0, slots(spark)
     while count is not None and (count == 0 or waited < _SETTLED_S) and _is_starting(spark):
         sleep(_POLL_INTERVAL_S)
@@ -304,10 +270,8 @@ def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> 
 
     Python creates a finder again when a module is imported from its archive. That is cheap, since the directory of the
     archive is kept, which is never out of date: the archives do not change while Spark runs. Those of the user may.
-
-    Args:
-        finders: The cache; `sys.path_importer_cache` if omitted.
     """
+    # `finders`: the cache; `sys.path_importer_cache` if omitted.
     cache = sys.path_importer_cache if finders is None else finders
     for path, finder in list(cache.items()):
         if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(Path(finder.archive).name):

@@ -55,17 +55,12 @@ class ChangelogPort(Protocol):
 
 
 class _Sent(NamedTuple):
-    """A commit that is being written.
-
-    Args:
-        records: Its records.
-        first: Offset of the first record; None until those before the last one are written.
-        write: The write of the last record, or of those before it.
-        offsets: Input offsets that it contains.
-    """
+    """A commit that is being written."""
 
     records: Sequence[ChangelogRecord]
+    # Offset of the first record; None until those before the last one are written.
     first: int | None
+    # The write of the last record, or of those before it.
     write: PendingWrite
     offsets: Mapping[TopicPartition, int]
 
@@ -75,14 +70,6 @@ class ActiveTask:
 
     Until it is `ready`, the caller applies the changelog to its store and calls `continue_restore`. Then it processes
     records, of which one commit is written while the next one is processed.
-
-    Args:
-        tp: The task.
-        store: Its local file.
-        log: The changelogs.
-        claim: Claim of this member.
-        confirmed: Returns whether the coordinator confirms, when called, that the claim's generation is the current
-            one.
     """
 
     def __init__(
@@ -123,13 +110,7 @@ class ActiveTask:
         return max(0, min(self.store.position, end) - self._start), max(0, end - self._start)
 
     def continue_restore(self) -> None:
-        """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys.
-
-        Raises:
-            FencedError: Another owner has begun an epoch at the same time, or has a newer claim.
-            StateLostError: The changelog does not have the whole state.
-            KafkaUnavailableError: Kafka does not respond; the call can be repeated.
-        """
+        """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys."""
         if self._end is None:
             self._begin, self._end = self._log.offset_range([self.tp])[self.tp]
             if self.store.position > self._end:
@@ -196,11 +177,7 @@ class ActiveTask:
         return self.changed and (interval_over or self.store.uncommitted_bytes >= COMMIT_BYTES)
 
     def commit_run(self) -> None:
-        """Begin to write what was processed since the last commit, which must be settled.
-
-        Raises:
-            KafkaUnavailableError: It is unknown what was written.
-        """
+        """Begin to write what was processed since the last commit, which must be settled."""
         if self.run is not None:
             offsets = {TopicPartition(topic, self.tp.partition): at for topic, at in self.run.offsets().items()}
             self.commit(self.run.take_commit(), offsets)
@@ -212,23 +189,12 @@ class ActiveTask:
 
         The last record makes all others count, so it is sent once they are written: a producer that gives a batch up,
         after its timeout or with a new epoch, writes those behind it.
-
-        Args:
-            changes: Changes of the state, with the progress as the last one.
-            offsets: Input offsets that the commit contains; `settle` returns them.
-
-        Raises:
-            KafkaUnavailableError: It is unknown what was written.
         """
         records = self.records_of(changes)
         self._sent = _Sent(records, None, self._log.send(self.tp, records[:-1] or records), offsets or {})
 
     def records_of(self, changes: Mapping[bytes, bytes | None]) -> list[ChangelogRecord]:
-        """Return the records of the next commit.
-
-        Args:
-            changes: Changes of the state, with the progress as the last one.
-        """
+        """Return the records of the next commit."""
         number = self.store.replay.commit + 1
         return [
             ChangelogRecord("last" if count == len(changes) else "change", self._epoch, number, key, value)
@@ -236,14 +202,7 @@ class ActiveTask:
         ]
 
     def send_last(self, *, wait: bool) -> None:
-        """Send the last record of the commit that is being written, if the others are written.
-
-        Args:
-            wait: Whether to wait for the others.
-
-        Raises:
-            KafkaUnavailableError: It is unknown what was written.
-        """
+        """Send the last record of the commit that is being written, if the others are written."""
         sent = self._sent
         if sent is None or sent.first is not None or not (wait or sent.write.done()):
             return
@@ -253,19 +212,8 @@ class ActiveTask:
         self._sent = sent._replace(first=first, write=last)
 
     def settle(self, *, wait: bool) -> Mapping[TopicPartition, int]:
-        """Apply the commit that was written to the local file.
-
-        Args:
-            wait: Whether to wait for it.
-
-        Returns:
-            The input offsets that it contains; none while it is still being written.
-
-        Raises:
-            FencedError: Another member owns the partition; nothing is applied.
-            StateLostError: The changelog has lost records that were written before.
-            KafkaUnavailableError: It is unknown what was written; nothing is applied.
-        """
+        """Apply the commit that was written to the local file."""
+        # Returns: The input offsets that it contains; none while it is still being written.
         if self._sent is None:
             return {}
         self.send_last(wait=wait)
@@ -285,16 +233,6 @@ class ActiveTask:
 
         If another member has written before it, the state has to be restored: to read that may need the end of a
         transaction of that member, for which other tasks are not to wait.
-
-        Args:
-            records: Its records, as `records_of` returned them.
-            first: Offset of the first one.
-            behind: Offset behind the last one.
-
-        Raises:
-            FencedError: Another member owns the partition.
-            StateLostError: The changelog has lost records that were written before.
-            KafkaUnavailableError: Kafka does not respond.
         """
         if first > self.store.position + self._marker or behind - first != len(records):
             return False
@@ -308,11 +246,7 @@ class ActiveTask:
         self._rewrite_stale()
 
     def is_behind(self, end: int) -> bool:
-        """Return whether there is something to be read from the changelog; asked at intervals.
-
-        Args:
-            end: Where the changelog ends.
-        """
+        """Return whether there is something to be read from the changelog; asked at intervals."""
         idle = self.store.position == self._asked_at
         self._asked_at = self.store.position
         if self._marker and not idle:
@@ -321,13 +255,7 @@ class ActiveTask:
         return end != self.store.position
 
     def reconcile(self) -> None:
-        """Read what another member has written, and rewrite the overwritten keys; no commit may be being written.
-
-        Raises:
-            FencedError: It was a new owner.
-            StateLostError: The changelog has lost records that were written before.
-            KafkaUnavailableError: Kafka does not respond, or the log is shorter than before, which can be restored.
-        """
+        """Read what another member has written, and rewrite the overwritten keys; no commit may be being written."""
         _, end = self._log.offset_range([self.tp])[self.tp]
         if end < self.store.position:
             raise KafkaUnavailableError(f"its changelog ends at {end}, but {self.store.position} records had been read")

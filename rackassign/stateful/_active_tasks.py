@@ -44,10 +44,6 @@ class MembershipCheck:
 
     A member that resumes after more than its session timeout has probably lost its partitions, and its client needs a
     request to find out. Until the coordinator confirms its generation, or it has another one, it processes nothing.
-
-    Args:
-        consumer: The group's consumer.
-        once: Logs a warning once.
     """
 
     def __init__(self, consumer: Any, once: WarnOnce) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -70,11 +66,7 @@ class MembershipCheck:
         return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))
 
     def present(self, generation: int) -> bool:
-        """Return whether this member may process the partitions of its last assignment.
-
-        Args:
-            generation: Generation of the last assignment.
-        """
+        """Return whether this member may process the partitions of its last assignment."""
         if self._asked.lap() > self._session_s:
             self._doubted = generation
         if self._doubted == generation and not self.confirmed(generation):
@@ -117,22 +109,7 @@ _PAUSE_S = 0.1
 
 
 class ActiveTasks:
-    """The active tasks of a member, whatever happens to each.
-
-    Args:
-        shelf: The local files.
-        logs: The changelogs.
-        inputs: The input partitions.
-        commits: The commits of their offsets.
-        check: The membership.
-        assignor: The assignor.
-        work: What is done with records.
-        commit_s: Seconds between commits.
-        on_restore: Called with the progress of a restore.
-        transactions: The transactions; None without them.
-        once: Logs a warning once.
-        counts: The counters of the member.
-    """
+    """The active tasks of a member, whatever happens to each."""
 
     def __init__(
         self,
@@ -150,6 +127,7 @@ class ActiveTasks:
         once: WarnOnce,
         counts: StateCounts,
     ) -> None:
+        # `transactions`: the transactions; None without them.
         self._shelf = shelf
         self._logs = logs
         self._inputs = inputs
@@ -196,11 +174,7 @@ class ActiveTasks:
         return None if active is None else active.run
 
     def statistics(self, ends: Mapping[TopicPartition, int]) -> list[TaskStatistics]:
-        """Return how far the tasks are; may be called in any thread.
-
-        Args:
-            ends: End offsets of changelogs, as they were known last.
-        """
+        """Return how far the tasks are; may be called in any thread."""
         found = []
         for task, active in sorted(dict(self._active).items()):
             restored, to_restore = active.progress()
@@ -337,15 +311,7 @@ class ActiveTasks:
         return active.run
 
     def process(self, todo: dict[TopicPartition, Sequence[Any]], reading: AbstractSet[TopicPartition]) -> int:
-        """Process records, and remove the partitions that are done; return the number of processed records.
-
-        Args:
-            todo: Records by input partition.
-            reading: Tasks that were being read when these records were received.
-
-        Raises:
-            UserFunctionError: The error of `process` in one of the tasks; others are logged.
-        """
+        """Process records, and remove the partitions that are done; return the number of processed records."""
         self._settle(wait=False)
         done = 0
         failures: list[tuple[TopicPartition, Exception]] = []
@@ -467,11 +433,7 @@ class ActiveTasks:
         self._settle(wait=True)
 
     def reconcile(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Rewrite keys that other members have written in changelogs of active tasks.
-
-        Args:
-            bounds: The offsets at which changelogs begin and end.
-        """
+        """Rewrite keys that other members have written in changelogs of active tasks."""
         for task, active in list(self._active.items()):
             if active.ready and not active.writes and active.is_behind(bounds[task][1]):
                 with self._as_owner(task):
@@ -479,12 +441,7 @@ class ActiveTasks:
 
     @contextmanager
     def _as_owner(self, task: TopicPartition, *, owned: bool = True) -> Iterator[None]:
-        """Act as the owner of a task. If that fails the task is released, and its state is restored again.
-
-        Args:
-            task: The task.
-            owned: Whether the group has assigned the task to this member now.
-        """
+        """Act as the owner of a task. If that fails the task is released, and its state is restored again."""
         try:
             yield
         except FencedError:

@@ -82,13 +82,7 @@ from rackassign.stateful._stores import is_state_key
 
 
 class Claim(NamedTuple):
-    """A claim to a partition.
-
-    Args:
-        term: Number of times that the order of generations was broken.
-        generation: Generation of the assignment by which the partition was taken.
-        member: Hash of the member's ID.
-    """
+    """A claim to a partition."""
 
     term: int = 0
     generation: int = -1
@@ -137,26 +131,22 @@ LARGEST_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRecord:
-    """A record of a changelog.
+    """A record of a changelog."""
 
-    Args:
-        kind: `change` and `last` belong to a commit, whose last change is marked; `fence` begins an epoch; `rewrite`
-            repeats the value of a key that another member has written; `lost` states that records which had been
-            written no longer exist.
-        epoch: Epoch of the writer.
-        commit: Number of the commit; for `rewrite`, of the last one that is completely in the state; otherwise -1.
-        key: Key of the state (`keys`); empty if the record is no change.
-        value: Its new value; None if it is deleted.
-        claim: Claim of the writer of a fence; None if it is not known.
-        offset: Its offset in the changelog; -1 if it was not read from there.
-    """
-
+    # `change` and `last` belong to a commit, whose last change is marked; `fence` begins an epoch; `rewrite` repeats
+    # the value of a key that another member has written; `lost` states that records which had been written no longer
+    # exist.
     kind: Kind
     epoch: int
+    # Number of the commit; for `rewrite`, of the last one that is completely in the state; otherwise -1.
     commit: int = NO_COMMIT
+    # Key of the state (`keys`); empty if the record is no change.
     key: bytes = b""
+    # Its new value; None if it is deleted.
     value: bytes | None = None
+    # Claim of the writer of a fence; None if it is not known.
     claim: Claim | None = None
+    # Its offset in the changelog; -1 if it was not read from there.
     offset: int = field(default=-1, compare=False)
 
     def header(self) -> bytes:
@@ -181,16 +171,8 @@ class ChangelogRecord:
 
 
 def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
-    """Decode a record of a changelog.
-
-    Args:
-        key: Key of the record.
-        value: Value of the record.
-        header: Value of its header; None without one.
-
-    Raises:
-        WireError: It is not a changelog record of rackassign.
-    """
+    """Decode a record of a changelog."""
+    # `header`: value of its header; None without one.
     if header is None or len(header) != _FORM.size:
         raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
     number, epoch, commit = _FORM.unpack(header)
@@ -219,29 +201,21 @@ NO_EPOCH = -1
 
 @dataclass(slots=True)
 class ChangelogReplay:
-    """Position in a changelog, and pending changes.
-
-    Args:
-        epoch: The greatest epoch so far.
-        fences: Number of fences of that epoch; of several owners with the same epoch, the one with the first fence is
-            valid.
-        commit: Number of the last commit that is completely in the state; -1 for none.
-        uncommitted: Changes of the commit after that, by key.
-        pending_of: Epoch and number of that commit.
-        stale_keys: Keys whose last record does not count.
-        fence_overwritten: Whether the last fence does not count.
-        lost: Whether a member has reported missing records.
-        claim: Claim of the owner; None if it is not known.
-    """
+    """Position in a changelog, and pending changes."""
 
     epoch: int = NO_EPOCH
     fences: int = 0
+    # Number of the last commit that is completely in the state; -1 for none.
     commit: int = NO_COMMIT
+    # Changes of the commit after that, by key.
     uncommitted: dict[bytes, bytes | None] = field(default_factory=dict)
     pending_of: tuple[int, int] = (NO_EPOCH, NO_COMMIT)
+    # Keys whose last record does not count.
     stale_keys: set[bytes] = field(default_factory=set)
+    # Whether the last fence does not count.
     fence_overwritten: bool = False
     lost: bool = False
+    # Claim of the owner; None if it is not known.
     claim: Claim | None = None
 
     def take(self, change: ChangelogRecord) -> Iterator[tuple[bytes, bytes | None]]:

@@ -52,14 +52,7 @@ _LINGER_MS = 1000
 
 
 class ClientSettings(NamedTuple):
-    """The settings of each client.
-
-    Args:
-        consumer: Of the consumer in the group.
-        reader: Of the consumers of changelogs.
-        producer: Of the producer of changelogs.
-        admin: Of the admin client.
-    """
+    """The settings of each client."""
 
     consumer: dict[str, Any]
     reader: dict[str, Any]
@@ -72,12 +65,6 @@ def client_settings(config: Mapping[str, Any]) -> ClientSettings:
 
     Whatever belongs to a connection (addresses, security, proxy, versions, timeouts) goes to each client that has the
     setting. The rest configures the consumer alone.
-
-    Args:
-        config: Settings of a `KafkaConsumer`.
-
-    Raises:
-        ConfigError: A setting is unknown.
     """
     known = _CONSUMER_SETTINGS
     for name in config:
@@ -129,30 +116,22 @@ def is_clock_error(error: KafkaError) -> bool:
 
 
 class ChangelogBatch(NamedTuple):
-    """Records that were read from a changelog.
+    """Records that were read from a changelog."""
 
-    Args:
-        changes: Records in order, without foreign ones.
-        start: Offset of the first record; without one, the position before or, if that is less, the new one.
-        end: Offset behind the last record.
-    """
-
+    # Records in order, without foreign ones.
     changes: list[ChangelogRecord]
+    # Offset of the first record; without one, the position before or, if that is less, the new one.
     start: int
     end: int
 
 
 class SentRecords:
-    """Records that were given to the producer.
-
-    Args:
-        answers: Futures of kafka-python, in order.
-        mapped: Raises errors as those of this module.
-    """
+    """Records that were given to the producer."""
 
     __slots__ = ("_answers", "_mapped", "_until")
 
     def __init__(self, answers: Sequence[Any], mapped: Callable[[], AbstractContextManager[None]]) -> None:
+        # `answers`: futures of kafka-python, in order.
         self._answers = answers
         self._mapped = mapped
         self._until = time.monotonic() + _ANSWER_S
@@ -163,11 +142,7 @@ class SentRecords:
         return bool(self._answers[-1].is_done) and all(each.is_done for each in self._answers)
 
     def result(self) -> tuple[int, int]:
-        """Wait until all replicas have the records; return the first offset and the one behind the last.
-
-        Raises:
-            KafkaUnavailableError: Some may not have been written.
-        """
+        """Wait until all replicas have the records; return the first offset and the one behind the last."""
         with self._mapped():
             # Behind the first failure there may be others, and none of the offsets would count.
             offsets = [each.get(max(0.0, self._until - time.monotonic())).offset for each in self._answers]
@@ -175,19 +150,7 @@ class SentRecords:
 
 
 class ChangelogClient:
-    """The changelogs of a group's topics.
-
-    Args:
-        name: Return the name of the changelog of a topic.
-        topics: Input topics of each kind of task, of which the first one names it.
-        config: Settings of the group's consumer, from which those of the other clients are derived.
-        rack: Rack of this member, for follower fetching.
-        counts: Counters of the member.
-
-    Raises:
-        ConfigError: A topic does not exist, or its changelog does not match.
-        KafkaUnavailableError: Kafka refuses, or does not respond.
-    """
+    """The changelogs of a group's topics."""
 
     def __init__(
         self,
@@ -249,12 +212,7 @@ class ChangelogClient:
         return found
 
     def grow(self) -> None:
-        """Extend the changelogs of topics with new partitions, if this member may; tried every few seconds.
-
-        Raises:
-            ConfigError: A topic does not exist, or its changelog does not match.
-            KafkaUnavailableError: Kafka refuses, or does not respond.
-        """
+        """Extend the changelogs of topics with new partitions, if this member may; tried every few seconds."""
         if time.monotonic() - self._grown_at < _GROW_S:
             return
         self._grown_at = time.monotonic()
@@ -282,12 +240,7 @@ class ChangelogClient:
                 client.close()
 
     def look_again(self) -> None:
-        """Find out whether changelogs are other topics than before, and use those, which are created if missing.
-
-        Raises:
-            ConfigError: A topic does not exist, or its changelog does not match.
-            KafkaUnavailableError: Kafka refuses, or does not respond.
-        """
+        """Find out whether changelogs are other topics than before, and use those, which are created if missing."""
         ids = topic_ids(self._settings.admin, sorted(self._topics))
         if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:
             return
@@ -320,11 +273,7 @@ class ChangelogClient:
         return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:
-        """Wait until the reader has metadata of all changelogs: its broker may get that of a new one later.
-
-        Raises:
-            KafkaUnavailableError: A changelog is missing from the metadata for too long.
-        """
+        """Wait until the reader has metadata of all changelogs: its broker may get that of a new one later."""
         deadline = time.monotonic() + _KNOWN_S
         for changelog in changelogs:
             while not self._is_known(changelog):
@@ -342,11 +291,7 @@ class ChangelogClient:
             return False
 
     def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:
-        """Begin to write records, behind those that were sent before.
-
-        Raises:
-            KafkaUnavailableError: Some may not have been written.
-        """
+        """Begin to write records, behind those that were sent before."""
         log = self._name(tp.topic)
         with self._mapped(log, tp.partition):
             if has_failed(self._producer):
@@ -415,9 +360,6 @@ class ChangelogClient:
 
         A batch that starts before the position of its partition is of a log that has lost records since: it was cut, or
         it is another one. The client notices that while it fetches, and has its new position some calls later.
-
-        Args:
-            timeout_ms: How long to wait for records.
         """
         if not self._positions:
             return {}
@@ -448,11 +390,7 @@ class ChangelogClient:
         return batches, then
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
-        """Return the existing records from one offset to another.
-
-        Raises:
-            KafkaUnavailableError: They are not received.
-        """
+        """Return the existing records from one offset to another."""
         where = KafkaPythonPartition(self._name(tp.topic), tp.partition)
         if self._finder is None:
             self._finder = self._new_reader()
@@ -481,11 +419,7 @@ class ChangelogClient:
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets at which changelogs begin and end; a log ends where an open transaction begins.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not report them.
-        """
+        """Return the offsets at which changelogs begin and end; a log ends where an open transaction begins."""
         log_tps = {KafkaPythonPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
         if not log_tps:
             return {}

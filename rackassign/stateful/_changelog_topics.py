@@ -57,32 +57,21 @@ _LEAST_KEPT_MS = 60_000
 
 
 class Changelog(NamedTuple):
-    """A changelog topic.
-
-    Args:
-        partitions: Number of partitions.
-        id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
-        problem: Why it has fewer partitions than its topic; empty if it has as many.
-        deletes_ms: How long it keeps the records of deletions at least, in milliseconds.
-        largest_bytes: Size of a key and a value that it takes.
-    """
+    """A changelog topic."""
 
     partitions: int
+    # Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
     id: str
+    # Why it has fewer partitions than its topic; empty if it has as many.
     problem: str = ""
+    # How long it keeps the records of deletions at least, in milliseconds.
     deletes_ms: int = DELETES_MS
     largest_bytes: int = LARGEST_BYTES
 
 
 def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
-    """Refuse invalid names of changelogs.
-
-    Args:
-        wanted: Name of the changelog of each set of topics, which a function of the user may have returned.
-
-    Raises:
-        ConfigError: One is no name of a topic, or two topics of these have one name.
-    """
+    """Refuse invalid names of changelogs."""
+    # `wanted`: name of the changelog of each set of topics, which a function of the user may have returned.
     names: list[str] = []
     for topics, changelog in wanted.items():
         if not isinstance(changelog, str) or not TOPIC_NAME.fullmatch(changelog):
@@ -101,33 +90,13 @@ def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
 def ensure_changelog_topics(
     connection: Mapping[str, Any], wanted: Mapping[tuple[str, ...], str]
 ) -> dict[str, Changelog]:
-    """Create missing changelogs, with as many partitions and replicas as their topics; extend those of grown topics.
-
-    Args:
-        connection: Connection properties of an admin client.
-        wanted: Name of the changelog of each set of topics; those of one set are co-partitioned.
-
-    Returns:
-        Each changelog topic by name.
-
-    Raises:
-        ConfigError: A topic does not exist, co-partitioned ones differ, or a changelog does not match its topic.
-        KafkaUnavailableError: Kafka refuses, or does not respond.
-    """
+    """Create missing changelogs, with as many partitions and replicas as their topics; extend those of grown topics."""
     with _admin(connection, "prepared") as admin:
         return _prepared(admin, wanted, connection)
 
 
 def topic_ids(connection: Mapping[str, Any], topics: Sequence[str]) -> dict[str, str]:
-    """Return the topic ID of each of these topics that exists.
-
-    Args:
-        connection: Connection properties of an admin client.
-        topics: Their names.
-
-    Raises:
-        KafkaUnavailableError: Kafka refuses, or does not respond.
-    """
+    """Return the topic ID of each of these topics that exists."""
     with _admin(connection, "described") as admin:
         return {name: _id(found) for name, found in _described(admin, topics).items()}
 
@@ -172,11 +141,7 @@ def _prepared(
 
 
 def _check_inputs(topics: Sequence[str], there: Mapping[str, Mapping[str, Any]]) -> int:
-    """Return the number of partitions of each of these topics.
-
-    Raises:
-        ConfigError: One does not exist, or they have different numbers of partitions.
-    """
+    """Return the number of partitions of each of these topics."""
     for topic in topics:
         if topic not in there:
             raise ConfigError(f"topic {truncate(topic)} does not exist")
@@ -303,12 +268,9 @@ def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int
 
 
 def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Refuse changelogs that are not compacted, or too soon, and warn about settings with which they may lose state.
-
-    Returns:
-        How long each keeps the records of deletions, in milliseconds, and the size of a key and a value that it takes;
-        nothing if that may not be read.
-    """
+    """Refuse changelogs that are not compacted, or too soon, and warn about settings with which they may lose state."""
+    # Returns: How long each keeps the records of deletions, in milliseconds, and the size of a key and a value that it
+    # takes; nothing if that may not be read.
     try:
         configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, _LARGEST, *_LEAST_MS])
     except AuthorizationError as error:

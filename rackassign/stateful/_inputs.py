@@ -32,9 +32,6 @@ class OffsetCommits:
 
     A commit during a rebalance may be answered only once the slowest member has joined. The next owner of a partition
     does not need it, since the changelog has the same offset.
-
-    Args:
-        consumer: The group's consumer.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -105,13 +102,6 @@ class Tasks:
     Each input partition is a task of its own, or, if the topics are co-partitioned, all partitions of one number are.
     Like the changelog of its state a task is named by a topic and a partition: of co-partitioned topics by the first
     one in alphabetical order.
-
-    Args:
-        topics: The input topics.
-        copartitioned: Whether their partitions of one number are one task.
-
-    Raises:
-        ConfigError: An option is invalid.
     """
 
     topics: tuple[str, ...]
@@ -156,15 +146,7 @@ _ANSWER_MS = 1000
 
 
 class Inputs:
-    """The input partitions of a member. Those of tasks that are not ready are paused.
-
-    Args:
-        consumer: The group's consumer.
-        tasks: The tasks of the group.
-        repeated: Whether the input is read from the beginning without state.
-        once: Logs a warning once.
-        topic_ids: Returns the ID of each of these topics that exists, or raises `KafkaUnavailableError`.
-    """
+    """The input partitions of a member. Those of tasks that are not ready are paused."""
 
     def __init__(
         self,
@@ -175,6 +157,7 @@ class Inputs:
         once: WarnOnce,
         topic_ids: Callable[[Sequence[str]], Mapping[str, str]],
     ) -> None:
+        # `repeated`: whether the input is read from the beginning without state.
         self._consumer = consumer
         self._tasks = tasks
         self._repeated = repeated
@@ -222,11 +205,8 @@ class Inputs:
             self._consumer.seek(_client_tp(tp), offset)
 
     def begin(self, task: TopicPartition, run: TaskRun) -> bool | None:
-        """Read the input of a task from where its state ends, now or, if Kafka does not respond, with the next poll.
-
-        Returns:
-            Whether it is read now; None if Kafka did not respond in time.
-        """
+        """Read the input of a task from where its state ends, now or, if Kafka does not respond, with the next poll."""
+        # Returns: Whether it is read now; None if Kafka did not respond in time.
         starts: dict[TopicPartition, int] = {}
         if self._ids is None:
             try:
@@ -263,16 +243,8 @@ class Inputs:
         return True
 
     def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
-        """Return the offset where the input continues, and log a warning if records are missing or repeated.
-
-        Args:
-            tp: The partition.
-            start: Offset where its state ends; 0 without state.
-
-        Raises:
-            KafkaTimeoutError: Kafka does not respond soon.
-            KafkaError: Kafka does not report the beginning of the input or the committed offset.
-        """
+        """Return the offset where the input continues, and log a warning if records are missing or repeated."""
+        # `start`: offset where its state ends; 0 without state.
         client_tp = _client_tp(tp)
         committed: int = self._consumer.committed(client_tp, timeout_ms=_ANSWER_MS) or 0
         begins: int = self._consumer.beginning_offsets([client_tp], timeout_ms=_ANSWER_MS)[client_tp]
@@ -288,11 +260,7 @@ class Inputs:
         return start
 
     def next_offset(self, tp: TopicPartition, run: TaskRun) -> int:
-        """Return the offset of the next record to be processed, whether one was processed or not.
-
-        Raises:
-            KafkaUnavailableError: It is not known, since Kafka does not respond.
-        """
+        """Return the offset of the next record to be processed, whether one was processed or not."""
         processed = run.next_offset(tp.topic)
         if processed:
             return processed

@@ -98,12 +98,8 @@ def time_of_day_ms() -> int:
 
 
 def is_too_old(stored_ms: int, deletes_ms: int) -> bool:
-    """Return whether a state may miss deletions.
-
-    Args:
-        stored_ms: Time when it was known to be current. A time in the future shows that one of two clocks was wrong.
-        deletes_ms: How long its changelog keeps the records of deletions.
-    """
+    """Return whether a state may miss deletions."""
+    # `deletes_ms`: how long its changelog keeps the records of deletions.
     return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= longest_left_s(deletes_ms)
 
 
@@ -128,12 +124,8 @@ class Overlay:
         self.changes.update(changes)
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the changes of keys from one up to another, in order.
-
-        Args:
-            start: The first key.
-            end: The key behind the last one; None for all.
-        """
+        """Yield the changes of keys from one up to another, in order."""
+        # `end`: the key behind the last one; None for all.
         if not self.changes:
             return
         if self._sorted is None:
@@ -156,16 +148,6 @@ class StateFile:
 
     After a failure that leaves it open what is in memory and in the file, it refuses everything until `recover`
     succeeds.
-
-    Args:
-        file: File, created if missing.
-        counts: Counters of the member, for reads and changes.
-        deletes_ms: How long its changelog keeps the records of deletions, in milliseconds.
-        largest_bytes: Size of a key and a value that its changelog takes.
-
-    Raises:
-        DamagedError: It is not a file of rackassign, or it is damaged.
-        StoreError: It cannot be opened.
     """
 
     def __init__(
@@ -175,6 +157,8 @@ class StateFile:
         deletes_ms: int = DELETES_MS,
         largest_bytes: int = LARGEST_BYTES,
     ) -> None:
+        # `file`: file, created if missing.
+        # `deletes_ms`: how long its changelog keeps the records of deletions, in milliseconds.
         self.file = file
         self._deletes_ms = deletes_ms
         self._largest_bytes = largest_bytes
@@ -233,12 +217,7 @@ class StateFile:
         self.fail(StoreError(f"{self.file}: its state is too old, or of another changelog"))
 
     def recover(self) -> None:
-        """Open the file again after a failure, and discard a state that has expired or is too old by now.
-
-        Raises:
-            DamagedError: It is damaged.
-            StoreError: It still cannot be used; the call can be repeated.
-        """
+        """Open the file again after a failure, and discard a state that has expired or is too old by now."""
         if self._db.damage is not None:
             raise _copied(self._db.damage)
         if self._failure is None:
@@ -293,9 +272,6 @@ class StateFile:
         A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log was
         taken into the file, and the log is damaged after that, then pages of two times are one tree, which may fit
         together without some of its keys.
-
-        Raises:
-            DamagedError: A row is damaged or missing, or the structure of the file is.
         """
         begun = time.monotonic()
         self._db.verify()
@@ -341,12 +317,7 @@ class StateFile:
         return value
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        """Set the value of a key, or delete it; only while an input record is processed.
-
-        Raises:
-            StoreError: No record is being processed.
-            ValueError: They do not fit in a record of a changelog.
-        """
+        """Set the value of a key, or delete it; only while an input record is processed."""
         self._check()
         if not self._takes:
             raise StoreError(f"{self.file.name} is changed by input records alone, in process")
@@ -363,15 +334,8 @@ class StateFile:
         self._bytes += size
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Return the keys from one up to another, with their values, in order; later changes do not show.
-
-        Args:
-            start: The first key.
-            end: The key behind the last one; None for all.
-
-        Raises:
-            StoreError: The file cannot be read, or was changed since this call.
-        """
+        """Return the keys from one up to another, with their values, in order; later changes do not show."""
+        # `end`: the key behind the last one; None for all.
         self._check()
         changed = dict(self._sent.between(start, end))
         changed.update(self._uncommitted.between(start, end))
@@ -399,11 +363,7 @@ class StateFile:
         self._takes = True
 
     def commit_record(self) -> None:
-        """Keep the changes of an input record for the next commit; the next record sees them.
-
-        Raises:
-            StoreError: The file could not be read meanwhile, whatever `process` has made of that.
-        """
+        """Keep the changes of an input record for the next commit; the next record sees them."""
         self._check()
         if self._changed:
             self._uncommitted.update(self._changed)
@@ -442,22 +402,16 @@ class StateFile:
         """Return keys in the file whose time was over at a time, each behind that time, the earliest first.
 
         Changes that are not in the file may have deleted or renewed them.
-
-        Args:
-            time_ms: Stream time, in milliseconds.
-            most: How many at most; from the first one, beside those that such changes may have deleted.
-            after: The last one that is not to be returned again.
         """
+        # `time_ms`: stream time, in milliseconds.
+        # `most`: how many at most; from the first one, beside those that such changes may have deleted.
+        # `after`: the last one that is not to be returned again.
         self._check()
         changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
         return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]
 
     def clear(self) -> None:
-        """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.
-
-        Raises:
-            StoreError: The file cannot be written.
-        """
+        """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it."""
         self._check()
         self.expire()
         self._clear()
@@ -484,12 +438,7 @@ class StateFile:
         return self.position if self._verified else self._last[0]
 
     def verify(self, changes: Sequence[ChangelogRecord], end: int) -> Sequence[ChangelogRecord] | None:
-        """Return the records of a read that were not applied yet; None if the changelog has not the last one that was.
-
-        Args:
-            changes: Records from `reads_from` on.
-            end: The offset behind them.
-        """
+        """Return the records of a read that are not applied yet; None if the changelog lacks the last one that is."""
         if self._verified or end <= self._last[0]:
             return changes
         if not changes or (changes[0].offset, changes[0].digest()) != self._last:
@@ -498,15 +447,8 @@ class StateFile:
         return changes[1:]
 
     def apply(self, changes: Sequence[ChangelogRecord], position: int) -> None:
-        """Apply the next records of the changelog, all or none.
-
-        Args:
-            changes: Records in order.
-            position: The offset behind them.
-
-        Raises:
-            StoreError: They cannot be written.
-        """
+        """Apply the next records of the changelog, all or none."""
+        # `changes`: records in order.
         self._check()
         self._version += 1
         last = (changes[-1].offset, changes[-1].digest()) if changes else self._last
@@ -536,21 +478,13 @@ class StateFile:
             log.debug("%s: its log is not taken into it now", self.file, exc_info=True)
 
     def confirm(self) -> None:
-        """Note that the changelog has no further records; the file contains this at intervals of an hour.
-
-        Raises:
-            StoreError: The file cannot be written.
-        """
+        """Note that the changelog has no further records; the file contains this at intervals of an hour."""
         self._check()
         if self.position and self._verified and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
             self.apply([], self.position)
 
     def close(self) -> None:
-        """Close the file; may be called again.
-
-        Raises:
-            StoreError: It is damaged.
-        """
+        """Close the file; may be called again."""
         self._db.close()
 
     def _write(self, changes: Mapping[bytes, bytes | None]) -> None:

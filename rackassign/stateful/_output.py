@@ -35,22 +35,15 @@ _LATEST_MS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record to be written.
-
-    Args:
-        topic: Its topic.
-        value: Its value.
-        key: Its key.
-        partition: Its partition; None for the one that the producer chooses by the key.
-        headers: Its headers.
-        timestamp_ms: Its timestamp; None for the time at which it is written.
-    """
+    """A record to be written."""
 
     topic: str
     value: bytes | None
     key: bytes | None = None
+    # Its partition; None for the one that the producer chooses by the key.
     partition: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+    # Its timestamp; None for the time at which it is written.
     timestamp_ms: int | None = None
 
     @property
@@ -165,16 +158,8 @@ class Output:
 
 
 def check_output(output: object, transactional_id: object, timeout_ms: object) -> tuple[str, ...]:
-    """Refuse invalid options of transactions; return the topics to write to.
-
-    Args:
-        output: A topic, or several.
-        transactional_id: Name of the member.
-        timeout_ms: Milliseconds after which brokers abort a transaction; None for the default.
-
-    Raises:
-        ConfigError: An option is invalid, or one is given without the other.
-    """
+    """Refuse invalid options of transactions; return the topics to write to."""
+    # `timeout_ms`: milliseconds after which brokers abort a transaction; None for the default.
     if output is None and transactional_id is None:
         if timeout_ms is not None:
             raise ConfigError("transaction_timeout_ms is for output=..: without it there are no transactions")
@@ -218,16 +203,6 @@ def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], ch
     """Check that the topics of `output` exist and may be written to. Does nothing without topics.
 
     Without this check a missing permission would be known only when the first record has been processed.
-
-    Args:
-        connection: Connection properties of an admin client.
-        topics: The topics.
-        changelogs: Names of the changelogs of the group.
-
-    Raises:
-        ConfigError: A topic does not exist, or is one of the changelogs.
-        AuthorizationError: WRITE on a topic is missing, as far as brokers report it (2.3 and later).
-        KafkaUnavailableError: Kafka does not respond.
     """
     for topic in topics:
         if topic in changelogs:

@@ -32,15 +32,7 @@ _INSTEAD = (
 
 
 def check_process(process: object, name: str = "process") -> None:
-    """Refuse what does not do its work when it is called.
-
-    Args:
-        process: The user's function.
-        name: Name of the option.
-
-    Raises:
-        ConfigError: It cannot be called, or its body would not run when it is called.
-    """
+    """Refuse what does not do its work when it is called."""
     if not callable(process):
         raise ConfigError(f"{name} must be a function of a record and a state, got {short_repr(process)}")
     kind = deferred_function(process)
@@ -49,17 +41,7 @@ def check_process(process: object, name: str = "process") -> None:
 
 
 def check_arguments(process: Callable[..., None], name: str, first: str, *, output: bool) -> None:
-    """Refuse a function that cannot be called with what it is called with.
-
-    Args:
-        process: The user's function.
-        name: Name of the option.
-        first: Its first argument.
-        output: Whether it gets an `Output`.
-
-    Raises:
-        ConfigError: It takes another number of arguments.
-    """
+    """Refuse a function that cannot be called with what it is called with."""
     arguments = (first, "state", "output") if output else (first, "state")
     if not takes(process, *arguments):
         why = "with output=..," if output else "without output=..,"
@@ -67,11 +49,7 @@ def check_arguments(process: Callable[..., None], name: str, first: str, *, outp
 
 
 def check_returned(returned: object) -> None:
-    """Refuse what `process`, or a function of `punctuate`, has returned if it has the work still to be done.
-
-    Raises:
-        ConfigError: It is a coroutine, a generator, or something else to be awaited.
-    """
+    """Refuse what `process`, or a function of `punctuate`, has returned if it has the work still to be done."""
     kind = _deferred_object(returned)
     if kind is not None:
         close = getattr(returned, "close", None)
@@ -163,11 +141,7 @@ class Punctuate:
 
 
 def check_punctuations(given: Iterable[Punctuate]) -> tuple[Punctuate, ...]:
-    """Return functions that are called at intervals.
-
-    Raises:
-        ConfigError: One is no `Punctuate`, or two have one name.
-    """
+    """Return functions that are called at intervals."""
     if isinstance(given, (str, Punctuate)) or not isinstance(given, Iterable):
         raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(given)}")
     functions = tuple(given)
@@ -220,11 +194,7 @@ class Progress:
 
 
 def decode_progress(value: bytes | None) -> Progress:
-    """Decode the progress of a task, which is empty if there is none.
-
-    Raises:
-        WireError: It is no progress of rackassign.
-    """
+    """Decode the progress of a task, which is empty if there is none."""
     if value is None:
         return Progress()
     try:
@@ -235,15 +205,7 @@ def decode_progress(value: bytes | None) -> Progress:
 
 
 def read_progress(state: StateSource, name: str) -> Progress:
-    """Return the progress that is part of a state.
-
-    Args:
-        state: The state of a task.
-        name: Its name in errors.
-
-    Raises:
-        StoreError: The state cannot be read, or its progress cannot be decoded.
-    """
+    """Return the progress that is part of a state."""
     try:
         return decode_progress(state.get(PROGRESS))
     except WireError as error:
@@ -267,59 +229,32 @@ values, and end functions of stream time for good. Microseconds are later from M
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done with the records of a task.
-
-    Args:
-        process: Called with each record.
-        stores: Named stores.
-        punctuate: Functions that are called at intervals.
-    """
+    """What is done with the records of a task."""
 
     process: Process
     stores: Mapping[str, AnyStore] = field(default_factory=dict)
     punctuate: tuple[Punctuate, ...] = ()
 
     def check_arguments(self, *, output: bool) -> None:
-        """Refuse functions that cannot be called with what they are called with.
-
-        Args:
-            output: Whether they get an `Output`.
-
-        Raises:
-            ConfigError: One takes another number of arguments.
-        """
+        """Refuse functions that cannot be called with what they are called with."""
         check_arguments(self.process, "process", "record", output=output)
         for each in self.punctuate:
             check_arguments(each.call, f"{each.name} of punctuate", "time", output=output)
 
 
 class Processed(NamedTuple):
-    """What was done.
-
-    Args:
-        records: Number of processed records.
-        failure: The error of `process` at the record behind them, or of a function that was due; None if there is
-            none.
-    """
+    """What was done."""
 
     records: int
+    # The error of `process` at the record behind them, or of a function that was due; None if there is none.
     failure: Exception | None
 
 
 class TaskRun:
-    """A task whose state is restored.
-
-    Args:
-        store: Its local file.
-        work: What is done with its records.
-        once: Logs a warning once.
-        output: What the functions of the user write to, as their third argument; None without transactions.
-
-    Raises:
-        StoreError: The local file cannot be read.
-    """
+    """A task whose state is restored."""
 
     def __init__(self, store: StateFile, work: Work, once: WarnOnce, output: Output | None = None) -> None:
+        # `output`: what the functions of the user write to, as their third argument; None without transactions.
         self._store = store
         self._work = work
         self._once = once
@@ -364,16 +299,11 @@ class TaskRun:
         return dict(self._next)
 
     def process(self, records: Iterable[Any], present: Callable[[], bool]) -> Processed | StoreError:
-        """Process records up to the first that fails.
-
-        Args:
-            records: Records of kafka-python, in order.
-            present: Returns whether this member may process a record now.
-
-        Returns:
-            The failure of the local file, if it has failed: whatever `process` has read may be wrong, also if it has
-            caught the error.
-        """
+        """Process records up to the first that fails."""
+        # `records`: records of kafka-python, in order.
+        # `present`: returns whether this member may process a record now.
+        # Returns: The failure of the local file, if it has failed: whatever `process` has read may be wrong, also if it
+        # has caught the error.
         count = 0
         failure = self._sweep() or self._stream_functions()
         for record in records if failure is None else ():
@@ -553,10 +483,6 @@ def _now_ms() -> int:
 
 
 def stored_state(store: StateFile, stores: Mapping[str, AnyStore]) -> State:
-    """Return the state in a file of a task that is not processed here.
-
-    Raises:
-        StoreError: The local file cannot be read.
-    """
+    """Return the state in a file of a task that is not processed here."""
     time_ms = read_progress(store, store.file.name).time_ms
     return State(store, stores, lambda: time_ms)

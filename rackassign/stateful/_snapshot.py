@@ -24,14 +24,7 @@ _WAIT_S = 10.0
 
 
 class _SnapshotFile:
-    """A state file as it is at one time; a transaction keeps later commits out.
-
-    Args:
-        file: The file.
-
-    Raises:
-        StoreError: It does not exist, or cannot be read.
-    """
+    """A state file as it is at one time; a transaction keeps later commits out."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

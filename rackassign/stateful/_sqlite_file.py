@@ -60,19 +60,10 @@ class DiskFullError(StoreError):
 
 
 class SqliteFile:
-    """An open SQLite file in which transactions begin explicitly.
-
-    Args:
-        file: File, created if missing.
-        schema: Statements that create missing tables.
-        version: Version of the format.
-
-    Raises:
-        DamagedError: It is not a file of rackassign, or it is damaged.
-        StoreError: It cannot be opened.
-    """
+    """An open SQLite file in which transactions begin explicitly."""
 
     def __init__(self, file: Path, schema: str, version: int) -> None:
+        # `file`: file, created if missing.
         self._file = file
         self.damage: DamagedError | None = None
         """The first damage that was found; the file is not to be used after that."""
@@ -115,12 +106,7 @@ class SqliteFile:
             self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Execute a statement; return its rows.
-
-        Raises:
-            DamagedError: The file is damaged.
-            StoreError: It cannot be read or written now.
-        """
+        """Execute a statement; return its rows."""
         with self._mapped():
             return self._db.execute(statement, values).fetchall()
 
@@ -130,11 +116,7 @@ class SqliteFile:
             self._db.executemany(statement, rows)
 
     def verify(self) -> None:
-        """Check the structure of the whole file; values are checked by their checksums.
-
-        Raises:
-            DamagedError: A page is damaged, in two places, or missing.
-        """
+        """Check the structure of the whole file; values are checked by their checksums."""
         rows = self.execute("PRAGMA quick_check(1)")
         if rows != [("ok",)]:
             raise self.damaged(f"quick_check: {short_repr(rows[0][0] if rows else None)}")
@@ -155,10 +137,6 @@ class SqliteFile:
 
         SQLite itself would keep the log, to overwrite it. If a page of such a log is damaged, the pages before it are
         read from the log, and newer versions of others from the file: a tree that fits together by chance only.
-
-        Raises:
-            DamagedError: The file is damaged.
-            StoreError: It cannot be written now; the log has everything.
         """
         size = self._log_bytes()
         if size < self._checkpoint_at:
@@ -227,11 +205,7 @@ class SqliteFile:
 
 
 def check_path(file: Path) -> None:
-    """Refuse a path that SQLite does not open; it would report that the file cannot be opened.
-
-    Raises:
-        StoreError: The path is too long.
-    """
+    """Refuse a path that SQLite does not open; it would report that the file cannot be opened."""
     size = len(os.fsencode(file.absolute()))
     if size > _MOST_BYTES:
         raise StoreError(
@@ -337,13 +311,9 @@ def read_value(read: Read, key: bytes) -> Any:  # noqa: ANN401 - whatever a dama
 
 
 def read_rows(read: Read, start: bytes, end: bytes | None) -> Iterator[tuple[Any, Any]]:
-    """Yield keys with what is stored as their values, in order; None for a value behind which the order is damaged.
-
-    Args:
-        read: Executes a statement; called for each few rows, so that no cursor stays open.
-        start: The first key.
-        end: The key behind the last one; None for all.
-    """
+    """Yield keys with what is stored as their values, in order; None for a value behind which the order is damaged."""
+    # `read`: executes a statement; called for each few rows, so that no cursor stays open.
+    # `end`: the key behind the last one; None for all.
     condition, upper = ("", ()) if end is None else (" AND key < ?", (end,))
     statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
     while True:

@@ -44,15 +44,7 @@ _KEPT = 120
 
 
 def state_file_name(tp: TopicPartition, changelog_id: str) -> str:
-    """Return the name of a partition's file.
-
-    Args:
-        tp: The partition.
-        changelog_id: Topic ID of its changelog.
-
-    Raises:
-        StoreError: The topic has no valid name.
-    """
+    """Return the name of a partition's file."""
     if not TOPIC_NAME.fullmatch(tp.topic):
         raise StoreError(f"{tp.topic!r} is no name of a topic")
     return f"{_short(tp.topic)}-{tp.partition}@{changelog_id}.sqlite"
@@ -80,12 +72,8 @@ _NAMED = 3
 
 
 def make_private(folder: Path, files: Iterable[Path]) -> None:
-    """Remove the permissions of others from a directory and its files, and log it once.
-
-    Args:
-        folder: The directory.
-        files: Its files; those that do not exist any more are skipped.
-    """
+    """Remove the permissions of others from a directory and its files, and log it once."""
+    # `files`: its files; those that do not exist any more are skipped.
     exposed = [path for path in (folder, *files) if _is_exposed(path, folder)]
     # Each by itself: volumes of Kubernetes have a directory of another owner, with files of this user in it.
     failures = {path: failure for path in exposed if (failure := _restrict(path))}
@@ -135,16 +123,10 @@ class StateDirectory:
 
     A damaged file is renamed and replaced with an empty one: the changelog has everything. Of each partition one
     damaged file is kept. A file that cannot be used for other reasons (a full disk) is kept and tried again.
-
-    Args:
-        folder: Directory, created if missing. Only its owner can read it.
-        counts: Counters of the member.
-
-    Raises:
-        StoreError: Another process uses it, or it cannot be created or locked.
     """
 
     def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
+        # `folder`: directory, created if missing. Only its owner can read it.
         self._folder = folder
         self._counts = StateCounts() if counts is None else counts
         self.ids: Mapping[str, str] = {}
@@ -177,14 +159,7 @@ class StateDirectory:
         make_private(folder, [folder / LOCK, *(each for each in folder.iterdir() if _OURS.search(each.name))])
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
-        """Open existing files of these changelogs; delete those of others, and those that may miss deletions.
-
-        Args:
-            ids: Current topic IDs of the changelogs, by topic.
-
-        Raises:
-            StoreError: A file cannot be opened, or a name is too long for one.
-        """
+        """Open existing files of these changelogs; delete those of others, and those that may miss deletions."""
         self.ids = ids
         for topic in ids:
             # The partition with the longest name, of the longest of SQLite's files.
@@ -201,11 +176,7 @@ class StateDirectory:
                 self._open_existing(TopicPartition(topic, int(named["partition"])))
 
     def discard_others(self, ids: Mapping[str, str]) -> None:
-        """Delete the files of changelogs that are other topics by now.
-
-        Args:
-            ids: Current topic IDs of the changelogs, by topic.
-        """
+        """Delete the files of changelogs that are other topics by now."""
         others = {topic for topic, former in self.ids.items() if ids.get(topic) != former}
         for topic in sorted(others):
             log.warning("the changelog of %s is another topic than before: discarding the local state", topic)
@@ -224,11 +195,7 @@ class StateDirectory:
             self.delete(tp)
 
     def open(self, tp: TopicPartition) -> StateFile:
-        """Return the file of a partition, opened once; a damaged or too old one is replaced with an empty one.
-
-        Raises:
-            StoreError: It cannot be used.
-        """
+        """Return the file of a partition, opened once; a damaged or too old one is replaced with an empty one."""
         store = self._open.get(tp)
         try:
             if store is None:
@@ -256,11 +223,7 @@ class StateDirectory:
         return store
 
     def _set_aside(self, tp: TopicPartition, damage: DamagedError) -> None:
-        """Rename a damaged file, in place of an earlier one of the partition.
-
-        Raises:
-            StoreError: It cannot be renamed.
-        """
+        """Rename a damaged file, in place of an earlier one of the partition."""
         store = self._open.get(tp)
         file, aside = self._file(tp), self._damaged(tp)
         try:
@@ -295,12 +258,7 @@ class StateDirectory:
             return None
 
     def failed(self, tp: TopicPartition, error: StoreError) -> None:
-        """Have a file that has failed recovered before it is used again, without delay if it is damaged.
-
-        Args:
-            tp: The partition.
-            error: The failure.
-        """
+        """Have a file that has failed recovered before it is used again, without delay if it is damaged."""
         store = self._open.get(tp)
         if store is not None:
             store.fail(error)
@@ -320,11 +278,7 @@ class StateDirectory:
             store.expire()
 
     def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note which files contain their changelog up to its end, so that their age counts from now on.
-
-        Args:
-            ends: End offsets of changelogs.
-        """
+        """Note which files contain their changelog up to its end, so that their age counts from now on."""
         for tp, store in list(self._open.items()):
             if store.failure is None and store.position == ends.get(tp):
                 try:
@@ -341,11 +295,7 @@ class StateDirectory:
         return self._open.get(tp)
 
     def path(self, tp: TopicPartition) -> Path:
-        """Return the path of a partition's file; may be called in any thread.
-
-        Raises:
-            StoreError: It has no file.
-        """
+        """Return the path of a partition's file; may be called in any thread."""
         file = self._file(tp)
         if not file.exists():
             raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
@@ -394,11 +344,7 @@ def _close(store: StateFile) -> None:
 
 
 def _remove(file: Path) -> None:
-    """Delete a file with those that SQLite keeps beside it.
-
-    Raises:
-        StoreError: It cannot be deleted.
-    """
+    """Delete a file with those that SQLite keeps beside it."""
     try:
         for each in parts(file):
             each.unlink(missing_ok=True)

@@ -83,26 +83,17 @@ class _OneCall:
 
     The handler of a signal may raise between any two lines, also what is no `KeyboardInterrupt`. Then it is not known
     which records the state has, or which of those that the client has returned were processed.
-
-    Args:
-        release: Called if a call ends in the middle: releases all tasks, so that records are read again with the state
-            of the files.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
+        # `release`: called if a call ends in the middle: releases all tasks, so that records are read again with the
+        # state of the files.
         self._release = release
         self._running = ""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Run a block as a call.
-
-        Args:
-            name: Name of the method.
-
-        Raises:
-            RackassignError: Another call is running.
-        """
+        """Run a block as a call."""
         if self._running:
             raise RackassignError(
                 f"{name}() was called while {self._running}() is running: by process, another function of yours that"
@@ -550,11 +541,7 @@ def check_arguments(
     state_dir: str | Path,
     config: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Refuse invalid arguments; return the topics.
-
-    Raises:
-        ConfigError: An option is invalid.
-    """
+    """Refuse invalid arguments; return the topics."""
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise ConfigError(f"topics must be a list of names, got {short_repr(topics)}")
     names = (*positional, *topics)
@@ -588,21 +575,13 @@ def check_arguments(
 
 
 def check_on_restore(on_restore: object) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        ConfigError: It is not None, and no function that can be called with a progress.
-    """
+    """Refuse what cannot be called."""
     if on_restore is not None:
         check_function(on_restore, "on_restore", "partition", "read", "all")
 
 
 def check_commit_interval(commit_interval_ms: object) -> None:
-    """Refuse an invalid interval.
-
-    Raises:
-        ConfigError: It is no number of milliseconds up to a minute.
-    """
+    """Refuse an invalid interval."""
     if type(commit_interval_ms) is not int or not 0 <= commit_interval_ms <= _LONGEST_COMMIT_MS:
         raise ConfigError(
             f"commit_interval_ms must be an integer from 0 to {_LONGEST_COMMIT_MS},"

@@ -20,17 +20,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 @dataclass(slots=True)
 class StateCounts:
-    """Counters of a member; written by its thread, read by any.
-
-    Args:
-        records: Input records that were processed, those included that are processed again.
-        commits: Commits whose changes were written.
-        changelog_records: Records that were given to the producer of changelogs.
-        changelog_bytes: Bytes of their keys, values and headers.
-        gets: Reads of single keys.
-        puts: Changes of keys, deletions included.
-        damaged_files: Local files that were damaged and set aside.
-    """
+    """Counters of a member; written by its thread, read by any."""
 
     records: int = 0
     commits: int = 0
@@ -43,19 +33,12 @@ class StateCounts:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatistics:
-    """How far a task is.
-
-    Args:
-        tp: The task.
-        role: What this member has of it.
-        lag: Records of the changelog that its local state lacks, as far as the end is known: it is looked up every two
-            seconds. For a task that is restored it counts what is being written.
-        restored: While its state is restored: records read so far.
-        to_restore: While its state is restored: records to be read in all.
-    """
+    """How far a task is."""
 
     tp: TopicPartition
     role: Role
+    # Records of the changelog that its local state lacks, as far as the end is known: it is looked up every two
+    # seconds. For a task that is restored it counts what is being written.
     lag: int
     restored: int = 0
     to_restore: int = 0
@@ -101,14 +84,7 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
 
 
 def publish(consumer: object, statistics: Callable[[], StateStatistics], counts: StateCounts, once: WarnOnce) -> None:
-    """Add the statistics of a member to the metrics of its consumer.
-
-    Args:
-        consumer: The group's consumer.
-        statistics: Returns the current statistics.
-        counts: The counters.
-        once: Logs a warning once.
-    """
+    """Add the statistics of a member to the metrics of its consumer."""
     group = MetricGroup(consumer, GROUP, once, "state is")
     for field, (name, description) in COUNTERS.items():
         group.add(name, description, {}, lambda field=field: float(getattr(counts, field)))  # type: ignore[misc]

@@ -75,11 +75,7 @@ class Serde(Generic[T]):
 
 
 def as_bytes(given: bytes) -> bytes:
-    """Return bytes as they are; `bytes` of a number would be that many zeros.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """Return bytes as they are; `bytes` of a number would be that many zeros."""
     if type(given) is bytes:
         return given
     if not isinstance(given, (bytes, bytearray, memoryview)):
@@ -267,11 +263,7 @@ AnyStore = Store[Any, Any]
 
 
 def stores_by_name(stores: Iterable[AnyStore]) -> Mapping[str, AnyStore]:
-    """Return declared stores by name.
-
-    Raises:
-        ConfigError: One is no store, or two have one name.
-    """
+    """Return declared stores by name."""
     if isinstance(stores, (str, Store)) or not isinstance(stores, Iterable):
         raise ConfigError(f"stores must be a list of Store, got {short_repr(stores)}")
     by_name: dict[str, AnyStore] = {}

@@ -80,18 +80,12 @@ _RETRY_S = 1.0
 
 
 class TransactionalProducer:
-    """Commits records and offsets together.
-
-    Args:
-        settings: Settings of a `KafkaProducer`.
-        transactional_id: Name of this member, for brokers.
-        timeout_ms: Milliseconds after which brokers abort a transaction.
-        once: Logs a warning once.
-    """
+    """Commits records and offsets together."""
 
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, timeout_ms: int | None, once: WarnOnce
     ) -> None:
+        # `timeout_ms`: milliseconds after which brokers abort a transaction.
         self._timeout_ms = TIMEOUT_MS if timeout_ms is None else timeout_ms
         # After that the broker has aborted it, or is about to.
         self._limit_s = self._timeout_ms / 1000 + _SPARE_S
@@ -110,13 +104,7 @@ class TransactionalProducer:
         self._refused: KafkaError | None = None
 
     def wait_until_ready(self) -> None:
-        """Wait until the first producer has begun.
-
-        Raises:
-            AuthorizationError: The transactional ID must not be used by this user.
-            ConfigError: Brokers do not allow the timeout.
-            KafkaUnavailableError: Kafka does not respond.
-        """
+        """Wait until the first producer has begun."""
         until = time.monotonic() + _BEGIN_S
         while not self.is_ready():
             if isinstance(self._refused, AuthorizationError):
@@ -174,11 +162,7 @@ class TransactionalProducer:
         return producer
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic.
-
-        Raises:
-            KafkaUnavailableError: It is not known.
-        """
+        """Return the number of partitions of a topic."""
         if self._producer is None:
             raise KafkaUnavailableError(f"the partitions of {topic} are not known yet")
         try:
@@ -192,20 +176,9 @@ class TransactionalProducer:
         offsets: Mapping[TopicPartition, int],
         membership: Any,  # noqa: ANN401
     ) -> list[int]:
-        """Write records and commit them together with input offsets; return the offsets of the records.
-
-        Args:
-            records: The records.
-            offsets: Offsets of the next records to be processed; not empty, as the coordinator of the group
-                checks the membership only with them.
-            membership: What kafka-python's `group_metadata` returned, with the generation in which the records were
-                processed.
-
-        Raises:
-            AuthorizationError: A topic must not be written to, or the group not be used.
-            KafkaError: A record is refused for good: it is larger than its topic allows, for example.
-            KafkaUnavailableError: It is unknown whether it was committed; the next owner will find out.
-        """
+        """Write records and commit them together with input offsets; return the offsets of the records."""
+        # `offsets`: offsets of the next records to be processed; not empty, as the coordinator of the group checks the
+        # membership only with them.
         try:
             return self._commit(records, offsets, membership)
         except _REFUSED as error:
@@ -318,17 +291,7 @@ class _StaleGenerationError(RackassignError):
 
 
 class TransactionCommits:
-    """The transactions of a member, one at a time.
-
-    Args:
-        producer: Commits them.
-        consumer: The group's consumer.
-        tasks: The tasks of the group.
-        inputs: The input partitions.
-        logs: The changelogs.
-        topics: Topics of the output.
-        once: Logs a warning once.
-    """
+    """The transactions of a member, one at a time."""
 
     def __init__(
         self,
@@ -362,15 +325,6 @@ class TransactionCommits:
 
         These are all of them if the transaction has failed, or after an error: what the changelogs have of it is not
         known.
-
-        Args:
-            tasks: Tasks whose state is restored.
-            generation: Generation of the last assignment.
-
-        Raises:
-            StateLostError: A changelog has lost records that were written before.
-            AuthorizationError: A topic must not be written to, or the group not be used.
-            KafkaError: A record of the output is refused for good.
         """
         try:
             return self._commit(tasks, generation)

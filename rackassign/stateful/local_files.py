@@ -31,24 +31,17 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A SQLite file of a partition, together with the files that SQLite keeps beside it.
-
-    Args:
-        name: Name of the SQLite file.
-        topic: The topic as it is in the name: a long one is shortened.
-        partition: The partition.
-        changelog_id: Topic ID of the changelog; empty with brokers before 2.8.
-        damaged: Whether it was set aside.
-        sizes: Bytes of each of its files that exist, by name; without `name` itself, only files beside it are left.
-        modified_s: Time of the last change of one of them, in seconds since 1970.
-    """
+    """A SQLite file of a partition, together with the files that SQLite keeps beside it."""
 
     name: str
     topic: str
     partition: int
+    # Topic ID of the changelog; empty with brokers before 2.8.
     changelog_id: str
     damaged: bool
+    # Bytes of each of its files that exist, by name; without `name` itself, only files beside it are left.
     sizes: Mapping[str, int]
+    # Time of the last change of one of them, in seconds since 1970.
     modified_s: float
 
     @property
@@ -63,15 +56,7 @@ class LocalFile:
 
 
 def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile, ...]:
-    """Return the files of state in a directory, in order of their names; symbolic links and other files are skipped.
-
-    Args:
-        folder: A `state_dir`.
-        opened: Descriptor of the same directory, which is read instead of the path; omitted to open it.
-
-    Raises:
-        StoreError: It cannot be read, or is not the `state_dir` of a member.
-    """
+    """Return the files of state in a directory, in order of their names; symbolic links and other files are skipped."""
     try:
         with os.scandir(folder if opened is None else opened) as entries:
             files = {entry.name: status for entry in entries if (status := _regular_file(entry)) is not None}
@@ -92,12 +77,7 @@ def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile
 def by_partition(
     files: Iterable[LocalFile], topics: Iterable[str]
 ) -> tuple[dict[TopicPartition, list[LocalFile]], list[LocalFile]]:
-    """Return the files of each partition of these topics, and the files of other topics.
-
-    Args:
-        files: Files of one directory.
-        topics: Full names of topics.
-    """
+    """Return the files of each partition of these topics, and the files of other topics."""
     full, other_files = topic_names(topics), list[LocalFile]()
     found: dict[TopicPartition, list[LocalFile]] = {}
     for file in files:
@@ -144,31 +124,23 @@ _TABLES = frozenset({"state", "about"})
 
 @dataclass(frozen=True, slots=True)
 class UnneededFile:
-    """A file that no member needs.
-
-    Args:
-        file: The file.
-        reason: Why it is not needed.
-    """
+    """A file that no member needs."""
 
     file: LocalFile
+    # Why it is not needed.
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CleanResult:
-    """What is not needed in a directory, and what was deleted.
+    """What is not needed in a directory, and what was deleted."""
 
-    Args:
-        unneeded: Files that no member needs.
-        kept: Number of other files of state.
-        freed: Bytes of the files that were deleted; 0 if none was to be.
-        failures: Why files could not be deleted, by name.
-    """
-
+    # Files that no member needs.
     unneeded: tuple[UnneededFile, ...]
     kept: int
+    # Bytes of the files that were deleted; 0 if none was to be.
     freed: int = 0
+    # Why files could not be deleted, by name.
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -178,17 +150,9 @@ class CleanResult:
 
 
 def clean(folder: Path, older_than_h: float = OLD_HOURS, *, execute: bool = False) -> CleanResult:
-    """Find the files of a directory that no member needs, and delete them if that is requested.
-
-    Args:
-        folder: A `state_dir`, which no running member uses.
-        older_than_h: Hours after which a state is not needed, from 0.
-        execute: Whether to delete them.
-
-    Raises:
-        ConfigError: The age is negative.
-        StoreError: The directory is in use, cannot be read, or is not the `state_dir` of a member.
-    """
+    """Find the files of a directory that no member needs, and delete them if that is requested."""
+    # `folder`: a `state_dir`, which no running member uses.
+    # `older_than_h`: hours after which a state is not needed, from 0.
     if not older_than_h >= 0:
         raise ConfigError(f"older-than: expected a number of hours from 0, got {older_than_h:g}")
     with _locked(folder) as opened:

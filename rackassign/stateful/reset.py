@@ -48,26 +48,18 @@ _NAMED = 3
 
 
 class Commit(NamedTuple):
-    """A committed offset.
-
-    Args:
-        offset: The offset.
-        marked: Whether an earlier reset has marked it, and deleted changelogs perhaps.
-    """
+    """A committed offset."""
 
     offset: int
     marked: bool = False
 
 
 class RecordCheck(NamedTuple):
-    """The records of a topic.
+    """The records of a topic."""
 
-    Args:
-        records: How many there are at most.
-        foreign: Where one was found that rackassign has not written; empty if none was.
-    """
-
+    # How many there are at most.
     records: int
+    # Where one was found that rackassign has not written; empty if none was.
     foreign: str = ""
 
 
@@ -113,61 +105,37 @@ class ResetCluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What is to be reset.
-
-    Args:
-        group: Name of the group.
-        topics: Its input topics; empty for all of which it has committed offsets.
-        changelogs: Names of its changelogs; empty for the default names.
-    """
+    """What is to be reset."""
 
     group: str
+    # Its input topics; empty for all of which it has committed offsets.
     topics: tuple[str, ...] = ()
+    # Names of its changelogs; empty for the default names.
     changelogs: tuple[str, ...] = ()
 
 
 class ChangelogDeletion(NamedTuple):
-    """A changelog to delete.
-
-    Args:
-        name: Name of the topic.
-        partitions: Number of its partitions.
-        records: How many records it has at most.
-    """
+    """A changelog to delete."""
 
     name: str
     partitions: int
+    # How many records it has at most.
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset deletes.
-
-    Args:
-        group: Name of the group.
-        changelogs: Changelogs to delete.
-        offsets: Committed offsets to delete.
-        warnings: What is not reset, and why.
-    """
+    """What a reset deletes."""
 
     group: str
     changelogs: tuple[ChangelogDeletion, ...]
     offsets: Mapping[TopicPartition, int]
+    # What is not reset, and why.
     warnings: tuple[str, ...] = ()
 
 
 def plan_reset(cluster: ResetCluster, request: ResetRequest) -> ResetPlan:
-    """Return what a reset deletes; nothing is changed.
-
-    Args:
-        cluster: The cluster.
-        request: What is to be reset.
-
-    Raises:
-        ConfigError: The group has members, there is nothing to reset, or a topic is not a changelog of rackassign.
-        KafkaUnavailableError: Kafka does not respond, or a permission is missing.
-    """
+    """Return what a reset deletes; nothing is changed."""
     known = _is_known(cluster, request)
     commits = cluster.commits(request.group) if known else {}
     topics = _topics(request, commits)
@@ -193,16 +161,7 @@ def plan_reset(cluster: ResetCluster, request: ResetRequest) -> ResetPlan:
 
 
 def execute_reset(cluster: ResetCluster, plan: ResetPlan) -> None:
-    """Delete what a plan contains; after an error the same reset can be planned and executed again.
-
-    Args:
-        cluster: The cluster.
-        plan: The plan.
-
-    Raises:
-        ConfigError: The group has members by now.
-        KafkaUnavailableError: Kafka does not respond, or a permission is missing.
-    """
+    """Delete what a plan contains; after an error the same reset can be planned and executed again."""
     _check_stopped(plan.group, cluster.group(plan.group))
     if plan.changelogs:
         if plan.offsets:
@@ -290,11 +249,7 @@ def _missing(cluster: ResetCluster, name: str) -> str:
 def _checked(
     cluster: ResetCluster, names: Collection[str], there: Mapping[str, int], topics: Collection[str]
 ) -> tuple[ChangelogDeletion, ...]:
-    """Return changelogs to delete.
-
-    Raises:
-        ConfigError: One of the topics is not a changelog of rackassign.
-    """
+    """Return changelogs to delete."""
     for name in names:
         if name in topics or name.startswith("__"):
             why = "it is an input topic of the group" if name in topics else "it belongs to Kafka"
@@ -376,14 +331,10 @@ _GONE_S, _LOOK_S = 20.0, 0.2
 
 
 class KafkaResetCluster:
-    """A cluster on which state is reset.
-
-    Args:
-        admin: A `KafkaAdminClient` that is not used elsewhere meanwhile.
-        connection: Connection properties of a consumer.
-    """
+    """A cluster on which state is reset."""
 
     def __init__(self, admin: KafkaAdminClient, connection: Mapping[str, Any]) -> None:
+        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
         self._admin = admin
         self._groups = GroupAdmin(admin)
         self._connection = connection
@@ -519,14 +470,8 @@ def _foreign(
     *,
     to_end: bool,
 ) -> str:
-    """Return where a record is that rackassign has not written; empty if none of those that are read is one.
-
-    Args:
-        reader: A consumer.
-        starts: Offsets to read from.
-        ends: End offsets.
-        to_end: Whether to read to the end, or only the first records.
-    """
+    """Return where a record is that rackassign has not written; empty if none of those that are read is one."""
+    # `to_end`: whether to read to the end, or only the first records.
     missing = {tp for tp, start in starts.items() if start < ends[tp]}
     if not missing:
         return ""

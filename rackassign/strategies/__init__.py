@@ -134,14 +134,7 @@ _PLANNED: Mapping[Planned, str] = {"range": _RANGE, "sticky": _STICKY, "standbys
 
 
 def load(planned: Planned) -> None:
-    """Import what a plan needs: some tenths of a second the first time, for `range` some milliseconds.
-
-    Args:
-        planned: What is planned: `range`, or by a `sticky` strategy, or with `standbys`.
-
-    Raises:
-        Exception: Whatever the import of numpy raises if it is broken.
-    """
+    """Import what a plan needs: some tenths of a second the first time, for `range` some milliseconds."""
     import_module(_PLANNED[planned])
 
 
@@ -150,9 +143,6 @@ def load_on_thread(planned: Planned) -> None:
 
     Errors are left to the first plan, which imports the same. The thread is no daemon: a process that ends waits for
     the import, because numpy cannot be interrupted while it is initialized.
-
-    Args:
-        planned: As for `load`.
     """
     if _PLANNED[planned] in sys.modules:
         return

@@ -28,16 +28,11 @@ Holders = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Clients that can hold copies, as numbers.
-
-    Args:
-        capacity: Threads of each, 1 or more.
-        tags: Tags of each.
-        active: Active tasks of each; a task has at most one active client.
-    """
+    """Clients that can hold copies, as numbers."""
 
     capacity: tuple[int, ...]
     tags: tuple[Mapping[str, str], ...]
+    # Active tasks of each; a task has at most one active client.
     active: tuple[frozenset[int], ...]
 
     def __len__(self) -> int:

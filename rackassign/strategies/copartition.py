@@ -26,14 +26,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class MergedGroup:
-    """A group whose co-partitioned topics are merged.
-
-    Args:
-        original: The group as it is.
-        group: The merged group.
-        topics: Existing topics of each set, by the name of the merged topic.
-        parts: Partitions of each unit, by the name of the merged topic.
-    """
+    """A group whose co-partitioned topics are merged."""
 
     original: Group
     group: Group

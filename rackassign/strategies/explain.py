@@ -46,15 +46,11 @@ def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan]
 
 
 class WhatIfResult(NamedTuple):
-    """A change and its result.
+    """A change and its result."""
 
-    Args:
-        advice: The change and its gain, which may be 0 or negative.
-        group: The group with the change, without owners.
-        plan: Its plan.
-    """
-
+    # The change and its gain, which may be 0 or negative.
     advice: Recommendation
+    # The group with the change, without owners.
     group: Group
     plan: Plan
 

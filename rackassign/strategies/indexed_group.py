@@ -22,18 +22,12 @@ from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions,
 
 @dataclass(frozen=True)
 class IndexedGroup:
-    """A group with numbered members, topics and partitions.
-
-    Args:
-        group: The group.
-        members: Its members, ordered by ID.
-        topics: Names of the topics that have partitions and a reader, in order.
-        mode: Which replicas count.
-        parts: Of some topics the partitions that each of their partitions stands for: it costs what these cost.
-    """
+    """A group with numbered members, topics and partitions."""
 
     group: Group
+    # Its members, ordered by ID.
     members: tuple[Member, ...]
+    # Names of the topics that have partitions and a reader, in order.
     topics: tuple[str, ...]
     mode: LocalityMode
     parts: Mapping[str, Sequence[Sequence[Partition]]] = field(default_factory=dict)
@@ -79,11 +73,8 @@ class IndexedGroup:
         return subscription_class, [list(read) for read in numbers]
 
     def members_by_partition(self, numbers: Sequence[int]) -> dict[TopicPartition, str]:
-        """Return the member of each partition that has one; an empty ID where several members claim it.
-
-        Args:
-            numbers: A member's number for each partition, or `NO_MEMBER`, or another negative number for several.
-        """
+        """Return the member of each partition that has one; an empty ID where several members claim it."""
+        # `numbers`: a member's number for each partition, or `NO_MEMBER`, or another negative number for several.
         sizes = zip(self.topics, self.sizes.tolist(), strict=True)
         tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
         return {
@@ -215,11 +206,6 @@ class _CostTables:
     """Costs of reading partitions from the racks of members.
 
     Costs are computed once for each leader, or for each object where all replicas count: equal ones are usually one.
-
-    Args:
-        units: A partition, or several that are read by one member.
-        homes: Racks of members.
-        group: The group.
     """
 
     def __init__(

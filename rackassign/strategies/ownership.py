@@ -25,14 +25,10 @@ _HUGE = 2**31
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaims:
-    """The resolved claims on each partition.
+    """The resolved claims on each partition."""
 
-    Args:
-        claimant: The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are
-            more, `NO_MEMBER` if there is none.
-        owner: Its valid owner: the claimant, if it subscribes to the topic, else `NO_MEMBER`.
-    """
-
+    # The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are more, `NO_MEMBER`
+    # if there is none.
     claimant: Ints
     owner: Ints
 
@@ -57,14 +53,10 @@ def resolve_ownership(
     """Resolve the claims of members on partitions, numbered topic after topic.
 
     Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
-
-    Args:
-        members: The members; the result refers to their indexes.
-        topics: Names of the topics.
-        sizes: Number of partitions of each topic.
-        reads: Whether members (row) subscribe to a topic (column).
-        row: Row of each member: members with equal subscriptions share one; if omitted, each has its own.
     """
+    # `members`: the members; the result refers to their indexes.
+    # `reads`: whether members (row) subscribe to a topic (column).
+    # `row`: row of each member: members with equal subscriptions share one; if omitted, each has its own.
     member, topic, claimed = _claims(members, {topic: i for i, topic in enumerate(topics)})
     total = int(sizes.sum())
     if not len(claimed):

@@ -132,21 +132,14 @@ def _spell_out(members: list[Member], shares_of: Mapping[str, Mapping[int, tuple
 
 @dataclass(frozen=True, slots=True)
 class _CopartitionedTopics:
-    """Topics with the same members and the same number of partitions.
-
-    Args:
-        topics: Names.
-        member_indexes: Their members, as indexes in the group's order, ascending.
-        homes: The home of each of these members.
-        kinds: The distinct homes.
-        racks: For each topic the racks of each partition; empty if none of the members has a rack.
-        size: Number of partitions of each topic.
-    """
+    """Topics with the same members and the same number of partitions."""
 
     topics: list[str]
+    # Their members, as indexes in the group's order, ascending.
     member_indexes: list[int]
     homes: list[int]
     kinds: frozenset[int]
+    # For each topic the racks of each partition; empty if none of the members has a rack.
     racks: list[list[int]]
     size: int
 
@@ -218,11 +211,7 @@ def _assign(copartitioned: _CopartitionedTopics, *, rack_phase: bool, needs_rack
 
 
 class _TopicAssignmentState:
-    """State of the assignment of one topic. Members are indexes in the class's list of members.
-
-    Args:
-        copartitioned: Class of topics whose members and size are used.
-    """
+    """State of the assignment of one topic. Members are indexes in the class's list of members."""
 
     __slots__ = ("_extra", "_given", "_homes", "_kinds", "_left", "_quota", "owner")
 
@@ -283,11 +272,7 @@ class _TopicAssignmentState:
         self._extra, self._left = extra, left
 
     def assign_together(self, racks: list[int]) -> None:
-        """Rack phase of co-partitioned topics: each partition in order goes to the first member local to it.
-
-        Args:
-            racks: For each partition the racks in which every one of the topics has a replica.
-        """
+        """Rack phase of co-partitioned topics: each partition in order goes to the first member local to it."""
         queues: dict[int, deque[int]] = {}
         for member_index, home in enumerate(self._homes):
             queues.setdefault(home, deque()).append(member_index)

@@ -27,18 +27,7 @@ _ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> dict[str, str]:
-    """Reject what Kafka Streams would: tags are sent in the group's metadata, and a listed tag must be set.
-
-    Args:
-        client_tags: Tags of this member, by key.
-        assignment_tags: Keys over whose values standbys are spread.
-
-    Returns:
-        The tags.
-
-    Raises:
-        ConfigError: With Kafka's message (`StreamsConfig`), or if a value is not a tag at all.
-    """
+    """Reject what Kafka Streams would: tags are sent in the group's metadata, and a listed tag must be set."""
     if not isinstance(client_tags, Mapping):
         raise ConfigError(f"client_tags must be keys with values, got {short_repr(client_tags)}")
     for pair in client_tags.items():
@@ -153,20 +142,11 @@ def _names(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StandbyPlan:
-    """The assignment of active members and standbys.
-
-    Args:
-        plan: The active members, for the cooperative protocol.
-        standbys: Partitions of which each member is to keep a copy, including its warm-ups, awaited copies, and copies
-            it keeps until others are warm. An entry for every member.
-        warmups: Those of them that are awaited: once the copy is warm, the partition moves to the member, or another
-            member can drop its copy.
-        missing: Number of copies that cannot be placed, by partition.
-        collisions: Number of copies on a value of a tag beyond the limits of the rule.
-        proven: Whether copies are proven optimal: collisions, even loads, kept, in that order.
-    """
+    """The assignment of active members and standbys."""
 
     plan: Plan
+    # Partitions of which each member is to keep a copy, including its warm-ups, awaited copies, and copies it keeps
+    # until others are warm. An entry for every member.
     standbys: Mapping[str, Partitions]
     warmups: Mapping[str, Partitions]
     missing: Mapping[TopicPartition, int]

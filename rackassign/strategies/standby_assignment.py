@@ -31,15 +31,10 @@ from rackassign.strategies.sticky import plan_units
 
 
 class CaughtUpCopies:
-    """The members with a warm copy of each partition.
-
-    Args:
-        group: Members; copies of others do not count, nor copies of topics that a member does not read.
-        copies: Copies of members.
-        acceptable: Acceptable lag in records.
-    """
+    """The members with a warm copy of each partition."""
 
     def __init__(self, group: Group, copies: Copies, acceptable: int) -> None:
+        # `group`: members; copies of others do not count, nor copies of topics that a member does not read.
         self._acceptable = acceptable
         self._lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
         for member in group.members:
@@ -63,16 +58,12 @@ class CaughtUpCopies:
 
 
 class PendingMoves(NamedTuple):
-    """Active members of partitions.
+    """Active members of partitions."""
 
-    Args:
-        now: Active member of each partition after this rebalance.
-        last: Active member of each partition when all moves are done.
-        cold: New member of each partition that has no warm copy on that member.
-    """
-
+    # Active member of each partition after this rebalance.
     now: Mapping[TopicPartition, str]
     last: Mapping[TopicPartition, str]
+    # New member of each partition that has no warm copy on that member.
     cold: Mapping[TopicPartition, str]
 
 
@@ -158,16 +149,7 @@ def assign_standbys(
     options: StandbyOptions | None = None,
     active: Options | None = None,
 ) -> StandbyPlan:
-    """Assign active members and standbys.
-
-    Args:
-        group: Members, with their tags, and topology; every partition has state. Partitions of one number of
-            co-partitioned topics have one state, named by the first topic of the set in alphabetical order: so are
-            their copies.
-        copies: Copies that members have.
-        options: How copies are placed.
-        active: How partitions are assigned.
-    """
+    """Assign active members and standbys."""
     merged = MergedGroup.of(group)
     found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
     return replace(found, plan=merged.expand(found.plan))
@@ -183,12 +165,6 @@ def assign_eager_standbys(
 
     No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
     member with a copy still counts as the owner of a partition that no member claims.
-
-    Args:
-        group: As for `assign_standbys`.
-        copies: As for `assign_standbys`.
-        options: How copies are placed.
-        active: How partitions are assigned.
     """
     options, active = options or StandbyOptions(), active or Options()
     until = time.monotonic() + (math.inf if active.time_limit_s is None else active.time_limit_s)
@@ -424,20 +400,13 @@ def _previous_holders(lags: Iterable[tuple[int, str]], number: Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _SubscriberSet:
-    """Members that subscribe to the same topics, and the partitions of those, as numbers.
-
-    Args:
-        tags: Tags of each member.
-        load: Number of partitions and copies of each member.
-        owner: Active member of each partition.
-        held: Members that have had a copy of each partition.
-        until: Deadline, on the clock of `time.monotonic`.
-    """
+    """Members that subscribe to the same topics, and the partitions of those, as numbers."""
 
     tags: Sequence[Mapping[str, str]]
     load: Sequence[int]
     owner: Sequence[int]
     held: Sequence[tuple[int, ...]]
+    # Deadline, on the clock of `time.monotonic`.
     until: float
 
     def solved(self, options: StandbyOptions, found: _PlacedCopies) -> tuple[list[tuple[int, ...]], list[int]]:

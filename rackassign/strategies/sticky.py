@@ -63,11 +63,7 @@ def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> 
 
 
 def plan_as(name: StrategyName, group: Group, options: Options) -> Plan:
-    """Assign optimally; the plan has this name.
-
-    Raises:
-        ConfigError: If there are weights, and an option that counts partitions.
-    """
+    """Assign optimally; the plan has this name."""
     begun = time.monotonic()
     merged = MergedGroup.of(group)
     plan = merged.expand(plan_units(merged, options, name, begun=begun))
@@ -76,17 +72,8 @@ def plan_as(name: StrategyName, group: Group, options: Options) -> Plan:
 
 
 def plan_units(merged: MergedGroup, options: Options, name: StrategyName, *, begun: float | None = None) -> Plan:
-    """Assign the units of a merged group, which the plan names like partitions.
-
-    Args:
-        merged: The group, with co-partitioned topics merged.
-        options: Options.
-        name: Any but `range`.
-        begun: Time at which the time limit began, on the clock of `time.monotonic`; now if omitted.
-
-    Raises:
-        ConfigError: If there are weights, and an option that counts partitions.
-    """
+    """Assign the units of a merged group, which the plan names like partitions."""
+    # `begun`: time at which the time limit began, on the clock of `time.monotonic`; now if omitted.
     begun = time.monotonic() if begun is None else begun
     indexed = IndexedGroup.of(merged.group, options.locality, merged.parts)
     problem = indexed.to_problem(per_topic=options.balance == "topic")

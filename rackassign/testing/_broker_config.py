@@ -44,15 +44,8 @@ def sort_key(version: str) -> tuple[int, ...]:
 
 
 def broker_versions(versions: str | Sequence[str] | None, brokers: int) -> tuple[str, ...]:
-    """Return the full version of each broker.
-
-    Args:
-        versions: One version for all brokers, None for the default, or a list with one for each broker.
-        brokers: Number of brokers.
-
-    Raises:
-        ConfigError: There is no such version, or the list has another length.
-    """
+    """Return the full version of each broker."""
+    # `versions`: one version for all brokers, None for the default, or a list with one for each broker.
     if versions is None or isinstance(versions, str) or not isinstance(versions, Sequence):
         return (resolve_version(versions),) * brokers
     if len(versions) != brokers:
@@ -120,20 +113,13 @@ log4j.logger.kafka.coordinator.group.GroupCoordinator = INFO
 
 @dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """Ports and directory of one broker.
-
-    Args:
-        id: Node ID.
-        rack: Rack; None for a broker without one.
-        port: Port of the listener for clients.
-        controller_port: Port of the controller listener; None for a broker that is no controller.
-        listeners: Ports of the additional listeners by name.
-        directory: Directory of the broker.
-    """
+    """Ports and directory of one broker."""
 
     id: int
+    # Rack; None for a broker without one.
     rack: str | None
     port: int
+    # Port of the controller listener; None for a broker that is no controller.
     controller_port: int | None
     listeners: Mapping[str, int]
     directory: Path
@@ -162,14 +148,7 @@ def ports_needed(brokers: int, listeners: int = 0) -> int:
 def plan_brokers(
     racks: Sequence[str | None], ports: Sequence[int], directory: Path, listeners: Sequence[str] = ()
 ) -> tuple[BrokerSpec, ...]:
-    """Return the ports and the directory of every broker; the first three brokers are controllers as well.
-
-    Args:
-        racks: One entry per broker.
-        ports: The ports; `ports_needed` returns their number.
-        directory: Directory of the cluster.
-        listeners: Names of the additional listeners.
-    """
+    """Return the ports and the directory of every broker; the first three brokers are controllers as well."""
     brokers = len(racks)
     clients, further, controllers = (
         ports[:brokers],
@@ -190,12 +169,7 @@ def plan_brokers(
 
 
 def check_config(config: Mapping[str, str | None]) -> None:
-    """Validate that properties are not among those that the cluster itself has to set.
-
-    Raises:
-        ConfigError: The cluster itself sets one of the properties, a name or value is no string, or contains a line
-            break.
-    """
+    """Validate that properties are not among those that the cluster itself has to set."""
     # Callers need not check types.
     unchecked: object = config
     if not isinstance(unchecked, Mapping) or not all(isinstance(name, str) for name in unchecked):
@@ -227,14 +201,8 @@ def write_files(
 
     This function formats the storage itself because Kafka's tool needs a JVM for each broker. Brokers differ only in
     `meta.properties`.
-
-    Args:
-        specs: All brokers of the cluster.
-        config: Properties for all brokers, which override the defaults; None removes a default.
-        checkpoint: A `checkpoint_file` that Kafka's tool has written for another directory: its name below a log
-            directory, and where it is.
-        protocols: Protocols of the additional listeners by name.
     """
+    # `config`: properties for all brokers, which override the defaults; None removes a default.
     cluster_id = new_uuid()
     for spec in specs:
         spec.data.mkdir(parents=True)

@@ -344,11 +344,8 @@ def unready_brokers(expected: Sequence[tuple[int, str, int]], deadline: float) -
 
     A broker is up if it responds and all of the brokers list it as registered and unfenced. A broker responds only once
     it has caught up with its own registration, so an earlier registration with an equal ID is not mistaken for it.
-
-    Args:
-        expected: ID, host and port of the brokers that should be up.
-        deadline: Deadline on the monotonic clock; a request to one broker takes 5 s at most.
     """
+    # `deadline`: deadline on the monotonic clock; a request to one broker takes 5 s at most.
     problems: dict[int, str] = {}
     for broker, host, port in expected:
         timeout_s = max(0.5, min(_ATTEMPT_S, deadline - time.monotonic()))
@@ -364,11 +361,7 @@ def unready_brokers(expected: Sequence[tuple[int, str, int]], deadline: float) -
 
 
 def alive_brokers(host: str, port: int, timeout_s: float) -> frozenset[int]:
-    """Return the IDs of the registered and unfenced brokers that the broker at an address lists.
-
-    Raises:
-        OSError: The broker does not respond, or not in time.
-    """
+    """Return the IDs of the registered and unfenced brokers that the broker at an address lists."""
     # Header: api key, version, correlation id, client id. Body: no topics, no automatic creation.
     request = struct.pack("!hhih", _METADATA, _VERSION, 1, len(_CLIENT)) + _CLIENT + struct.pack("!i?", 0, False)  # noqa: FBT003
     with socket.create_connection((host, port), timeout_s) as connection:

@@ -47,13 +47,7 @@ _UNUSED_S = 90 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A recorded jar.
-
-    Args:
-        coordinates: Maven coordinates, `group:artifact:version`.
-        size: Size in bytes.
-        sha256: SHA-256 of the file in hexadecimal.
-    """
+    """A recorded jar."""
 
     coordinates: str
     size: int
@@ -103,12 +97,7 @@ def kafka_jars(progress: ProgressCallback | None = None, *, version: str | None 
 
 
 def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tuple[Path, ...]:
-    """Return other jars, after fetching and checking those that are missing.
-
-    Raises:
-        ClusterError: The jars cannot be fetched.
-        MissingExtraError: Jars have to be fetched, and jgo is not installed.
-    """
+    """Return other jars, after fetching and checking those that are missing."""
     root = cache_dir() / "jars"
     root.mkdir(parents=True, exist_ok=True)
     on_progress = progress or ignore_progress

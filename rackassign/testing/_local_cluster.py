@@ -370,17 +370,8 @@ _TIMEOUT_S = 180.0
 
 
 def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:
-    """Raise every feature of a cluster to the highest level that its brokers support.
-
-    Args:
-        client_config: Arguments for a client of the cluster. All brokers must have the same version.
-
-    Returns:
-        The level of each feature afterwards, such as that of `metadata.version`.
-
-    Raises:
-        ClusterError: The controller refuses a level, for instance because a broker does not support it.
-    """
+    """Raise every feature of a cluster to the highest level that its brokers support."""
+    # `client_config`: arguments for a client of the cluster. All brokers must have the same version.
     with admin_client(client_config, _TIMEOUT_S) as admin:
         described = admin.describe_features()
         levels = {name: known["finalized"][1] for name, known in described.items() if "finalized" in known}

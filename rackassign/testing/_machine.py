@@ -57,9 +57,6 @@ def check_cache_path() -> None:
     """Check that processes of Java and Kafka can be given paths below `cache_dir()`.
 
     A colon separates the jars of a class path, and a comma the directories of a broker. Neither can be escaped.
-
-    Raises:
-        ConfigError: The path contains one of them, or a line break.
     """
     path = str(cache_dir())
     if set(path) & set(":,\n\r"):
@@ -71,11 +68,7 @@ def check_cache_path() -> None:
 
 @contextmanager
 def cache_errors() -> Iterator[None]:
-    """Convert errors of files below `cache_dir()` into a ClusterError that names the directory.
-
-    Raises:
-        ClusterError: A file cannot be created or written: the disk is full, or the directory cannot be written to.
-    """
+    """Convert errors of files below `cache_dir()` into a ClusterError that names the directory."""
     try:
         yield
     except OSError as error:
@@ -90,16 +83,12 @@ _TOP = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ReservedPorts:
-    """Ports that no other cluster takes while one of the descriptors is open in any process.
-
-    Args:
-        numbers: The ports.
-        descriptors: Open files that hold the reservations. A child process may inherit them; `close()` closes them.
-        refused: Preferred ports that could not be reserved, each with the reason.
-    """
+    """Ports that no other cluster takes while one of the descriptors is open in any process."""
 
     numbers: tuple[int, ...]
+    # Open files that hold the reservations. A child process may inherit them; `close()` closes them.
     descriptors: tuple[int, ...]
+    # Preferred ports that could not be reserved, each with the reason.
     refused: Mapping[int, str] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -112,14 +101,8 @@ def reserve_ports(count: int, preferred: Sequence[int] = ()) -> ReservedPorts:
     """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports.
 
     Any outgoing connection could take a port of that range while its broker is down.
-
-    Args:
-        count: Number of ports.
-        preferred: Ports to reserve first, in this order. A free port takes the place of one that is not free.
-
-    Raises:
-        ClusterError: Fewer than `count` ports are free, or a reservation cannot be written.
     """
+    # `preferred`: ports to reserve first, in this order. A free port takes the place of one that is not free.
     with cache_errors():
         return _reserve_all(count, preferred)
 
@@ -179,18 +162,12 @@ def _reserve(path: Path, port: int) -> int | str:
 
 
 class Process(NamedTuple):
-    """A process.
-
-    Args:
-        id: Process ID.
-        parent: Process ID of the parent.
-        name: Name of the program, truncated to 15 characters.
-        cpu_s: CPU time in seconds of the process and of its children that have ended.
-    """
+    """A process."""
 
     id: int
     parent: int
     name: str
+    # CPU time in seconds of the process and of its children that have ended.
     cpu_s: float
 
 

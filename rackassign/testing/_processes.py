@@ -29,25 +29,16 @@ from rackassign.util.files import lock, try_lock
 
 @dataclass(frozen=True, slots=True)
 class ClusterDirectory:
-    """Directory of one cluster.
-
-    Args:
-        directory: Directory that contains everything the cluster writes.
-        lock: Lock file next to it; the cluster is running while a process holds the lock.
-        descriptor: Descriptor that holds the lock; the supervisor process inherits it.
-    """
+    """Directory of one cluster."""
 
     directory: Path
+    # Lock file next to it; the cluster is running while a process holds the lock.
     lock: Path
     descriptor: int
 
 
 def create_cluster_directory() -> ClusterDirectory:
-    """Remove the directories of crashed clusters, and create one for a new cluster.
-
-    Raises:
-        ClusterError: It cannot be created.
-    """
+    """Remove the directories of crashed clusters, and create one for a new cluster."""
     root = cache_dir() / "clusters"
     with cache_errors():
         root.mkdir(parents=True, exist_ok=True)
@@ -104,17 +95,10 @@ _CLOSE_TIMEOUT_S = 180.0
 
 
 class ProcessSupervisor:
-    """A child process that runs the processes of a cluster and outlives its owner only long enough to end them.
-
-    Args:
-        cluster_dir: Directory of the cluster, which the supervisor process removes at its end.
-        inherit: Descriptors that the supervisor process keeps open until it ends.
-
-    Raises:
-        ClusterError: The supervisor process does not start.
-    """
+    """A child process that runs the processes of a cluster and outlives its owner only long enough to end them."""
 
     def __init__(self, cluster_dir: ClusterDirectory, inherit: Sequence[int] = ()) -> None:
+        # `inherit`: descriptors that the supervisor process keeps open until it ends.
         self._owner = os.getpid()
         self._changed = threading.Condition()
         self._responses: dict[int, dict[str, Any]] = {}
@@ -156,20 +140,12 @@ class ProcessSupervisor:
         return self._process.pid
 
     def start(self, name: str, argv: Sequence[str], log: Path) -> int:
-        """Start a process under a name, and return its process ID.
-
-        Raises:
-            ClusterError: The process cannot be started.
-        """
+        """Start a process under a name, and return its process ID."""
         response = self._request({"op": "start", "name": name, "argv": list(argv), "log": str(log)})
         return int(response["pid"])
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a process; do nothing if it has already ended.
-
-        Raises:
-            ClusterError: The signal cannot be sent.
-        """
+        """Send a signal to a process; do nothing if it has already ended."""
         self._request({"op": "signal", "name": name, "signal": int(number)})
 
     def running(self) -> dict[str, int]:
@@ -194,11 +170,7 @@ class ProcessSupervisor:
             self._changed.wait(timeout_s)
 
     def close(self) -> None:
-        """End all processes, remove the directory of the cluster, and wait until that is done.
-
-        Raises:
-            ClusterError: The supervisor process failed or did not finish in time.
-        """
+        """End all processes, remove the directory of the cluster, and wait until that is done."""
         if os.getpid() != self._owner or self._stderr.closed:
             # A forked child of the owner owns no processes.
             return

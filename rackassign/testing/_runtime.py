@@ -47,13 +47,7 @@ _STARTED = "Kafka Server started"
 
 @dataclass(frozen=True, slots=True)
 class KafkaRuntime:
-    """What runs a broker.
-
-    Args:
-        java: The `java` executable.
-        version: Full version of Kafka.
-        jars: The jars of that version.
-    """
+    """What runs a broker."""
 
     java: Path
     version: str
@@ -83,14 +77,8 @@ def class_archive(runtime: KafkaRuntime) -> Path | None:
 def make_class_archive(
     supervisor: ProcessSupervisor, runtime: KafkaRuntime, checkpoint: Path, scratch: Path
 ) -> Path | None:
-    """Make the archive, or return the one that exists; None if none can be made.
-
-    Args:
-        supervisor: Supervisor that runs the broker, so that it ends with its owner.
-        runtime: What runs the broker.
-        checkpoint: The `checkpoint_file` of the version.
-        scratch: Directory to create for the broker, below the directory of the cluster.
-    """
+    """Make the archive, or return the one that exists; None if none can be made."""
+    # `supervisor`: supervisor that runs the broker, so that it ends with its owner.
     path = runtime.archive_path
     if not path.exists():
         try:
@@ -243,17 +231,8 @@ def bootstrap_checkpoint(
     """Return a `checkpoint_file` that Kafka's storage tool wrote for new clusters of a version.
 
     The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
-
-    Args:
-        supervisor: Supervisor that runs the tool, so that the tool ends with its owner.
-        java: The `java` executable.
-        version: Full version of Kafka.
-        jars: The jars of that version.
-        scratch: Directory to create for the tool, below the directory of the cluster.
-
-    Raises:
-        ClusterError: The tool fails; the message has its output.
     """
+    # `supervisor`: supervisor that runs the tool, so that the tool ends with its owner.
     cached = _cached(version)
     if cached.exists():
         return cached

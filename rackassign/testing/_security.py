@@ -31,11 +31,7 @@ _RETRY_S = 0.1
 
 
 def check_listeners(listeners: Mapping[str, str]) -> None:
-    """Validate the names and protocols of listeners.
-
-    Raises:
-        ConfigError: A name or protocol is invalid; the message names it and what is expected.
-    """
+    """Validate the names and protocols of listeners."""
     # Callers need not check types.
     unchecked: object = listeners
     if not isinstance(unchecked, Mapping):
@@ -52,25 +48,16 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCertificates:
-    """Certificates of one cluster: its own certificate authority, and the certificate issued to the brokers.
-
-    Args:
-        authority: PEM file with the certificate that clients have to trust.
-        key: Private key of the brokers: PEM in one line, as Kafka properties contain it.
-        chain: Certificate chain of the brokers, also PEM in one line.
-    """
+    """Certificates of one cluster: its own certificate authority, and the certificate issued to the brokers."""
 
     authority: Path
     key: str = field(repr=False)
+    # Certificate chain of the brokers, also PEM in one line.
     chain: str
 
     @classmethod
     def issued(cls, host: str, directory: Path) -> ClusterCertificates:
-        """Create a new certificate authority and a certificate for a host name or address.
-
-        Raises:
-            MissingExtraError: trustme is not installed.
-        """
+        """Create a new certificate authority and a certificate for a host name or address."""
         try:
             import trustme  # noqa: PLC0415 - only for secured clusters
             from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
@@ -116,16 +103,7 @@ def secured(listeners: Mapping[str, str]) -> list[str]:
 
 
 def create_user(bootstrap: str, client_configs: Iterable[Mapping[str, Any]], timeout_s: float) -> None:
-    """Create the user, and wait until every broker authenticates it.
-
-    Args:
-        bootstrap: `bootstrap_servers` with the plain listeners.
-        client_configs: For each broker the arguments of a secured client.
-        timeout_s: Seconds for the creation and the wait together.
-
-    Raises:
-        ClusterError: The brokers refuse the request, or the timeout has expired.
-    """
+    """Create the user, and wait until every broker authenticates it."""
     from kafka.admin import UserScramCredentialUpsertion  # noqa: PLC0415 - only for secured clusters
     from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415
 

@@ -96,11 +96,7 @@ def send(message: dict[str, object]) -> None:
 
 
 def handle_command(children: Children, line: bytes) -> None:
-    """Execute one command and send the response.
-
-    Raises:
-        ParentExited: The owner closes the cluster.
-    """
+    """Execute one command and send the response."""
     command = json.loads(line)
     if command["op"] == "end":
         raise ParentExited
@@ -117,11 +113,7 @@ def handle_command(children: Children, line: bytes) -> None:
 
 
 def serve(children: Children, owner: int) -> None:
-    """Serve the owner until it has ended.
-
-    Raises:
-        ParentExited: The owner has ended, or a signal has stopped this process; the function never returns.
-    """
+    """Serve the owner until it has ended."""
     with selectors.DefaultSelector() as ready:
         wake = _wake_on_signals()
         ready.register(wake, selectors.EVENT_READ)

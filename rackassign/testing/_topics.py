@@ -130,15 +130,8 @@ def _unready(partitions: Iterable[Mapping[str, Any]], expected: Mapping[int, lis
 
 @contextmanager
 def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator[Any]:
-    """Yield an admin client and close it afterwards.
-
-    Args:
-        client_config: Addresses of the brokers and the security settings.
-        timeout_s: Seconds for the bootstrap and for each request.
-
-    Raises:
-        KafkaError: No broker responds in time.
-    """
+    """Yield an admin client and close it afterwards."""
+    # `timeout_s`: seconds for the bootstrap and for each request.
     from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster can be started without an installed client
 
     from rackassign.admin.admin_client import connected  # noqa: PLC0415 - as kafka-python

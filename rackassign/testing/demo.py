@@ -57,20 +57,13 @@ _CONSUMER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """Result of a group with one consumer in each rack.
-
-    Args:
-        strategy: Name of the assignor.
-        assignment: The partitions of the consumer in each rack.
-        records: Records by the reader's rack and partition.
-        fetched: Bytes of record batches by the reader's rack, the broker's ID and the partition.
-        moved: Number of partitions that left their reader when a further member joined; None if none joined.
-    """
+    """Result of a group with one consumer in each rack."""
 
     strategy: str
     assignment: Mapping[str, frozenset[TopicPartition]]
     records: Mapping[tuple[str, TopicPartition], int]
     fetched: Mapping[tuple[str, int, TopicPartition], int]
+    # Number of partitions that left their reader when a further member joined; None if none joined.
     moved: int | None = None
 
     def by_racks(self, rack_of_broker: Mapping[int, str]) -> dict[tuple[str, str], int]:
@@ -83,15 +76,8 @@ class ConsumeResult:
 
 
 def produce_records(client_config: ClientConfig, topic: str, partitions: int, *, records: int, size: int) -> None:
-    """Write random records.
-
-    Args:
-        client_config: Connection arguments.
-        topic: An existing topic.
-        partitions: Number of its partitions.
-        records: Number of records for each partition.
-        size: Size of each record in bytes.
-    """
+    """Write random records."""
+    # `records`: number of records for each partition.
     producer = KafkaProducer(**client_config, acks="all", linger_ms=20, batch_size=2**18)
     with closing(producer):
         for _ in range(records):
@@ -103,17 +89,7 @@ def produce_records(client_config: ClientConfig, topic: str, partitions: int, *,
 def produce_without_keys(
     producers: Mapping[str, Callable[[], KafkaProducer]], topic: str, *, records: int, size: int
 ) -> dict[tuple[str, int], int]:
-    """Write random records without a key, from one producer in each rack.
-
-    Args:
-        producers: Creates the producer in each rack.
-        topic: An existing topic.
-        records: Number of records of each producer.
-        size: Size of each record in bytes.
-
-    Returns:
-        Bytes that were acknowledged, by the producer's rack and the partition.
-    """
+    """Write random records without a key, from one producer in each rack."""
     written: dict[tuple[str, int], int] = {}
     for rack, make in producers.items():
         with closing(make()) as producer:
@@ -138,19 +114,11 @@ def consume_topic(
 
     The consumers differ only in their rack. Nothing is fetched before the group is stable, so every record is
     read by the one consumer that the final assignment names.
-
-    Args:
-        clients: Connection arguments of the consumer in each rack.
-        topic: Topic to read.
-        make_assignor: Creates the assignor of each consumer.
-        joining: The rack in which a further consumer joins when all is read; None for none.
-        at_once: Whether all consumers get their first partitions in the same generation; until then groups are made
-            again. The result of a sticky assignor depends on the partitions that members had before.
-        timeout_s: Time limit in seconds for all of it, a guard against hanging.
-
-    Raises:
-        ClusterError: If the group does not become stable or the topic is not read in time.
     """
+    # `joining`: the rack in which a further consumer joins when all is read; None for none.
+    # `at_once`: whether all consumers get their first partitions in the same generation; until then groups are made
+    # again. The result of a sticky assignor depends on the partitions that members had before.
+    # `timeout_s`: time limit in seconds for all of it, a guard against hanging.
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
         meters = {rack: FetchMeter() for rack in clients}
@@ -205,11 +173,7 @@ def _form_group(
 
 
 class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    """Pauses assigned partitions before anything is fetched from them.
-
-    Attributes:
-        generations: Generations in which partitions were assigned.
-    """
+    """Pauses assigned partitions before anything is fetched from them."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self.generations: set[int] = set()
@@ -304,12 +268,7 @@ class _RackReportingRange(RangePartitionAssignor):  # type: ignore[misc] # kafka
 
 
 class _Member(ThreadedMember):
-    """A member that reads and keeps nothing; a consumer that fails is replaced.
-
-    Args:
-        client_config: Connection arguments of a kafka-python client.
-        rack: Its rack.
-    """
+    """A member that reads and keeps nothing; a consumer that fails is replaced."""
 
     def __init__(self, client_config: Mapping[str, Any], rack: str) -> None:
         super().__init__()
@@ -348,12 +307,7 @@ class _Member(ThreadedMember):
 
 
 class _Producer:
-    """A thread that writes to all partitions in turn; a producer that fails is replaced.
-
-    Args:
-        client_config: Connection arguments of a kafka-python client.
-        partitions: Number of partitions of the topic.
-    """
+    """A thread that writes to all partitions in turn; a producer that fails is replaced."""
 
     def __init__(self, client_config: Mapping[str, Any], partitions: int) -> None:
         self._client_config = client_config
@@ -395,14 +349,6 @@ def demo_group(
 
     The block begins once the group is stable and has committed an offset of each partition, so that `inspect` knows its
     lag.
-
-    Args:
-        client_config: Connection arguments of a kafka-python client.
-        racks: Rack of each member.
-        replicas: IDs of the brokers of each partition, with the leader first.
-
-    Raises:
-        ClusterError: The topic cannot be created, or the group does not become stable or commits nothing.
     """
     create_topic(client_config["bootstrap_servers"], TOPIC, replicas, config=_TOPIC_CONFIG)
     with ExitStack() as opened:

@@ -75,12 +75,7 @@ _NOT_PROPERTIES = frozenset(
 
 
 def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) -> None:
-    """Validate racks and properties.
-
-    Raises:
-        ConfigError: There are no racks, a rack is empty, the cluster itself sets one of the properties, or the name of
-            a property cannot be written as an environment variable of the image.
-    """
+    """Validate racks and properties."""
     if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
         raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
     check_config(config)
@@ -106,15 +101,8 @@ def variable(name: str) -> str:
 def environment(
     broker: Broker, brokers: int, cluster_id: str, config: Mapping[str, str | None], protocols: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of one broker's container.
-
-    Args:
-        broker: The broker with its published ports.
-        brokers: Number of all brokers; IDs start at 1, and the first three are controllers as well.
-        cluster_id: ID of the cluster, equal for all brokers.
-        config: Properties for all brokers, which override the defaults; None removes a default.
-        protocols: Protocols of the additional listeners by name.
-    """
+    """Return the environment of one broker's container."""
+    # `config`: properties for all brokers, which override the defaults; None removes a default.
     chosen = {**default_properties(brokers), **config, **_identity(broker, brokers, protocols)}
     properties = {name: value for name, value in chosen.items() if value is not None}
     return {"CLUSTER_ID": cluster_id, **_JVM, **{variable(name): value for name, value in properties.items()}}
@@ -154,12 +142,7 @@ OWN_IMAGE = f"rackassign/kafka:{KAFKA_VERSION}"
 
 
 def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
-    """Return a client of the Docker engine that testcontainers would use; the caller has to close it.
-
-    Raises:
-        ClusterError: No Docker engine responds.
-        MissingExtraError: testcontainers is not installed.
-    """
+    """Return a client of the Docker engine that testcontainers would use; the caller has to close it."""
     try:
         from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415 - only for this provider
     except ImportError as error:
@@ -269,15 +252,10 @@ _PATIENCE_S, _PAUSE_S = 60.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """Owner of a container or network on a Docker engine.
-
-    Args:
-        run: Name of the cluster.
-        host: Machine of the owner's process; the state of other machines' processes is unknown here.
-        lock: File whose lock the process holds.
-    """
+    """Owner of a container or network on a Docker engine."""
 
     run: str
+    # Machine of the owner's process; the state of other machines' processes is unknown here.
     host: str
     lock: str
 
@@ -318,12 +296,7 @@ class ResourceOwner:
 
 
 def sweep() -> int:
-    """Remove all containers and networks of clusters whose process has ended; return their number.
-
-    Raises:
-        ClusterError: No Docker engine responds, or it cannot remove them.
-        MissingExtraError: testcontainers is not installed.
-    """
+    """Remove all containers and networks of clusters whose process has ended; return their number."""
     client = connect()
     try:
         return remove(client, ResourceOwner.is_gone)
@@ -340,17 +313,6 @@ def remove(
 
     Two processes may clean up at the same time, and what a killed process had requested may still be going on. The
     engine then refuses to remove a container that is being removed, and a network to which a container is connected.
-
-    Args:
-        client: The engine.
-        should_remove: Whether the resources of an owner are to be removed.
-        patience_s: Seconds for which a removal is repeated that the engine refuses for these reasons.
-
-    Returns:
-        The number of removed containers and networks.
-
-    Raises:
-        ClusterError: The engine refuses the request.
     """
     removed: set[str] = set()
     until = time.monotonic() + patience_s
@@ -394,15 +356,7 @@ def _remove_all(client: Any, should_remove: Callable[[ResourceOwner], bool], rem
 
 
 class DockerResources:
-    """A lock that marks the cluster as running, its ports, its network, and its containers.
-
-    Args:
-        image: Image of the containers.
-        ports: Number of ports to reserve.
-
-    Raises:
-        ClusterError: The engine does not respond or cannot create a network, or not enough ports are free.
-    """
+    """A lock that marks the cluster as running, its ports, its network, and its containers."""
 
     def __init__(self, image: str, ports: int) -> None:
         self._image = image
@@ -421,16 +375,7 @@ class DockerResources:
             self._undo = undo.pop_all()
 
     def run(self, broker: Broker, environment: Mapping[str, str], plugins: Iterable[Path] = ()) -> Any:  # noqa: ANN401
-        """Start a new container for a broker and return it.
-
-        Args:
-            broker: The broker.
-            environment: Variables of its container.
-            plugins: Jars that are mounted beside those of Kafka.
-
-        Raises:
-            DockerException: The engine refuses the request.
-        """
+        """Start a new container for a broker and return it."""
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only for this provider
 
         container = (
@@ -455,27 +400,15 @@ class DockerResources:
             container.get_docker_client().client.close()
 
     def disconnect(self, container: Any) -> None:  # noqa: ANN401
-        """Disconnect a container from the network.
-
-        Raises:
-            DockerException: The engine refuses the request.
-        """
+        """Disconnect a container from the network."""
         self._client.networks.get(self._network.id).disconnect(container, force=True)
 
     def reconnect(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
-        """Reconnect a broker's container to the network under its name.
-
-        Raises:
-            DockerException: The engine refuses the request.
-        """
+        """Reconnect a broker's container to the network under its name."""
         self._client.networks.get(self._network.id).connect(container, aliases=[alias(broker.id)])
 
     def close(self) -> None:
-        """Remove the containers and the network, then release the ports and the lock.
-
-        Raises:
-            ClusterError: The engine does not remove them; a later `sweep()` will.
-        """
+        """Remove the containers and the network, then release the ports and the lock."""
         self._undo.close()
 
     def _new_network(self) -> Any:  # noqa: ANN401

@@ -118,9 +118,6 @@ class OtherCluster:
     """A cluster of another kind than that of the test session: of another version, or with the broker plug-in.
 
     Only the last one is kept.
-
-    Args:
-        config: Configuration of the test session.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -30,37 +30,22 @@ from rackassign.util.files import lock, try_lock
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Where the owner of a cluster takes requests.
-
-    Args:
-        port: TCP port on 127.0.0.1.
-        token: Secret that a request must have; only the user can read it.
-    """
+    """Where the owner of a cluster takes requests."""
 
     port: int
+    # Secret that a request must have; only the user can read it.
     token: str
 
 
 class Registration:
-    """The file of a running cluster, open and locked by its owner.
-
-    Args:
-        file: The open file, to which everything is appended.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """The file of a running cluster, open and locked by its owner."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._write({"pid": os.getpid()})
 
     def announce(self, address: ControlAddress) -> None:
-        """Add the address of the control socket, once the cluster is up.
-
-        Raises:
-            ConfigError: It cannot be written.
-        """
+        """Add the address of the control socket, once the cluster is up."""
         self._write({"pid": os.getpid(), **asdict(address)})
 
     def _write(self, content: dict[str, object]) -> None:
@@ -73,11 +58,7 @@ class Registration:
 
 
 class RegisteredCluster:
-    """A cluster that another process keeps running.
-
-    Args:
-        file: The open file, whose lock the owner holds.
-    """
+    """A cluster that another process keeps running."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -89,11 +70,7 @@ class RegisteredCluster:
         return ControlAddress(content["port"], content["token"]) if "port" in content else None
 
     def end(self) -> None:
-        """Ask the owner to end the cluster and wait until it has.
-
-        Raises:
-            ConfigError: The owner has not written its process ID yet.
-        """
+        """Ask the owner to end the cluster and wait until it has."""
         pid = self._read().get("pid")
         if pid is None:
             raise ConfigError("the cluster is only just starting; try again")
@@ -114,11 +91,7 @@ class RegisteredCluster:
 
 @contextmanager
 def register(name: str) -> Iterator[Registration]:
-    """Register this process as the owner of a cluster while the block lasts.
-
-    Raises:
-        ConfigError: The name is invalid, a cluster of that name is running, or the file cannot be written.
-    """
+    """Register this process as the owner of a cluster while the block lasts."""
     file = _file(name)
     while True:
         with _created(file) as opened:
@@ -138,11 +111,7 @@ def register(name: str) -> Iterator[Registration]:
 
 @contextmanager
 def find_registered(name: str) -> Iterator[RegisteredCluster | None]:
-    """Yield the running cluster of a name; None if there is none. Remove what a crash has left of it.
-
-    Raises:
-        ConfigError: The name is invalid.
-    """
+    """Yield the running cluster of a name; None if there is none. Remove what a crash has left of it."""
     file = _file(name)
     try:
         opened = file.open("r+", encoding="ascii")
@@ -190,25 +159,16 @@ _LONGEST = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class RackChange:
-    """Result of a request.
-
-    Args:
-        rack: The rack.
-        changed: IDs of the brokers that were killed or started; empty if all were in the requested state.
-        running: IDs of all brokers that are up now.
-    """
+    """Result of a request."""
 
     rack: str
+    # IDs of the brokers that were killed or started; empty if all were in the requested state.
     changed: tuple[int, ...]
     running: tuple[int, ...]
 
 
 class ControlServer:
-    """Takes requests for one cluster.
-
-    Args:
-        cluster: A cluster that is up.
-    """
+    """Takes requests for one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -258,12 +218,7 @@ class ControlServer:
 
 
 def change_rack(cluster: Cluster, command: object, rack: str) -> RackChange:
-    """Kill the brokers of a rack that are up, or start those that are down and wait until they are ready.
-
-    Raises:
-        ConfigError: The cluster has no such rack, or there is no such command.
-        ClusterError: A broker does not start.
-    """
+    """Kill the brokers of a rack that are up, or start those that are down and wait until they are ready."""
     if command not in {KILL, START}:
         raise ConfigError(f"command must be {KILL} or {START}, got {command!r}")
     running, ids = cluster.running, {broker.id for broker in cluster.rack_brokers(rack)}
@@ -277,12 +232,7 @@ def change_rack(cluster: Cluster, command: object, rack: str) -> RackChange:
 
 
 def send_request(address: ControlAddress, command: str, rack: str) -> RackChange:
-    """Send a request to the owner of a cluster and wait until it is done.
-
-    Raises:
-        ConfigError: The cluster has no such rack.
-        ClusterError: A broker does not start, or the owner does not respond.
-    """
+    """Send a request to the owner of a cluster and wait until it is done."""
     try:
         with socket.create_connection((_HOST, address.port), _READ_TIMEOUT_S) as connection:
             connection.settimeout(_RESPONSE_TIMEOUT_S)
@@ -303,12 +253,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _read_line(connection: socket.socket) -> dict[str, Any]:
-    """Read one JSON object.
-
-    Raises:
-        OSError: The connection ended, or nothing came in time.
-        ValueError: It is not one line with a JSON object.
-    """
+    """Read one JSON object."""
     with connection.makefile("rb") as stream:
         line = stream.readline(_LONGEST)
     if not line:

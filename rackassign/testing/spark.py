@@ -264,11 +264,7 @@ def _spark_home() -> Path:
 
 
 def _end_gateway(mark: str) -> None:
-    """End the JVM of a session that was not created: after an early interrupt no object owns it, and it never ends.
-
-    Args:
-        mark: Value of a setting of the session, which is in the command line of the JVM.
-    """
+    """End the JVM of a session that was not created: after an early interrupt no object owns it, and it never ends."""
     from pyspark import SparkContext  # noqa: PLC0415 - imported only when needed
 
     for child in _children(os.getpid()):

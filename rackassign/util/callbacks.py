@@ -47,16 +47,7 @@ def takes(function: Callable[..., object], *arguments: str) -> bool:
 
 
 def check_function(function: object, option: str, *arguments: str) -> None:
-    """Refuse what is no function, or cannot be called as it will be.
-
-    Args:
-        function: The user's function.
-        option: Name of the option.
-        *arguments: What it is called with.
-
-    Raises:
-        ConfigError: It cannot be called with so many arguments, or its body would not run when it is called.
-    """
+    """Refuse what is no function, or cannot be called as it will be."""
     if not callable(function):
         raise ConfigError(f"{option} must be a function, got {short_repr(function)}")
     kind = deferred_function(function)

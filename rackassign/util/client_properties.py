@@ -18,17 +18,11 @@ from rackassign.text import shown_setting
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProperty:
-    """A property of the connection with a value that all clients take as it is.
-
-    Args:
-        librdkafka: Its name in librdkafka.
-        kafka_python: The argument of kafka-python's clients.
-        java: Its name in the Java client if that differs; a PEM store stands for the file.
-        is_file: Whether the value is the name of a PEM file.
-    """
+    """A property of the connection with a value that all clients take as it is."""
 
     librdkafka: str
     kafka_python: str
+    # Its name in the Java client if that differs; a PEM store stands for the file.
     java: str | None = None
     is_file: bool = False
 
@@ -102,12 +96,8 @@ def _jaas_text(quoted: str) -> str:
 
 
 def missing_login(arguments: Mapping[str, Any], *, alternative: str = "") -> str | None:
-    """Return which property kafka-python needs for SASL and does not have; None if nothing is missing.
-
-    Args:
-        arguments: Arguments of a client of kafka-python.
-        alternative: Property that gives user name and password as well, if there is one.
-    """
+    """Return which property kafka-python needs for SASL and does not have; None if nothing is missing."""
+    # `alternative`: property that gives user name and password as well, if there is one.
     protocol = arguments.get("security_protocol", "")
     if not protocol.startswith("SASL_"):
         return None

@@ -31,11 +31,7 @@ def object_field(value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - par
 
 
 def object_fields(value: Any, path: str, needed: Iterable[str], others: Iterable[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-    """Return an object with all needed fields, and no other fields than those and the optional ones.
-
-    Raises:
-        InputError: A field is missing or unknown, or it is no object; the message names the field.
-    """
+    """Return an object with all needed fields, and no other fields than those and the optional ones."""
     fields, joint = object_field(value, path), "." if path else ""
     for name in sorted(needed):
         if name not in fields:
@@ -76,20 +72,12 @@ def bool_field(value: Any, path: str) -> bool:  # noqa: ANN401 - parsed JSON
 
 
 def lock(file: int | IO[Any]) -> None:
-    """Lock an open file; wait as long as another open file has the lock.
-
-    Args:
-        file: The open file, or its descriptor.
-    """
+    """Lock an open file; wait as long as another open file has the lock."""
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def try_lock(file: int | IO[Any]) -> bool:
-    """Lock an open file unless another open file has the lock; return whether it is locked.
-
-    Args:
-        file: The open file, or its descriptor.
-    """
+    """Lock an open file unless another open file has the lock; return whether it is locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -99,15 +87,8 @@ def try_lock(file: int | IO[Any]) -> bool:
 
 @contextmanager
 def locked(file: Path, *, wait: bool) -> Iterator[None]:
-    """Lock a file's name against other processes during the block.
-
-    Args:
-        file: The file, which need not exist; its folder must.
-        wait: Whether to wait for a process that has the lock.
-
-    Raises:
-        ConfigError: Another process has the lock, or the file cannot be locked.
-    """
+    """Lock a file's name against other processes during the block."""
+    # `file`: the file, which need not exist; its folder must.
     target = _target(file)
     try:
         handle = target.with_name(f".{target.name}.lock").open("w")
@@ -126,11 +107,7 @@ def locked(file: Path, *, wait: bool) -> Iterator[None]:
 
 
 def create_folder(file: Path) -> None:
-    """Create the folder of a file: of a symbolic link, that of the file it leads to.
-
-    Raises:
-        ConfigError: It cannot be created.
-    """
+    """Create the folder of a file: of a symbolic link, that of the file it leads to."""
     try:
         _target(file).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -138,11 +115,7 @@ def create_folder(file: Path) -> None:
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a file atomically: readers, and any process after a crash, find the old text or the new one.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Write a file atomically: readers, and any process after a crash, find the old text or the new one."""
     target = _target(file)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -23,41 +23,27 @@ _POLL_S = 0.02
 
 
 class BrokerStatistics(Struct, frozen=True):
-    """Counts of one connection since the client was created.
+    """Counts of one connection since the client was created."""
 
-    Args:
-        broker: Broker ID; -1 for a bootstrap address.
-        received_bytes: Bytes received over the network.
-        in_flight: Requests without a response so far.
-    """
-
+    # Broker ID; -1 for a bootstrap address.
     broker: int = field(name="nodeid")
     received_bytes: int = field(name="rxbytes")
+    # Requests without a response so far.
     in_flight: int = field(name="waitresp_cnt")
 
 
 class PartitionStatistics(Struct, frozen=True, gc=False):
-    """Counts of one partition since librdkafka has known it.
+    """Counts of one partition since librdkafka has known it."""
 
-    Args:
-        partition: Its number; -1 for messages without a partition.
-        broker: Broker ID of the replica it is read from or written to; -1 for none.
-        received_bytes: Bytes of keys and values received, decompressed.
-        received_records: Records received.
-        next_offset: Offset of the next record to fetch; negative before the first fetch.
-        delivered_offset: Offset after the last record returned to the application; negative before the first one.
-        fetch_state: State of fetching, in librdkafka's terms.
-        queued_records: Records in the queue that it is delivered from; consumers have one for all partitions.
-        queued_bytes: Size of that queue.
-        sent_bytes: Bytes of keys and values that a producer has sent, uncompressed.
-        sent_records: Records that it has sent.
-    """
-
+    # Its number; -1 for messages without a partition.
     partition: int
+    # Broker ID of the replica it is read from or written to; -1 for none.
     broker: int
     received_bytes: int = field(name="rxbytes")
     received_records: int = field(name="rxmsgs")
+    # Offset of the next record to fetch; negative before the first fetch.
     next_offset: int
+    # Offset after the last record returned to the application; negative before the first one.
     delivered_offset: int = field(name="app_offset")
     fetch_state: str
     queued_records: int = field(name="fetchq_cnt")
@@ -73,34 +59,21 @@ class TopicStatistics(Struct, frozen=True):
 
 
 class ConnectionStatistics(Struct, frozen=True):
-    """Statistics of one client, without its partitions.
-
-    Args:
-        client: Name of the client, unique in a process.
-        made_us: When they were made, in microseconds of a clock that never goes back.
-        brokers: Its connections by name; the group coordinator has one of its own.
-    """
+    """Statistics of one client, without its partitions."""
 
     client: str = field(name="name")
+    # When they were made, in microseconds of a clock that never goes back.
     made_us: int = field(name="ts")
     brokers: dict[str, BrokerStatistics]
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse what librdkafka passes to a `stats_cb`.
-
-        Raises:
-            ValueError: The text is not JSON, or of another format.
-        """
+        """Parse what librdkafka passes to a `stats_cb`."""
         return msgspec.json.decode(text, type=cls)
 
 
 class ClientStatistics(ConnectionStatistics, frozen=True):
-    """Statistics of one client.
-
-    Args:
-        topics: Its topics by name.
-    """
+    """Statistics of one client."""
 
     topics: dict[str, TopicStatistics]
 
@@ -123,13 +96,9 @@ def await_reports(
 
     Reports that are queued already can be older than that, and the first one after them can be, too. So the queue is
     emptied first, and the second report after that is the one.
-
-    Args:
-        poll: Calls the client's callbacks, for up to the given seconds.
-        reports: Returns the number of reports that the callback received so far.
-        timeout_s: Time limit in seconds.
-        settled: A further condition on the last report.
     """
+    # `poll`: calls the client's callbacks, for up to the given seconds.
+    # `timeout_s`: time limit in seconds.
     deadline = time.monotonic() + timeout_s
     poll(0.0)
     enough = reports() + 2

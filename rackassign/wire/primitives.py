@@ -24,9 +24,6 @@ class Reader:
 
     Every read checks the remaining bytes first, so an encoded length never causes more allocation or iteration than the
     bytes themselves could fill.
-
-    Args:
-        data: Bytes to read.
     """
 
     __slots__ = ("_data", "offset")
@@ -101,12 +98,7 @@ class Reader:
         return bytes(self._data[start : start + length])
 
     def count(self, what: str, smallest: int) -> int | None:
-        """Read the length of an array; None if it is null.
-
-        Args:
-            what: Name of its elements, for the error message.
-            smallest: Size in bytes of the smallest element: a count that the remaining bytes cannot hold is rejected.
-        """
+        """Read the length of an array; None if it is null."""
         start = self.offset
         count = self.int32(f"the number of {what}")
         if count < 0:
@@ -126,11 +118,8 @@ class Reader:
         """Read an array of topics, each with an array of partition IDs; null is empty.
 
         Topics without partitions are omitted, and the arrays of a topic that is listed twice are merged.
-
-        Args:
-            what: Name of its elements, for the error message.
-            known: Topics that were read before; new ones are added.
         """
+        # `known`: topics that were read before; new ones are added.
         count = self.count(what, _EMPTY_TOPIC) or 0
         data, heads, begin = self._data, known.heads, self.offset
         by_topic: dict[str, tuple[int, ...]] = {}
@@ -170,11 +159,7 @@ class Reader:
 
 
 class KnownTopics:
-    """The heads of topics in arrays of partitions: the bytes of a name and of the number of its partitions.
-
-    Attributes:
-        heads: By these bytes the topic, the size of the partition IDs in bytes, and the function that reads them.
-    """
+    """The heads of topics in arrays of partitions: the bytes of a name and of the number of its partitions."""
 
     __slots__ = ("_arrays", "_topics", "heads")
 

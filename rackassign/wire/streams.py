@@ -42,16 +42,11 @@ _NUL = b"\xc0\x80"
 
 
 class TaskId(NamedTuple):
-    """A task of Kafka Streams.
-
-    Args:
-        subtopology: Number of the subtopology.
-        partition: Partition of its input.
-        topology: Name of the topology; None for the only one.
-    """
+    """A task of Kafka Streams."""
 
     subtopology: int
     partition: int
+    # Name of the topology; None for the only one.
     topology: str | None = None
 
 
@@ -61,23 +56,16 @@ Hosts = Mapping[str, tuple[TopicPartition, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StreamsSubscriptionInfo:
-    """Information of a member about itself.
-
-    Args:
-        process: ID of its process.
-        task_offset_sums: For each of its tasks the sum of its changelog offsets, or `ACTIVE_SUM`; other negative
-            numbers are unknown offsets.
-        tags: Client tags.
-        endpoint: `host:port` of its interactive queries; empty for none.
-        unique_field: From -128 to 127; differs from the last subscription's.
-        error: Error code; 4 requests all members to stop.
-        latest: The newest version that the member supports.
-    """
+    """Information of a member about itself."""
 
     process: UUID = _NO_PROCESS
+    # For each of its tasks the sum of its changelog offsets, or `ACTIVE_SUM`; other negative numbers are unknown
+    # offsets.
     task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    # `host:port` of its interactive queries; empty for none.
     endpoint: str = ""
+    # From -128 to 127; differs from the last subscription's.
     unique_field: int = 0
     error: int = 0
     latest: int = VERSION
@@ -85,33 +73,20 @@ class StreamsSubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamsAssignmentInfo:
-    """Information for a member about its assignment.
-
-    Args:
-        active: Active tasks, in the order of the assigned partitions.
-        standby: Standby tasks, with their partitions.
-        partitions_by_host: Active partitions of each host.
-        standby_hosts: Standby partitions of each host.
-        error: Error code.
-        next_rebalance_ms: Time at which the member is to rejoin; `NO_REBALANCE` for never.
-        common: The newest version that all members support.
-    """
+    """Information for a member about its assignment."""
 
     active: tuple[TaskId, ...] = ()
     standby: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
     partitions_by_host: Hosts = field(default_factory=dict)
     standby_hosts: Hosts = field(default_factory=dict)
     error: int = 0
+    # Time at which the member is to rejoin; `NO_REBALANCE` for never.
     next_rebalance_ms: int = NO_REBALANCE
     common: int = VERSION
 
 
 def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
-    """Encode information of a member, with tasks and tags in the order of its mappings.
-
-    Raises:
-        WireError: A value has no encoding.
-    """
+    """Encode information of a member, with tasks and tags in the order of its mappings."""
     out = Writer()
     out.int32(VERSION)
     out.int32(info.latest)
@@ -133,11 +108,7 @@ def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
 
 
 def decode_streams(data: bytes) -> StreamsSubscriptionInfo:
-    """Decode information of a member.
-
-    Raises:
-        WireError: The bytes have another format, or another version.
-    """
+    """Decode information of a member."""
     reader = Reader(data)
     _check_version(reader)
     latest = reader.int32("the newest version")
@@ -158,11 +129,7 @@ def decode_streams(data: bytes) -> StreamsSubscriptionInfo:
 
 
 def encode_streams_assignment(info: StreamsAssignmentInfo) -> bytes:
-    """Encode information for a member, in the order of its mappings.
-
-    Raises:
-        WireError: A value has no encoding.
-    """
+    """Encode information for a member, in the order of its mappings."""
     out = Writer()
     out.int32(VERSION)
     out.int32(info.common)
@@ -183,11 +150,7 @@ def encode_streams_assignment(info: StreamsAssignmentInfo) -> bytes:
 
 
 def decode_streams_assignment(data: bytes) -> StreamsAssignmentInfo:
-    """Decode information for a member.
-
-    Raises:
-        WireError: The bytes have another format, or another version.
-    """
+    """Decode information for a member."""
     reader = Reader(data)
     _check_version(reader)
     common = reader.int32("the version all know")

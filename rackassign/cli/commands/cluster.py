@@ -72,14 +72,7 @@ _CONFIG = {"group.initial.rebalance.delay.ms": "1000"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One reading of a topic.
-
-    Args:
-        strategy: Which assignor, as people call it.
-        replication: Replicas of each partition.
-        bytes_: Bytes fetched, by the reader's rack and the broker's.
-        moved: Partitions that changed hands when a fourth consumer joined.
-    """
+    """One reading of a topic."""
 
     strategy: str
     replication: int
@@ -414,11 +407,7 @@ class _Topic(NamedTuple):
 
 
 def _topics(texts: Sequence[str], brokers: int) -> list[_Topic]:
-    """Return the topics to create.
-
-    Raises:
-        ConfigError: One is not a topic that can be created, or is given twice.
-    """
+    """Return the topics to create."""
     topics: dict[str, _Topic] = {}
     for text in texts:
         topic = _topic(text, brokers)
@@ -429,11 +418,7 @@ def _topics(texts: Sequence[str], brokers: int) -> list[_Topic]:
 
 
 def _topic(text: str, brokers: int) -> _Topic:
-    """Return the topic of NAME:PARTITIONS:REPLICAS, of which the numbers may be missing.
-
-    Raises:
-        ConfigError: It has another form, or more replicas than there are brokers.
-    """
+    """Return the topic of NAME:PARTITIONS:REPLICAS, of which the numbers may be missing."""
     name, *counts = text.split(":")
     numbers = [number for count in counts if (number := parse_digits(count))]
     if not name or len(counts) > 2 or len(numbers) < len(counts):  # noqa: PLR2004 - two numbers

@@ -39,16 +39,9 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One way to read a topic.
+    """One way to read a topic."""
 
-    Args:
-        assignor: With or without rackassign.
-        reads: Which replicas consumers read from.
-        local: Share of partitions that are read in the zone of their consumer.
-        gb_per_day: GB a day that cross zones.
-        usd_per_month: Their price in USD a month.
-    """
-
+    # With or without rackassign.
     assignor: str
     reads: LocalityMode
     local: float
@@ -220,13 +213,7 @@ def _percent(share: float) -> str:
 
 
 def _verdict(found: Sequence[Estimate], group: Group, counts: Sequence[int]) -> str:
-    """Return what follows from the estimates, in one or two sentences.
-
-    Args:
-        found: The estimates.
-        group: The group that was estimated.
-        counts: Number of consumers in each zone.
-    """
+    """Return what follows from the estimates, in one or two sentences."""
     without, ours = (
         max((each for each in found if each.assignor == name), key=lambda each: each.local) for name in (_RANGE, _OURS)
     )

@@ -92,12 +92,7 @@ def exporter(
 
 
 def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s: float) -> None:
-    """Connect and watch; if Kafka is not available, also at the start, warn once and try again.
-
-    Raises:
-        AuthorizationError: A permission is missing. That does not get better by itself.
-        ConfigError: A group does not exist, the first time that Kafka is asked for it.
-    """
+    """Connect and watch; if Kafka is not available, also at the start, warn once and try again."""
     warned = ""
     while True:
         try:

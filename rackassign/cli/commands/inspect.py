@@ -227,11 +227,7 @@ def _shortfall(inspected: GroupAnalysis, least: str) -> str:
 
 
 def _share(text: str | None) -> float | None:
-    """Return a share, 0 to 1, of a text like 95% or 95; None for none.
-
-    Raises:
-        ConfigError: It is no percentage, or a number up to 1 without a sign: 0.95 can be meant as 95 %.
-    """
+    """Return a share, 0 to 1, of a text like 95% or 95; None for none."""
     if text is None:
         return None
     number = text.removesuffix("%")
@@ -293,16 +289,11 @@ def _table(*, title: str | None = None, caption: str | None = None) -> Table:
 
 
 class _Column(NamedTuple):
-    """A column of the overview.
-
-    Args:
-        title: Its heading.
-        cell: Formats the cell of a group.
-        always: Whether it is also shown without `--wide`.
-    """
+    """A column of the overview."""
 
     title: str
     cell: Callable[[GroupAnalysis], str]
+    # Whether it is also shown without `--wide`.
     always: bool = True
 
 
@@ -329,14 +320,8 @@ def _columns(survey: ClusterReport, price: Price) -> tuple[_Column, ...]:
 
 
 def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = False) -> Table:
-    """One row for each group.
-
-    Args:
-        survey: The report; its order is kept.
-        price: Price of cross-rack traffic.
-        width: Columns of the terminal; names are clamped so that the rows fit.
-        wide: Show all columns and whole names instead.
-    """
+    """One row for each group."""
+    # `width`: columns of the terminal; names are clamped so that the rows fit.
     columns = [column for column in _columns(survey, price) if wide or column.always]
     rows = [[column.cell(inspection) for column in columns] for inspection in survey.inspections]
     names = [strip_control_chars(inspection.snapshot.live.name) for inspection in survey.inspections]
@@ -482,14 +467,7 @@ def _written(written: WrittenTraffic, price: Price, *, most: int) -> Table:
 
 
 def actions(survey: ClusterReport, price: Price, *, width: int, most: int = _MOST_ACTIONS) -> Table | None:
-    """Return what to do, what gains most first; None if there is nothing.
-
-    Args:
-        survey: The report.
-        price: Price of cross-rack traffic.
-        width: Columns of the terminal.
-        most: Number of rows.
-    """
+    """Return what to do, what gains most first; None if there is nothing."""
     advice = cluster_advice(survey, free_replication=price.free_replication)
     if not advice:
         return None

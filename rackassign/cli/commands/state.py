@@ -54,15 +54,11 @@ _SERVER = "--bootstrap-server localhost:9092"
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """How large the changelogs of a group are, and its files on this host.
+    """How large the changelogs of a group are, and its files on this host."""
 
-    Args:
-        ends: End offsets of changelogs; unknown ones are missing.
-        bytes: Bytes of changelogs; unknown ones are missing.
-        files: Local files, by directory.
-    """
-
+    # End offsets of changelogs; unknown ones are missing.
     ends: Mapping[TopicPartition, int]
+    # Bytes of changelogs; unknown ones are missing.
     bytes: Mapping[TopicPartition, int]
     files: Mapping[str, Sequence[LocalFile]] = field(default_factory=dict)
 

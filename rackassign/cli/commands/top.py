@@ -183,12 +183,7 @@ def _in_thread(
 
 
 def _received(surveys: Surveys, wait_s: float | None) -> ClusterReport | str | None:
-    """Return the next report, or why there is none; None at the end.
-
-    Raises:
-        queue.Empty: There is none yet.
-        BaseException: What ended the reports.
-    """
+    """Return the next report, or why there is none; None at the end."""
     each = surveys.get(timeout=wait_s)
     if isinstance(each, BaseException):
         raise each
@@ -287,30 +282,17 @@ Lines = list[list[Segment]]
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What keys have changed.
-
-    Args:
-        sort: Order of the groups.
-        first: Index of the first group that is shown.
-        filter: Part of the names of the groups that are shown; empty for all groups.
-        typing: Whether keys change the filter.
-        stopped: Whether to end.
-    """
+    """What keys have changed."""
 
     sort: SortKey = "money"
     first: int = 0
+    # Part of the names of the groups that are shown; empty for all groups.
     filter: str = ""
     typing: bool = False
     stopped: bool = False
 
     def press(self, key: str, groups: int, page: int) -> TableState:
-        """Return the state after a key.
-
-        Args:
-            key: The key.
-            groups: Number of groups that the filter leaves.
-            page: Number of groups that are shown at once.
-        """
+        """Return the state after a key."""
         if self.typing:
             return self._type(key)
         steps = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -groups, "end": groups}
@@ -342,13 +324,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is shown.
-
-    Args:
-        screen: The lines.
-        groups: Number of groups that the filter leaves.
-        page: Number of groups that are shown.
-    """
+    """What is shown."""
 
     screen: RenderableType
     groups: int
@@ -364,16 +340,9 @@ def picture(
     status: str = "",
     warnings: tuple[str, ...] = (),
 ) -> Picture:
-    """Return what fits into a terminal.
-
-    Args:
-        survey: The last report.
-        state: What keys have changed.
-        price: Price of cross-rack traffic.
-        console: The terminal.
-        status: Why the report is not current; empty if it is.
-        warnings: What was not seen.
-    """
+    """Return what fits into a terminal."""
+    # `status`: why the report is not current; empty if it is.
+    # `warnings`: what was not seen.
     height = console.height
     shown = state.select(survey)
     groups = len(shown.inspections)

@@ -120,9 +120,6 @@ def set_client_rack(consumer: Consumer, rack: str | None) -> None:
     """Set the rack that a consumer sends with its fetches, before it is started; sets `_client_rack`, as 0.14 has it.
 
     For a framework that creates the consumer and passes no `client_rack`.
-
-    Raises:
-        AttributeError: The installed aiokafka differs.
     """
     if not hasattr(consumer, "_client_rack"):
         raise AttributeError(f"{with_version('aiokafka')} has no _client_rack")
@@ -448,11 +445,6 @@ def per_consumer_instance(
     aiokafka uses a class as it is, for all consumers. So at the first call the class is replaced by an instance in
     `_assignors` of the coordinator. If the caller cannot be determined, each call gets an instance of its own, which
     sends its rack and keeps no state.
-
-    Args:
-        kind: The class.
-        make: Creates the instance of a consumer.
-        make_alone: Creates an instance for one call.
     """
     membership = membership_from_stack()
     if membership is None:
@@ -480,12 +472,9 @@ class Later:
     """Result of an assignor's `assign` instead of assignments, if `_perform_assignment` is shadowed.
 
     aiokafka calls `assign` on the consumer's loop, which would be blocked while a large group is planned.
-
-    Args:
-        plan: Computes a plan; may run on any thread.
-        finish: Returns encoded assignments for it; runs on the consumer's loop.
     """
 
+    # Computes a plan; may run on any thread.
     plan: Callable[[], Any]
     finish: Callable[[Any], dict[str, bytes]]
 
@@ -562,13 +551,9 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The join that a coordinator is calling its assignor for.
+    """The join that a coordinator is calling its assignor for."""
 
-    Args:
-        assignor: The assignor that is called; it may wrap another one.
-        members: The members, decoded.
-    """
-
+    # The assignor that is called; it may wrap another one.
     assignor: object
     members: tuple[JoinMember, ...]
 
@@ -636,12 +621,8 @@ def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
 
 
 def join_again(owner: Consumer | Coordinator, once: WarnOnce) -> None:
-    """Let a consumer join again when its group became a consumer group meanwhile; a second call changes nothing.
-
-    Args:
-        owner: A consumer, or its coordinator, which has the same client.
-        once: Logs if aiokafka has changed.
-    """
+    """Let a consumer join again when its group became a consumer group meanwhile; a second call changes nothing."""
+    # `once`: logs if aiokafka has changed.
     _sending(owner, once)
 
 
@@ -709,11 +690,8 @@ def find_unknown_followers(owner: Consumer | Coordinator, once: WarnOnce) -> Non
     """Request metadata when a leader names a follower that is not among the brokers; a second call changes nothing.
 
     Uses `_client.cluster.broker_metadata` and `_client.force_metadata_update`.
-
-    Args:
-        owner: A consumer, or its coordinator, which has the same client.
-        once: Logs if aiokafka has changed.
     """
+    # `once`: logs if aiokafka has changed.
     client: Any = getattr(owner, "_client", None)
     known = getattr(getattr(client, "cluster", None), "broker_metadata", None)
     update = getattr(client, "force_metadata_update", None)

@@ -36,9 +36,6 @@ class AsyncCommitQueue:
     """Queue of asynchronous commits; thread-safe. Results are not pushed but taken with `take_answer`.
 
     A commit with a temporary error is sent again, until its partition is revoked.
-
-    Args:
-        member: Member that commits.
     """
 
     def __init__(self, member: GroupMember) -> None:
@@ -197,13 +194,7 @@ _LAST_S = 5.0
 
 
 class Commits:
-    """The commits of one consumer.
-
-    Args:
-        member: Member that commits.
-        reader: Fetcher with the positions of delivered records.
-        properties: Whether delivered or stored offsets are committed, how often, and the callback.
-    """
+    """The commits of one consumer."""
 
     def __init__(self, member: GroupMember, reader: PartitionFetcher, properties: ConsumerConfig) -> None:
         self._member = member
@@ -219,12 +210,7 @@ class Commits:
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
     def store(self, message: Message | None, offsets: Sequence[ConfluentPartition] | None) -> None:
-        """Store offsets to be committed.
-
-        Raises:
-            KafkaException: All delivered offsets are stored automatically; or a partition is not assigned, and then
-                nothing is stored.
-        """
+        """Store offsets to be committed."""
         if self._properties.auto_store:
             raise kafka_exception(INVALID_ARG, "store_offsets() needs enable.auto.offset.store=false")
         chosen = _chosen(message, offsets)
@@ -256,16 +242,9 @@ class Commits:
         asynchronous: bool,
         timeout: float,
     ) -> list[ConfluentPartition] | None:
-        """Commit with the current generation, and only partitions that are assigned in it.
-
-        Returns:
-            The committed offsets of a synchronous commit; a warning names partitions that are not assigned. Of an
-            asynchronous one, they are reported to the callback.
-
-        Raises:
-            KafkaException: None of the partitions is assigned, there is nothing to commit, or a synchronous commit
-                failed.
-        """
+        """Commit with the current generation, and only partitions that are assigned in it."""
+        # Returns: The committed offsets of a synchronous commit; a warning names partitions that are not assigned. Of
+        # an asynchronous one, they are reported to the callback.
         end, drops = monotonic() + timeout, self._drops
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
@@ -293,11 +272,7 @@ class Commits:
     def _by_ownership(
         self, asked: list[ConfluentPartition], drops: int
     ) -> tuple[list[ConfluentPartition], list[ConfluentPartition]]:
-        """Return the offsets of partitions that are owned, and that were not dropped since so many drops; and the rest.
-
-        Raises:
-            KafkaException: None of the partitions is owned.
-        """
+        """Return the offsets of owned partitions that were not dropped since so many drops; and the rest."""
         held = self._reader.held
         owned: list[ConfluentPartition] = []
         # These were read in a generation that is over; the new owner may have committed further.

@@ -178,12 +178,7 @@ _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl."
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The size of the queue of fetched records at which librdkafka stops to fetch.
-
-    Args:
-        records: Number of records.
-        size: Their bytes.
-    """
+    """The size of the queue of fetched records at which librdkafka stops to fetch."""
 
     records: int = 100_000
     size: int = 65_536 * 1024
@@ -204,22 +199,13 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The configuration of a consumer.
-
-    Args:
-        member: Arguments for the consumer of kafka-python.
-        reader: Properties for the consumer of librdkafka.
-        start: Initial position of a partition without committed offset, as a logical offset of librdkafka.
-        auto_commit_s: Interval of automatic commits in seconds; None if they are disabled.
-        auto_store: Whether all delivered offsets are to be committed, rather than those that the user stores.
-        on_commit: Called with the results of asynchronous commits.
-        stats_cb: Called with librdkafka's statistics.
-        queue: Limits of the fetcher's queue.
-    """
+    """The configuration of a consumer."""
 
     member: Mapping[str, Any]
     reader: Mapping[str, Any]
+    # Initial position of a partition without committed offset, as a logical offset of librdkafka.
     start: int
+    # Interval of automatic commits in seconds; None if they are disabled.
     auto_commit_s: float | None
     auto_store: bool
     on_commit: Callable[[Any, list[Any]], object] | None
@@ -228,15 +214,7 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> ConsumerConfig:
-        """Distribute the properties.
-
-        Args:
-            config: As for `confluent_kafka.Consumer`.
-            assignors: Assignors in place of `partition.assignment.strategy`.
-
-        Raises:
-            ConfigError: A property is not valid, or not supported.
-        """
+        """Distribute the properties."""
         properties = _plain_names(config)
         if not properties.get("group.id"):
             raise ConfigError("group.id is missing")
@@ -289,11 +267,7 @@ class ConsumerConfig:
         )
 
     def with_client_id(self, change: Callable[[str], str]) -> ConsumerConfig:
-        """Return the same configuration with another client ID for both clients, made of the configured or default one.
-
-        Raises:
-            ConfigError: As raised by `change`.
-        """
+        """Return the same configuration with another client ID, made of the configured or default one."""
         changed = change(self.reader.get("client.id") or CLIENT_ID)
         return replace(
             self,
@@ -304,27 +278,18 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """The configuration of a producer.
-
-    Args:
-        properties: All properties, by their current names.
-        keep_s: How long a partition is kept for records without a key, in seconds.
-        refresh_s: Time between two looks at the leaders, in seconds.
-        counts: Whether librdkafka reports its statistics.
-    """
+    """The configuration of a producer."""
 
     properties: Mapping[str, Any]
+    # How long a partition is kept for records without a key, in seconds.
     keep_s: float
+    # Time between two looks at the leaders, in seconds.
     refresh_s: float
     counts: bool
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ProducerConfig:
-        """Read properties as `confluent_kafka.Producer` takes them.
-
-        Raises:
-            ConfigError: A property that is needed here is not valid.
-        """
+        """Read properties as `confluent_kafka.Producer` takes them."""
         properties = _plain_names(config)
         _callback(properties, "stats_cb")
         age = _number(_METADATA, properties.get(_METADATA, _REFRESH_MS))
@@ -372,15 +337,7 @@ def _plain_names(config: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return the SSL context for kafka-python's `ssl_*` arguments, which support CA certificates only in files.
-
-    Args:
-        authorities: CA certificates as PEM.
-        member: Arguments for the consumer of kafka-python; their files and hostname check are used.
-
-    Raises:
-        ConfigError: A file or the PEM cannot be read.
-    """
+    """Return the SSL context for kafka-python's `ssl_*` arguments, which support CA certificates only in files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = member.get("ssl_check_hostname", True)

@@ -52,17 +52,12 @@ class TransactionMetadata:
 
     Their generation is that of the assignment whose records are delivered, and not the newest one of the group: with
     the newest one, the broker would accept offsets of partitions that it has given to others.
-
-    Args:
-        group_id: Group of the consumer.
-        instance_id: Its `group.instance.id`; None for a dynamic member.
-        member: Member that joins the group.
-        rebalances: Handler with the assignment that is followed.
     """
 
     def __init__(
         self, group_id: str, instance_id: str | None, member: GroupMember, rebalances: RebalanceHandler
     ) -> None:
+        # `instance_id`: its `group.instance.id`; None for a dynamic member.
         self._group_id = group_id
         self._instance_id = instance_id
         self._member = member
@@ -70,11 +65,7 @@ class TransactionMetadata:
         self._form_checked = False
 
     def current(self) -> bytes:
-        """Return the metadata as of now.
-
-        Raises:
-            KafkaException: There is no assignment, or librdkafka serializes metadata in another form.
-        """
+        """Return the metadata as of now."""
         following = self._rebalances.following
         if following is None or self._member.lost():
             reason = "this consumer has no assignment in its group: abort the transaction, and poll"
@@ -96,11 +87,7 @@ _CLOSE_S = 10.0
 def close_consumer(
     member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
 ) -> None:
-    """Revoke everything, leave the group and close both clients, even if a step fails.
-
-    Raises:
-        KafkaException: A commit failed, or leaving the group did.
-    """
+    """Revoke everything, leave the group and close both clients, even if a step fails."""
     try:
         try:
             rebalances.give_up(reader.held, lost=member.lost())

@@ -58,34 +58,23 @@ _SURE_REPORTS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Statistics of a partition, and their age.
-
-    Args:
-        offset: Offset of the next record to fetch.
-        state: State of fetching, in librdkafka's terms.
-        since: Time at which the offset was first seen.
-        at: Time at which it was last seen.
-        behind: Number of the look at which the end offset was further; None if it was not.
-        confirmed: Number of later reports that were certainly made after that look.
-    """
+    """Statistics of a partition, and their age."""
 
     offset: int
     state: str
     since: float
     at: float
+    # Number of the look at which the end offset was further; None if it was not.
     behind: int | None = None
+    # Number of later reports that were certainly made after that look.
     confirmed: int = 0
 
 
 class StallDetector:
-    """Detects such partitions; for the polling thread.
-
-    Args:
-        limits: When librdkafka stops to fetch.
-        clock: Monotonic clock, in seconds.
-    """
+    """Detects such partitions; for the polling thread."""
 
     def __init__(self, limits: QueueLimits, clock: Callable[[], float] = monotonic) -> None:
+        # `clock`: monotonic clock, in seconds.
         self._limits = limits
         self._clock = clock
         self._once = WarnOnce(log)
@@ -134,11 +123,7 @@ class StallDetector:
         self._active.clear()
 
     def strays(self, held: frozenset[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that have been fetched for a while without being assigned.
-
-        Args:
-            held: All assigned partitions.
-        """
+        """Return the partitions that have been fetched for a while without being assigned."""
         strays = [
             tp for tp in sorted(self._active.keys() - held) if self._active[tp][1] - self._active[tp][0] >= QUIET_S
         ]
@@ -161,9 +146,6 @@ class StallDetector:
         """Return the partitions that are behind their ends for the second time, with nothing fetched in between.
 
         None of them is returned twice for the same offset, since a replacement that did not help will not help again.
-
-        Args:
-            ends: Requested end offsets.
         """
         stalled: list[TopicPartition] = []
         for tp, end in ends.items():
@@ -187,12 +169,6 @@ class Delivery:
     """Takes records from librdkafka; for the polling thread.
 
     A call of the user is `begin`, then any number of `poll` or `consume`, and `put_back` if it ends with an exception.
-
-    Args:
-        reader: Fetcher whose partitions are read.
-        stalls: Restarts detection for partitions that were begun again.
-        callbacks: What a callback has raised is raised here, if there are no records to return.
-        lost: Returns whether the membership is lost: then no record is returned, as others own the partitions now.
     """
 
     def __init__(
@@ -202,6 +178,8 @@ class Delivery:
         callbacks: UserCallbacks,
         lost: Callable[[], bool],
     ) -> None:
+        # `callbacks`: what a callback has raised is raised here, if there are no records to return.
+        # `lost`: returns whether the membership is lost: then no record is returned, as others own the partitions now.
         self._reader = reader
         self._stalls = stalls
         self._callbacks = callbacks

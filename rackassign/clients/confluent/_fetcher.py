@@ -72,9 +72,6 @@ class UserCallbacks:
         """Return a logger that never raises and makes `run` log its messages.
 
         `log` has several arguments, and `print` is the function that takes any number and is not written in Python.
-
-        Raises:
-            ConfigError: It is no logger.
         """
         if not callable(getattr(logger, "log", None)):
             raise ConfigError(f"logger: expected a logger, got {short_repr(logger)}")
@@ -113,11 +110,7 @@ class UserCallbacks:
 
 
 class _Messages:
-    """Logs messages of librdkafka, which come in the pieces that `print` has written.
-
-    Args:
-        logger: The user's logger.
-    """
+    """Logs messages of librdkafka, which come in the pieces that `print` has written."""
 
     def __init__(self, logger: Any) -> None:  # noqa: ANN401 - as confluent-kafka's
         self._logger = logger
@@ -155,11 +148,6 @@ class PartitionFetcher:
 
     A partition that is taken waits until its initial offset is known. librdkafka returns no records of a partition that
     was unassigned, even if it has fetched them already.
-
-    Args:
-        make: Creates a consumer of librdkafka, whose partitions must not be changed elsewhere.
-        start: Initial position of a partition without committed offset.
-        make_other: Creates a consumer with the same properties that reads nothing.
     """
 
     def __init__(
@@ -168,6 +156,8 @@ class PartitionFetcher:
         start: int,
         make_other: Callable[[], confluent_kafka.Consumer],
     ) -> None:
+        # `make`: creates a consumer of librdkafka, whose partitions must not be changed elsewhere.
+        # `start`: initial position of a partition without committed offset.
         self._make, self._make_other = make, make_other
         self.consumer = make()
         self._start = start
@@ -201,14 +191,9 @@ class PartitionFetcher:
         which is ten minutes by default. And a client was seen to find no coordinator for ten minutes, in any call,
         though all brokers were up. So it is asked several times, with longer waits, and then another client, which
         knows no coordinator yet.
-
-        Args:
-            partitions: Their other fields have no effect.
-            timeout_s: Seconds; negative: no limit.
-
-        Raises:
-            KafkaException: The coordinator returns another error, or the time is over.
         """
+        # `partitions`: their other fields have no effect.
+        # `timeout_s`: seconds; negative: no limit.
         asked = list(partitions)
         until = math.inf if timeout_s < 0 else time.monotonic() + timeout_s
         wait, waits = _FIRST_WAIT_S, 0
@@ -240,13 +225,9 @@ class PartitionFetcher:
         committed: Mapping[TopicPartition, CommittedOffset] | None,
         ends: EndOffsets = lambda _: {},
     ) -> None:
-        """Read all waiting partitions, from the offsets set for them, or from committed offsets.
-
-        Args:
-            committed: Committed offsets of the partitions that need them; None if still unknown, and then they keep
-                waiting.
-            ends: Returns the end offsets of partitions to begin there.
-        """
+        """Read all waiting partitions, from the offsets set for them, or from committed offsets."""
+        # `committed`: committed offsets of the partitions that need them; None if still unknown, and then they keep
+        # waiting.
         tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
         begins = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
         known = _with_ends(begins, ends)
@@ -339,11 +320,7 @@ class PartitionFetcher:
         return {tp: known.get(tp, self._begun[tp]) for tp in read}
 
     def put_back(self, offsets: Mapping[TopicPartition, ConfluentPartition]) -> Partitions:
-        """Begin partitions again that have moved beyond these offsets, and return them.
-
-        Raises:
-            KafkaException: librdkafka refuses it.
-        """
+        """Begin partitions again that have moved beyond these offsets, and return them."""
         now = {to_topic_partition(position): position.offset for position in self.positions(offsets)}
         moved = frozenset(tp for tp, offset in now.items() if offset != offsets[tp].offset)
         if moved:
@@ -359,15 +336,8 @@ class PartitionFetcher:
             self._resumed.pop(to_topic_partition(partition), None)
 
     def seek(self, partition: ConfluentPartition, ends: EndOffsets = lambda _: {}) -> None:
-        """Continue at an offset.
-
-        Args:
-            partition: The partition, and an offset, which may be a logical one.
-            ends: Returns its end offset if it is to continue there.
-
-        Raises:
-            KafkaException: The partition is not owned.
-        """
+        """Continue at an offset."""
+        # `partition`: the partition, and an offset, which may be a logical one.
         tp = self._checked(partition)
         if tp in self.waiting:
             self.begin_at(partition)
@@ -393,21 +363,13 @@ class PartitionFetcher:
         self.begin(None)
 
     def pause(self, partitions: Iterable[ConfluentPartition]) -> None:
-        """Deliver no records of these partitions until they are resumed.
-
-        Raises:
-            KafkaException: A partition is not owned; then none is paused.
-        """
+        """Deliver no records of these partitions until they are resumed."""
         tps = {self._checked(partition) for partition in partitions}
         self._paused |= tps
         self.consumer.pause([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
 
     def resume(self, partitions: Iterable[ConfluentPartition]) -> None:
-        """Resume delivery of these partitions.
-
-        Raises:
-            KafkaException: A partition is not owned; then none is resumed.
-        """
+        """Resume delivery of these partitions."""
         tps = {self._checked(partition) for partition in partitions}
         self._paused -= tps
         self.consumer.resume([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
@@ -420,11 +382,7 @@ class PartitionFetcher:
 
 
 def to_topic_partition(partition: ConfluentPartition) -> TopicPartition:
-    """Return the topic and partition of confluent-kafka's class, without the other fields.
-
-    Raises:
-        TypeError: It is of another class.
-    """
+    """Return the topic and partition of confluent-kafka's class, without the other fields."""
     if not isinstance(partition, ConfluentPartition):
         raise TypeError(f"expected a confluent_kafka.TopicPartition, got {short_repr(partition)}")
     return TopicPartition(partition.topic, partition.partition)
@@ -477,15 +435,7 @@ def consumer_view(
 
 
 class ConsumerFactory:
-    """Creates consumers with equal properties, one after the other; only the newest one's statistics count.
-
-    Args:
-        properties: Properties of librdkafka.
-        logger: Logger for its messages.
-        callbacks: Guards the logger, and the callbacks among the properties and the listeners.
-        meter: Gets its statistics, and is reset for a new consumer.
-        listeners: Get its statistics, too.
-    """
+    """Creates consumers with equal properties, one after the other; only the newest one's statistics count."""
 
     def __init__(
         self,

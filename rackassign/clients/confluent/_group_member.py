@@ -43,13 +43,10 @@ class PendingTopics:
 
     A member that joins before its topics are in the metadata is assigned nothing, and has to rejoin at once.
     `refreshed` is for kafka-python's IO thread, everything else for the polling thread.
-
-    Args:
-        known: Returns whether a topic is in the metadata.
-        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, known: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
+        # `clock`: monotonic clock, in seconds.
         self._known = known
         self._clock = clock
         self._unknown: frozenset[str] = frozenset()
@@ -110,16 +107,7 @@ Offsets = Mapping[TopicPartition, tuple[int, str, int]]
 
 
 class GroupMember(GroupOnlyMember):
-    """A membership in a group; for the polling thread, except for commits.
-
-    Args:
-        arguments: For `rackassign.clients.kafka_python.RackAwareConsumer`.
-        racks: Cache that gets the racks of brokers.
-
-    Raises:
-        ConfigError: An argument is not valid, or the installed kafka-python is not supported.
-        KafkaException: No broker responds.
-    """
+    """A membership in a group; for the polling thread, except for commits."""
 
     def __init__(self, arguments: Mapping[str, Any], racks: BrokerRackCache) -> None:
         try:
@@ -154,11 +142,7 @@ class GroupMember(GroupOnlyMember):
 
     @staticmethod
     def check_topics(topics: Sequence[str]) -> None:
-        """Check topics before anything is given up for them.
-
-        Raises:
-            KafkaException: One of them is no name and no regular expression of Python.
-        """
+        """Check topics before anything is given up for them."""
         for topic in topics:
             if topic.startswith("^") and (found := _POSIX_CLASS.search(topic)):
                 # For Python it is a set of these letters, so that topics would be lost without an error.
@@ -194,12 +178,7 @@ class GroupMember(GroupOnlyMember):
         self._awaited.begin(())
 
     def poll(self, wait_s: float) -> None:
-        """Run the group's protocol; while nothing is owned and a join is under way, wait for it.
-
-        Raises:
-            RevocationRequired: Partitions must be revoked before the next join.
-            KafkaException: The group cannot be joined; or a topic does not exist, which is raised once.
-        """
+        """Run the group's protocol; while nothing is owned and a join is under way, wait for it."""
         if self._by_pattern is None:
             return
         if self._awaited.take_request() and self._cluster is not None:
@@ -237,11 +216,7 @@ class GroupMember(GroupOnlyMember):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> Mapping[TopicPartition, CommittedOffset] | None:
-        """Return the committed offsets of partitions that have any; None if they are not known yet.
-
-        Raises:
-            KafkaException: The coordinator returns an error.
-        """
+        """Return the committed offsets of partitions that have any; None if they are not known yet."""
         return super().committed(partitions, timeout_ms)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
@@ -257,11 +232,7 @@ class GroupMember(GroupOnlyMember):
 
     @translate_errors()
     def commit(self, offsets: Offsets, wait_s: float) -> None:
-        """Commit with the member's generation.
-
-        Raises:
-            KafkaException: The generation is over, or the coordinator does not respond in time.
-        """
+        """Commit with the member's generation."""
         self._consumer.commit(_for_kafka_python(offsets), timeout_ms=1000 * wait_s)
 
     @translate_errors()
@@ -275,11 +246,7 @@ class GroupMember(GroupOnlyMember):
 
     @translate_errors()
     def run_commit_callbacks(self) -> None:
-        """Run the callbacks of completed commits.
-
-        Raises:
-            KafkaException: Another member with this instance ID has joined; no further callbacks are called.
-        """
+        """Run the callbacks of completed commits."""
         super().run_commit_callbacks()
 
     @translate_errors()

@@ -71,14 +71,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The leaders of topics at one time, as `LocalLeaders` reads metadata.
-
-    Args:
-        nodes: Live brokers by ID.
-        topics: For each topic the leader of each partition, -1 if there is none.
-    """
+    """The leaders of topics at one time, as `LocalLeaders` reads metadata."""
 
     nodes: Mapping[int, Broker] = field(default_factory=dict)
+    # For each topic the leader of each partition, -1 if there is none.
     topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def brokers(self) -> Iterable[Broker]:
@@ -100,16 +96,7 @@ class Leaders:
 
 
 def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> Leaders:
-    """Return the leaders of the topics that exist; blocks until brokers respond.
-
-    Args:
-        admin: The admin client.
-        topics: The topics.
-        before: Leaders as of the last look, for topics that cannot be described now.
-
-    Raises:
-        KafkaException: No broker responds in time.
-    """
+    """Return the leaders of the topics that exist; blocks until brokers respond."""
     cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(2 * _REQUEST_S)
     found: dict[str, Mapping[int, int]] = {}
     names = list(topics)
@@ -136,16 +123,10 @@ class LeaderWatch:
     """Reads the leaders of topics again and again, on a thread of its own.
 
     The thread refers only to this object, so that a producer can be released.
-
-    Args:
-        properties: Those of the admin client.
-        refresh_s: Time between two looks in seconds.
-
-    Attributes:
-        leaders: As of the last look; replaced by each one that has found a change.
     """
 
     def __init__(self, properties: Mapping[str, Any], refresh_s: float) -> None:
+        # `refresh_s`: time between two looks in seconds.
         self.leaders = Leaders()
         self._properties = properties
         self._refresh_s = refresh_s
@@ -274,13 +255,10 @@ class WriteStatistics:
     It counts what librdkafka reports: the bytes of keys and values, uncompressed. If a partition is written to another
     broker than in the last statistics, all since then counts as the new broker's. If several threads call `poll()`,
     older statistics may come after newer ones, which include them: the older ones are not counted.
-
-    Args:
-        meter: Counts.
-        also: The `stats_cb` of the application, if any.
     """
 
     def __init__(self, meter: WriteMeter, also: Callable[[str], object] | None) -> None:
+        # `also`: the `stats_cb` of the application, if any.
         self._meter = meter
         self._also = also
         self._last: dict[TopicPartition, Traffic] = {}

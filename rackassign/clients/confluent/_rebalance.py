@@ -25,16 +25,11 @@ Callback = Callable[[Any, list[ConfluentPartition]], object]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Rebalance callbacks of the user.
-
-    Args:
-        on_assign: Called with added partitions.
-        on_revoke: Called with partitions about to be revoked, which can still be committed.
-        on_lost: Called with partitions that were lost with the membership; if omitted, `on_revoke` is called.
-    """
+    """Rebalance callbacks of the user."""
 
     on_assign: Callback | None = None
     on_revoke: Callback | None = None
+    # Called with partitions that were lost with the membership; if omitted, `on_revoke` is called.
     on_lost: Callback | None = None
 
 
@@ -42,19 +37,13 @@ class RebalanceHandler:
     """Keeps the partitions being read in sync with the member's assignment; for the polling thread.
 
     An exception of a callback is raised by `serve`, after everything else has been done as without it.
-
-    Args:
-        consumer: The user's consumer, for the callbacks.
-        member: Member that gets assignments.
-        reader: Fetcher that reads them.
-        commits: Commits of delivered records.
-        stalls: Detector of partitions that should be read but are not, and of the reverse.
     """
 
     def __init__(
         self, consumer: object, member: GroupMember, reader: PartitionFetcher, commits: Commits, stalls: StallDetector
     ) -> None:
         # A weak reference, so that the user's consumer is closed when its last user drops it.
+        # `stalls`: detector of partitions that should be read but are not, and of the reverse.
         self._consumer = ref(consumer)
         self._member = member
         self._reader = reader
@@ -67,11 +56,7 @@ class RebalanceHandler:
         """Whether a callback is running."""
 
     def serve(self, wait_s: float) -> None:
-        """Serve the group; while no partition is owned, wait for it.
-
-        Raises:
-            KafkaException: The group cannot be joined, or committed offsets cannot be fetched.
-        """
+        """Serve the group; while no partition is owned, wait for it."""
         if self._member.lost():
             # First of all: other members may read these partitions already.
             self.give_up(self._reader.held, lost=True)
@@ -90,12 +75,9 @@ class RebalanceHandler:
         self._begin(wait_s)
 
     def give_up(self, tps: Partitions, *, lost: bool) -> None:
-        """Stop reading partitions, and call the callback.
-
-        Args:
-            tps: The partitions; if empty, no callback is called.
-            lost: Whether other members may own them already: then nothing is committed, and the callback cannot commit.
-        """
+        """Stop reading partitions, and call the callback."""
+        # `tps`: the partitions; if empty, no callback is called.
+        # `lost`: whether other members may own them already: then nothing is committed, and the callback cannot commit.
         if lost:
             self.following = None
         if not tps:

@@ -42,11 +42,7 @@ class KafkaPythonMember(Protocol):
 
 
 def join_members(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
-    """Return the members of a join.
-
-    Args:
-        members: Members as decoded by kafka-python. Of a `JoinContext` its own subscriptions are used.
-    """
+    """Return the members of a join."""
     if isinstance(members, JoinContext):
         return _decoded(members)
     return [JoinMember(m.member_id, m.group_instance_id, _subscription(m.metadata)) for m in members]

@@ -114,11 +114,7 @@ def attach(
 
 
 def _patch_names(given: object) -> frozenset[str]:
-    """Return the names of patches to leave out.
-
-    Raises:
-        ConfigError: They are no list of names, or one is unknown.
-    """
+    """Return the names of patches to leave out."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise ConfigError(f"disable_patches must be a list of names, got {short_repr(given)}")
     known, names = [patch.name for patch in PATCHES], list(given)

@@ -137,11 +137,7 @@ def _with_new(problem: Problem, costs: LeaderCosts, first: Sequence[int]) -> lis
 
 
 def _cheapest(problem: Problem, costs: LeaderCosts, work: SolveBudget) -> tuple[list[int], str]:
-    """Return the leader of each item, -1 for none, and a note on what is not exact.
-
-    Raises:
-        SolverError: There is no solution, or the budget is used up.
-    """
+    """Return the leader of each item, -1 for none, and a note on what is not exact."""
     priced = _Priced.of(problem, costs)
     choices, count = priced.choices, len(problem.nodes.rack)
     if not len(choices.size):
@@ -191,14 +187,8 @@ def _copies(problem: Problem, most: Ints) -> CostSegments:
 def _bounds(
     problem: Problem, costs: LeaderCosts, even: Sequence[int], able: Sequence[Sequence[int]]
 ) -> tuple[Ints, Ints]:
-    """Return the fewest and the most items that each node may lead.
-
-    Args:
-        problem: Nodes and limits.
-        costs: The skew, and leaders at the moment.
-        even: The most even choice of leaders.
-        able: Nodes that may lead each item.
-    """
+    """Return the fewest and the most items that each node may lead."""
+    # `able`: nodes that may lead each item.
     nodes, racks = problem.nodes, problem.limits.leader_racks
     may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
 
@@ -221,22 +211,15 @@ def _bounds(
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """Items by class, and for each arc of a class its cost and whether the item is copied.
-
-    Args:
-        choices: Items by class. Targets of arcs are nodes, and behind them pools.
-        able: Nodes that may lead each item.
-        pools: The nodes of each pool.
-        cost: Cost of each arc beyond the lowest of its class, in units.
-        copied: Copies that each arc makes beside those of the item's own nodes.
-        unit: The unit; 1 unless costs are too large to be exact.
-    """
+    """Items by class, and for each arc of a class its cost and whether the item is copied."""
 
     choices: Choices
+    # Nodes that may lead each item.
     able: list[list[int]]
     pools: list[tuple[int, ...]]
     cost: Ints
     copied: Ints
+    # The unit; 1 unless costs are too large to be exact.
     unit: int
 
     @classmethod
@@ -283,11 +266,7 @@ class _Priced:
 
 
 def _scaled_flow(network: Network, cost: Ints, work: SolveBudget) -> tuple[Ints, Ints]:
-    """Return a min-cost flow and its prices, computed digit by digit.
-
-    Raises:
-        SolverError: There is no solution, or the budget is used up.
-    """
+    """Return a min-cost flow and its prices, computed digit by digit."""
     price, flow = np.zeros(len(network.low), np.int64), None
     for shift in range(max(0, int(cost.max(initial=0)).bit_length() - 1), -1, -1):
         price *= 2

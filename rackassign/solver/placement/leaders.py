@@ -46,15 +46,9 @@ MOST_MIXED = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Classes of items that choose among the same nodes.
+    """Classes of items that choose among the same nodes."""
 
-    Args:
-        of: Class of each item; -1 for one that has no choice.
-        size: Number of items of each class.
-        key: Key by which the segments of groups or pairs are counted, of each class.
-        arcs: Class, node, and 1 if it is the current node of the items.
-    """
-
+    # Class of each item; -1 for one that has no choice.
     of: list[int]
     size: Ints
     key: Ints
@@ -101,20 +95,15 @@ def distribute(choices: Choices, flow: Ints) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChoice:
-    """Leaders and their successors.
-
-    Args:
-        sets: Nodes of each item.
-        first: Leader of each item; -1 for none.
-        second: Its successor; -1 for none.
-        imbalance: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
-        note: Note on what is not proven.
-    """
+    """Leaders and their successors."""
 
     sets: list[list[int]]
+    # Leader of each item; -1 for none.
     first: list[int]
+    # Its successor; -1 for none.
     second: list[int]
     imbalance: tuple[float, int]
+    # Note on what is not proven.
     note: str = ""
 
 
@@ -122,16 +111,8 @@ def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *
     """Return the leader of each item and its successor.
 
     Among equally good leaders, some allow better successors. No flow optimizes both, so a few choices are tried.
-
-    Args:
-        problem: The problem.
-        sets: Nodes of each item.
-        work: Budget. The steps used are deducted.
-        keep: Whether items that keep their nodes and their leader keep the successor as well.
-
-    Raises:
-        SolverError: There is no solution.
     """
+    # `keep`: whether items that keep their nodes and their leader keep the successor as well.
     best: LeaderChoice | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
         first, note = leaders(problem, sets, work, mix=mix)
@@ -156,17 +137,7 @@ def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[f
 
 
 def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: int = 0) -> tuple[list[int], str]:
-    """Return the leader of each item, -1 if none of its nodes may lead, and a note on what is not proven.
-
-    Args:
-        problem: The problem.
-        sets: Nodes of each item.
-        work: Budget. The steps used are deducted.
-        mix: Index of the choice among equally good ones.
-
-    Raises:
-        SolverError: There is no solution.
-    """
+    """Return the leader of each item, -1 if none of its nodes may lead, and a note on what is not proven."""
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
     offers = []
     for group, own, current, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
@@ -292,18 +263,8 @@ def _costs_without_pattern(arcs: Ints, mix: int) -> Ints:
 def choose_successors(
     problem: Problem, sets: list[list[int]], leading: list[int], work: SolveBudget, *, keep: bool = False
 ) -> tuple[list[int], str]:
-    """Return the successor of each leader, -1 if the item has no other node, and a note on what is not proven.
-
-    Args:
-        problem: The problem.
-        sets: Nodes of each item.
-        leading: Leader of each item.
-        work: Budget. The steps used are deducted.
-        keep: Whether items that keep their nodes and their leader keep the successor as well.
-
-    Raises:
-        SolverError: There is no solution.
-    """
+    """Return the successor of each leader, -1 if the item has no other node, and a note on what is not proven."""
+    # `keep`: whether items that keep their nodes and their leader keep the successor as well.
     nodes = problem.nodes
     count = len(nodes.rack)
     offers = []

@@ -42,15 +42,11 @@ _FRESH = 1 << 40
 
 
 class NodeLoads:
-    """Loads of nodes, and the cost of one more copy.
-
-    Args:
-        base: Copies that are not to be placed, by node.
-        nodes: The nodes; their weights count.
-        fresh: Whether placed copies are balanced first, and existing load only after them.
-    """
+    """Loads of nodes, and the cost of one more copy."""
 
     def __init__(self, base: Iterable[int], nodes: BrokerArrays, *, fresh: bool = False) -> None:
+        # `base`: copies that are not to be placed, by node.
+        # `fresh`: whether placed copies are balanced first, and existing load only after them.
         self.base = list(base)
         self.count = [0] * len(self.base)
         self._scale: list[int] = inverse_weights(nodes.weight).tolist()
@@ -74,15 +70,7 @@ class NodeLoads:
 
 
 class LoadBalancer:
-    """Copies on nodes that are moved until loads are balanced.
-
-    Args:
-        loads: Loads of the nodes; placed copies are added.
-        sets: Nodes of each item.
-        targets: Returns, for an item, its set and one node of it, the nodes that can replace that node, as bits.
-        sound: Returns whether an item may have a set that results from several moves at once.
-        dear: A node of each item that it gives up only if no other item can move instead; -1 for none.
-    """
+    """Copies on nodes that are moved until loads are balanced."""
 
     def __init__(
         self,
@@ -92,6 +80,8 @@ class LoadBalancer:
         sound: Callable[[int, frozenset[int]], bool],
         dear: Sequence[int] | None = None,
     ) -> None:
+        # `sound`: returns whether an item may have a set that results from several moves at once.
+        # `dear`: a node of each item that it gives up only if no other item can move instead; -1 for none.
         self.loads = loads
         self._dear = [_NO_NODE] * len(sets) if dear is None else dear
         self._targets, self._sound = targets, sound
@@ -179,17 +169,13 @@ class FeasibleMoves:
 
     The costs of an item, in order: a node that is used only as a last resort; a node that did not have the item, if
     few moves come first; a node that accepts no new copies, if another one that had the item could stay.
-
-    Args:
-        nodes: Nodes on which copies can be placed.
-        held: Nodes that have each item and may keep it.
-        bounds: Bounds of each item.
-        moves_first: Whether few moves come before balance.
     """
 
     def __init__(
         self, nodes: BrokerArrays, held: Sequence[Iterable[int]], bounds: Sequence[Bounds], *, moves_first: bool
     ) -> None:
+        # `held`: nodes that have each item and may keep it.
+        # `moves_first`: whether few moves come before balance.
         self._rack, self._bounds, self._moves_first = nodes.rack.tolist(), bounds, moves_first
         racks = max(self._rack, default=-1) + 1
         self._open = _bits(node for node, is_open in enumerate(nodes.assignable.tolist()) if is_open)
@@ -311,16 +297,11 @@ def _place_items(
 
 
 class _FreeNodes:
-    """Nodes that accept new copies, with the least loaded node of a rack at hand.
-
-    Args:
-        nodes: All nodes.
-        loads: Their loads that are not to be placed, and the cost of one more copy.
-        count: Number of copies that are placed already.
-    """
+    """Nodes that accept new copies, with the least loaded node of a rack at hand."""
 
     def __init__(self, nodes: BrokerArrays, loads: NodeLoads, count: Sequence[int]) -> None:
         # The loads that are balanced later start without these copies.
+        # `loads`: their loads that are not to be placed, and the cost of one more copy.
         self._here = NodeLoads(loads.base, nodes)
         self._here.count = list(count)
         self._rack, self._open = nodes.rack.tolist(), nodes.assignable.tolist()

@@ -18,14 +18,7 @@ from rackassign.solver.network_flow import Bools, BudgetExhaustedError, Ints, Ne
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Arcs of one type.
-
-    Args:
-        tail: Row that each arc leaves.
-        head: Row that each arc enters.
-        lower: Lower bound of the flow on each arc.
-        upper: Upper bound of the flow on each arc.
-    """
+    """Arcs of one type."""
 
     tail: Ints
     head: Ints
@@ -35,16 +28,11 @@ class Block:
 
 @dataclass(slots=True)
 class Builder:
-    """Rows and blocks of arcs.
-
-    Args:
-        blocks: Blocks by name, in the order they were added.
-        rows: Number of rows.
-        sources: First row, and net flows out, of rows that have a net flow.
-    """
+    """Rows and blocks of arcs."""
 
     blocks: dict[str, Block] = field(default_factory=dict)
     rows: int = 0
+    # First row, and net flows out, of rows that have a net flow.
     sources: list[tuple[int, Ints]] = field(default_factory=list)
 
     def add_rows(self, count: int, net: Ints | None = None) -> int:
@@ -126,13 +114,7 @@ _FINEST = 60
 
 @dataclass(frozen=True, slots=True)
 class CostSegments:
-    """Segments of loads.
-
-    Args:
-        owner: Node, rack or group of each segment.
-        width: Number of copies in it.
-        cost: Cost of one of them.
-    """
+    """Segments of loads."""
 
     owner: Ints
     width: Ints
@@ -148,15 +130,8 @@ def inverse_weights(weight: Ints) -> Ints:
 
 
 def segment_loads(most: Ints, centre: Ints, base: Ints, scale: Ints, single: int) -> CostSegments:
-    """Divide loads into segments.
-
-    Args:
-        most: The highest possible load of each, beyond its base.
-        centre: Its expected load, beyond its base.
-        base: Its load that is not to be placed.
-        scale: Scale of its cost.
-        single: Distance from the centre up to which segments are single copies.
-    """
+    """Divide loads into segments."""
+    # `base`: its load that is not to be placed.
     reach = int(most.max(initial=0)) + int(centre.max(initial=0)) + 1
     near = np.arange(-single, single + 1)
     far = single + np.cumsum(2 ** np.arange(1, max(2, reach.bit_length() + 1)))

@@ -188,24 +188,16 @@ class PlacementResult:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of the items of a kind.
-
-    Args:
-        copies: Number of copies that can be placed.
-        missing: Number of copies that cannot.
-        low: Minimum number of copies in each rack.
-        high: Maximum number of copies in each rack.
-        racks: Minimum number of racks of an item.
-        leaders: Racks of which one must have a copy; empty if there is no such constraint.
-        note: Constraints that could not be satisfied; empty if there are none.
-    """
+    """Bounds of the items of a kind."""
 
     copies: int
     missing: int
     low: tuple[int, ...]
     high: tuple[int, ...]
     racks: int
+    # Racks of which one must have a copy; empty if there is no such constraint.
     leaders: frozenset[int]
+    # Constraints that could not be satisfied; empty if there are none.
     note: str = ""
 
     @property
@@ -304,36 +296,22 @@ _MOST_CHOICES = 512
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Items by class.
-
-    Args:
-        of: Class of each item.
-        size: Number of items of each class.
-        group: Group of each class.
-        current: Nodes that have each class and may keep it, in order.
-        leader_load: The one of those that leads and is worth keeping; -1 for none, or if all of them stay anyway.
-        bounds: Bounds of an item of each class.
-        racks: Number of racks.
-    """
+    """Items by class."""
 
     of: Ints
     size: Ints
     group: Ints
+    # Nodes that have each class and may keep it, in order.
     current: tuple[tuple[int, ...], ...]
+    # The one of those that leads and is worth keeping; -1 for none, or if all of them stay anyway.
     leader_load: tuple[int, ...]
     bounds: tuple[Bounds, ...]
     racks: int
 
     @classmethod
     def made(cls, items: PartitionArrays, nodes: BrokerArrays, chosen: RackChoice, *, bare: bool = False) -> Classes:
-        """Group equal items into classes.
-
-        Args:
-            items: Items to place.
-            nodes: Nodes on which copies can be placed.
-            chosen: Racks of each item, and the bounds that follow.
-            bare: Whether to ignore groups and current nodes, except nodes that accept no new copies.
-        """
+        """Group equal items into classes."""
+        # `bare`: whether to ignore groups and current nodes, except nodes that accept no new copies.
         classes: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
         closed, kept = ~nodes.assignable, items.leaders_kept()
@@ -368,27 +346,17 @@ def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: B
 
 @dataclass(frozen=True, slots=True)
 class RackChoice:
-    """The racks each item may be in.
-
-    Args:
-        racks: Number of racks.
-        choice: Index of the combination of racks of each item.
-        usable: Nodes that have the item, may keep it and are in its racks, in order.
-        bounds: Bounds of each item.
-    """
+    """The racks each item may be in."""
 
     racks: int
     choice: tuple[int, ...]
+    # Nodes that have the item, may keep it and are in its racks, in order.
     usable: tuple[tuple[int, ...], ...]
     bounds: tuple[Bounds, ...]
 
 
 def choose(problem: Problem) -> RackChoice:
-    """Choose the racks of each item, and compute its bounds.
-
-    Raises:
-        ShortageError: Not all copies can be placed, and `on_shortage` is `error`.
-    """
+    """Choose the racks of each item, and compute its bounds."""
     items, nodes = problem.items, problem.nodes
     rack, closed = nodes.rack.tolist(), (~nodes.assignable).tolist()
     racks = max(rack, default=-1) + 1
@@ -427,11 +395,7 @@ class _Chooser:
         self._known: dict[tuple[int, tuple[int, ...], int], Bounds | ShortageError] = {}
 
     def best(self, copies: int, held: list[int], free_nodes: list[int]) -> tuple[int, Bounds]:
-        """Return the choice that places most, keeps most and was used least, in this order.
-
-        Raises:
-            ShortageError: No choice places all copies, and `on_shortage` is `error`.
-        """
+        """Return the choice that places most, keeps most and was used least, in this order."""
         candidates: list[tuple[tuple[int, bool, int, int, int], Bounds]] = []
         failed: ShortageError | None = None
         for number, racks in enumerate(self._choices):

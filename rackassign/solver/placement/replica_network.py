@@ -55,17 +55,7 @@ _ROUNDS = 24
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFlows:
-    """Number of copies of each class by node.
-
-    Args:
-        in_rack: Number of copies by class and rack.
-        direct: Class, node and number of copies that go or stay there.
-        hubs: Copies that come through hubs: class, rack, number.
-        pool: Copies that leave hubs: group, node, number.
-        load: Number of copies on each node.
-        grouped: Whether the pool distinguishes groups.
-        note: Note on what is not proven.
-    """
+    """Number of copies of each class by node."""
 
     in_rack: Ints
     direct: Ints
@@ -73,17 +63,13 @@ class ReplicaFlows:
     pool: Ints
     load: Ints
     grouped: bool
+    # Note on what is not proven.
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateArcs:
-    """Arcs between classes and nodes, before they are numbered as rows.
-
-    Args:
-        direct: Class, node, capacity, and 1 for a stay.
-        hubs: Class, rack and capacity.
-    """
+    """Arcs between classes and nodes, before they are numbered as rows."""
 
     direct: Ints
     hubs: Ints
@@ -92,19 +78,7 @@ class CandidateArcs:
 def flows(
     classes: Classes, nodes: BrokerArrays, goals: Objectives, work: SolveBudget, *, centre: Ints, grouped: bool
 ) -> ReplicaFlows:
-    """Compute the optimal flows.
-
-    Args:
-        classes: Items by class.
-        nodes: Nodes on which copies can be placed.
-        goals: Objectives.
-        work: Budget. The steps used are deducted.
-        centre: Expected load of each node.
-        grouped: Whether each group is balanced by itself.
-
-    Raises:
-        SolverError: There is no solution.
-    """
+    """Compute the optimal flows."""
     model = _Model(classes, nodes, goals, grouped=grouped)
     for _ in range(_ROUNDS):
         flow, settled = model.solved(centre, work)
@@ -349,16 +323,7 @@ _HUB = -1
 def expand_classes(
     items: PartitionArrays, classes: Classes, nodes: BrokerArrays, flows: ReplicaFlows, *, groups_first: bool
 ) -> list[list[int]]:
-    """Return the nodes of each item, in no particular order.
-
-    Args:
-        items: Items to place.
-        classes: Items by class.
-        nodes: Nodes on which copies are placed.
-        flows: Number of copies of each class by node.
-        groups_first: Whether an item prefers the node its group has least of to the one that shares fewest items with
-            its other nodes.
-    """
+    """Return the nodes of each item, in no particular order."""
     table = _PlacedCopies(items, nodes)
     members: list[list[int]] = [[] for _ in classes.size]
     for item, class_ in enumerate(classes.of.tolist()):

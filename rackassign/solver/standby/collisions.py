@@ -43,43 +43,27 @@ MOST_TRIED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A dimension over which copies are spread.
+    """A dimension over which copies are spread."""
 
-    Args:
-        value: Value of each node, from 0; `NO_VALUE` for none.
-        values: Number of values, including those that no node has now.
-        max_per_value: Limit of an item's copies on one value; 0: as few as an even spread needs.
-        max_unused: Of k copies, k less this many values may be used at most; 0 for all.
-        strict: Whether a copy that would collide is omitted instead.
-        distinct: Whether an item first uses as many values as it can.
-    """
-
+    # Value of each node, from 0; `NO_VALUE` for none.
     value: tuple[int, ...]
+    # Number of values, including those that no node has now.
     values: int
     max_per_value: int = 0
+    # Of k copies, k less this many values may be used at most; 0 for all.
     max_unused: int = 0
     strict: bool = False
     distinct: bool = False
 
     def cost(self, counts: Counter[int], blank: int, copies: int) -> int:
-        """Return what an item's copies cost on this dimension.
-
-        Args:
-            counts: Copies of an item by value.
-            blank: Copies of the item on nodes without a value.
-            copies: Number of copies the item is to have in total.
-        """
+        """Return what an item's copies cost on this dimension."""
+        # `blank`: copies of the item on nodes without a value.
         redundant = counts.total() - len(counts) + blank if self.distinct else 0
         collisions = self.collisions(counts, copies)
         return redundant * _REDUNDANT + (collisions * _NEVER if self.strict else collisions)
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
-        """Return the number of copies beyond the limits.
-
-        Args:
-            counts: Copies of an item by value.
-            copies: Number of copies the item is to have in total.
-        """
+        """Return the number of copies beyond the limits."""
         most = self.max_per_value or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
         beyond += max(0, len(counts) - max(1, copies - self.max_unused)) if self.max_unused else 0
@@ -93,15 +77,10 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Nodes on which copies can be placed.
-
-    Args:
-        weight: Capacity of each node relative to the others, 1 or more.
-        load: Copies on each node that are not to be placed, including fixed ones.
-        dimensions: Dimensions over which copies are spread.
-    """
+    """Nodes on which copies can be placed."""
 
     weight: tuple[int, ...]
+    # Copies on each node that are not to be placed, including fixed ones.
     load: tuple[int, ...]
     dimensions: tuple[Dimension, ...] = ()
 
@@ -113,14 +92,9 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class ItemDemand:
-    """An item and the copies it needs.
+    """An item and the copies it needs."""
 
-    Args:
-        fixed: Node of its fixed copy; -1 if it has none.
-        copies: Number of copies it needs in addition.
-        current: Nodes that have had one, the best first.
-    """
-
+    # Node of its fixed copy; -1 if it has none.
     fixed: int
     copies: int
     current: tuple[int, ...] = ()
@@ -132,18 +106,13 @@ Cells = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CollisionBound:
-    """The lowest known cost of an item's set.
-
-    Args:
-        copies: Number of copies in the set.
-        cost: The lowest cost with so many copies, including that of the fixed copy.
-        proven: Whether less is proven impossible.
-        cells: Cells of a set with this cost, without that of the fixed copy.
-    """
+    """The lowest known cost of an item's set."""
 
     copies: int
+    # The lowest cost with so many copies, including that of the fixed copy.
     cost: int
     proven: bool
+    # Cells of a set with this cost, without that of the fixed copy.
     cells: Cells
 
 
@@ -156,14 +125,10 @@ CELLS_LATE = 16
 
 @dataclass(slots=True)
 class SearchBudget:
-    """Number of sets that a search may still try.
-
-    Args:
-        left: The number.
-        until: Deadline, on the clock of `time.monotonic`, after which hardly any are left.
-    """
+    """Number of sets that a search may still try."""
 
     left: int = MOST_TRIED
+    # Deadline, on the clock of `time.monotonic`, after which hardly any are left.
     until: float = math.inf
 
     def spend(self) -> bool:
@@ -178,14 +143,10 @@ class SearchBudget:
 
 @dataclass(slots=True)
 class CollisionIndex:
-    """The cells of a topology, and the cost of sets of cells.
-
-    Args:
-        field: The topology.
-        until: Deadline, on the clock of `time.monotonic`. Later searches end with the first set that they find.
-    """
+    """The cells of a topology, and the cost of sets of cells."""
 
     field: Topology
+    # Deadline, on the clock of `time.monotonic`. Later searches end with the first set that they find.
     until: float = math.inf
     of: list[int] = made(init=False)
     """The cell of each node."""
@@ -236,12 +197,8 @@ class CollisionIndex:
         ]
 
     def cost(self, cells: Cells, copies: int) -> int:
-        """Return the cost of a set of cells, including that of the fixed copy.
-
-        Args:
-            cells: The cells, sorted.
-            copies: Number of copies the item is to have in total.
-        """
+        """Return the cost of a set of cells, including that of the fixed copy."""
+        # `cells`: the cells, sorted.
         key = cells, copies
         if key not in self._known:
             self._known[key] = sum(
@@ -263,13 +220,8 @@ class CollisionIndex:
         return Counter(value for value in values if value != NO_VALUE), values.count(NO_VALUE)
 
     def joining(self, cells: Cells, copies: int, most: int) -> int:
-        """Return the nodes on which one more copy can be placed, as bits.
-
-        Args:
-            cells: Cells of the item's other copies, sorted.
-            copies: Number of copies the item is to have in total.
-            most: Limit of the cost.
-        """
+        """Return the nodes on which one more copy can be placed, as bits."""
+        # `cells`: cells of the item's other copies, sorted.
         key = cells, copies, most
         if key not in self._joining:
             # Dimensions are independent: nodes by the cost on the dimensions so far.
@@ -316,13 +268,7 @@ class CollisionIndex:
         return replace(best, cells=tuple(sorted(swapped.get(each, each) for each in best.cells)))
 
     def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
-        """Return the lowest cost of an item, given sets that may be better than the search result.
-
-        Args:
-            item: The item.
-            least: Result of the search.
-            known: Sets of nodes.
-        """
+        """Return the lowest cost of an item, given sets that may be better than the search result."""
         if least.proven:
             return least
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
@@ -378,16 +324,7 @@ class CollisionIndex:
         bound: int,
         tries: SearchBudget,
     ) -> Iterator[tuple[Cells, int]]:
-        """Yield sets of cells for an item's copies, with their cost, each better than those before.
-
-        Args:
-            item: The item.
-            copies: Number of copies to place.
-            all_in_all: Number of copies the item is to have, which defines an even spread.
-            order: Order in which cells are tried.
-            bound: Limit of the cost.
-            tries: Budget. The search ends when nothing is left.
-        """
+        """Yield sets of cells for an item's copies, with their cost, each better than those before."""
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         capacity = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
         twin = self._equivalent_cells(fixed, order)

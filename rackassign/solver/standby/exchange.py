@@ -74,14 +74,7 @@ RETURNS = (1, 0, -1)
 
 
 class ExchangeGraph:
-    """The exchange graph of a placement.
-
-    Args:
-        index: Cells of the topology.
-        items: Items to place.
-        least: Lowest cost of each item.
-        sets: Nodes of each item; None to choose them.
-    """
+    """The exchange graph of a placement."""
 
     def __init__(
         self,
@@ -90,6 +83,7 @@ class ExchangeGraph:
         least: Sequence[CollisionBound],
         sets: Sequence[set[int]] | None = None,
     ) -> None:
+        # `sets`: nodes of each item; None to choose them.
         self._index = index
         self._items = items
         self._least = least
@@ -121,13 +115,8 @@ class ExchangeGraph:
         return known
 
     def best_move(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
-        """Return the best return of the moves along an arc, and the item that achieves it.
-
-        Args:
-            source: Node that gives up a copy.
-            target: Node that takes it.
-            used: Items to move only if no other returns as much.
-        """
+        """Return the best return of the moves along an arc, and the item that achieves it."""
+        # `used`: items to move only if no other returns as much.
         for place, returned in enumerate(RETURNS):
             able = [number for number, arcs in self._at[source].items() if arcs[place] >> target & 1]
             if able:
@@ -135,11 +124,7 @@ class ExchangeGraph:
         return None
 
     def move(self, steps: Sequence[tuple[int, int, int]]) -> bool:
-        """Move copies at once, if no item then costs more; return whether they were moved.
-
-        Args:
-            steps: Items, the node they give up and the node they take: each an arc now.
-        """
+        """Move copies at once, if no item then costs more; return whether they were moved."""
         sets: dict[int, set[int]] = {}
         for number, source, target in steps:
             own = sets.setdefault(number, set(self.sets[number]))
@@ -230,12 +215,7 @@ class ExchangeGraph:
 
 
 class _Ranking:
-    """The nodes by load while sets are chosen item by item: there are as many choices, so none looks at all nodes.
-
-    Args:
-        index: Cells of the topology.
-        count: Number of copies on each node.
-    """
+    """The nodes by load while sets are chosen item by item: there are as many choices, so none looks at all nodes."""
 
     def __init__(self, index: CollisionIndex, count: Sequence[int]) -> None:
         self._index = index
@@ -257,15 +237,9 @@ class _Ranking:
                 insort(each, self._load(node))
 
     def first(self, item: ItemDemand, least: CollisionBound) -> dict[int, list[tuple[bool, float, int]]]:
-        """Return some cells with their best nodes for an item's copies: former nodes, then the least loaded.
-
-        Args:
-            item: The item.
-            least: Lowest cost of the item. The cells that prove it are among the cells.
-
-        Returns:
-            By cell, as many nodes as there are copies: whether the node is no former one, its load, and the node.
-        """
+        """Return some cells with their best nodes for an item's copies: former nodes, then the least loaded."""
+        # Returns: By cell, as many nodes as there are copies: whether the node is no former one, its load, and the
+        # node.
         cells: Iterable[int] = range(len(self._inside))
         most = CELLS_LATE if self._index.late() else MOST_CELLS_FIRST
         if len(self._inside) > most:
@@ -290,18 +264,12 @@ MOST_ROUNDS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class StandbyPlacement:
-    """A placement of copies.
+    """A placement of copies."""
 
-    Args:
-        nodes: Nodes of each item, without that of its fixed copy, sorted.
-        collisions: Collisions of each item.
-        missing: Number of copies of each item that have no node.
-        kept: Number of copies on nodes that had them.
-        proven: Whether it is proven optimal, in the order collisions, loads, kept.
-    """
-
+    # Nodes of each item, without that of its fixed copy, sorted.
     nodes: tuple[tuple[int, ...], ...]
     collisions: tuple[int, ...]
+    # Number of copies of each item that have no node.
     missing: tuple[int, ...]
     kept: int
     proven: bool
@@ -313,15 +281,9 @@ def place_standbys(
     starts: Sequence[Sequence[tuple[int, ...]]] = (),
     until: float = math.inf,
 ) -> StandbyPlacement:
-    """Place the copies of every item.
-
-    Args:
-        items: Items to place.
-        field: Nodes on which copies can be placed.
-        starts: Other placements to start from, if they have as few collisions; the best result is returned.
-        until: Deadline, on the clock of `time.monotonic`. After it no exchange is made, and hardly anything is searched
-            for.
-    """
+    """Place the copies of every item."""
+    # `until`: deadline, on the clock of `time.monotonic`. After it no exchange is made, and hardly anything is searched
+    # for.
     rooms = CollisionIndex(field, until)
     least = [
         rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
@@ -389,14 +351,10 @@ def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _
 
 
 class _Exchange:
-    """A placement and the exchanges that improve it.
-
-    Args:
-        graph: Its exchange graph.
-        until: Deadline, on the clock of `time.monotonic`.
-    """
+    """A placement and the exchanges that improve it."""
 
     def __init__(self, graph: ExchangeGraph, until: float) -> None:
+        # `until`: deadline, on the clock of `time.monotonic`.
         self.graph = graph
         self._until = until
         self._nodes = range(len(graph.count))
@@ -517,12 +475,7 @@ _NOTHING = 1e-9
 
 
 class _CycleSearch:
-    """Walks from a node along which at every step more copies have returned than left.
-
-    Args:
-        start: The node.
-        arcs: Arcs of each node.
-    """
+    """Walks from a node along which at every step more copies have returned than left."""
 
     def __init__(self, start: int, arcs: Sequence[Arcs]) -> None:
         self._start = start

@@ -63,14 +63,9 @@ def most_even(load: Sequence[int], weight: Sequence[int], copies: int) -> list[i
 
 @dataclass(slots=True)
 class SetSwitches:
-    """The sets of lowest cost of each item, between which items are switched.
+    """The sets of lowest cost of each item, between which items are switched."""
 
-    Args:
-        load: Copies on each node that are not to be placed.
-        weight: Capacity of each node relative to the others.
-        listed: Sets of each item; equal items have the same object.
-    """
-
+    # Copies on each node that are not to be placed.
     load: tuple[int, ...]
     weight: tuple[int, ...]
     listed: tuple[Listed, ...]
@@ -108,12 +103,8 @@ class SetSwitches:
         return round(self._uneven(self._counts(sets)) - self._uneven(even), _DIGITS) <= 0
 
     def improved(self, sets: Sequence[set[int]], until: float) -> list[set[int]] | None:
-        """Return a better placement; None if no chain leads to one within the limits.
-
-        Args:
-            sets: Nodes of each item.
-            until: Deadline, on the clock of `time.monotonic`.
-        """
+        """Return a better placement; None if no chain leads to one within the limits."""
+        # `until`: deadline, on the clock of `time.monotonic`.
         found = [frozenset(own) for own in sets]
         counts = self._counts(sets)
         taken = False

@@ -40,19 +40,9 @@ class RequestRejectedError(RackassignError):
 def request_splits(
     endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float
 ) -> Iterator[tuple[Split, ...]]:
-    """Yield the splits of a task until there are no more, some at a time that are read together.
-
-    Args:
-        endpoint: The endpoint of the coordinator.
-        task: The index of the task.
-        rack: The rack of the task; None if unknown.
-        timeout_s: Seconds for which each request is retried.
-
-    Raises:
-        KafkaUnavailableError: The coordinator does not respond. The task must not read other splits instead, because
-            they may be assigned to other tasks.
-        RequestRejectedError: The batch is over, or the token is wrong.
-    """
+    """Yield the splits of a task until there are no more, some at a time that are read together."""
+    # `task`: the index of the task.
+    # `rack`: the rack of the task; None if unknown.
     number = 0
     while True:
         request = SplitRequest(endpoint.token, endpoint.batch, task, number, rack)
@@ -75,20 +65,9 @@ def submit_batch(
     steal_after_s: float,
     timeout_s: float,
 ) -> CoordinatorEndpoint:
-    """Submit the splits of a batch to a coordinator, and return the endpoint at which tasks request them.
-
-    Args:
-        endpoint: The endpoint of the coordinator, with its token.
-        splits: The splits of the batch.
-        tasks: The number of tasks that will request splits.
-        max_splits_per_task: The highest number of splits per task; 0 for no limit.
-        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
-        timeout_s: Seconds for which each request is retried.
-
-    Raises:
-        KafkaUnavailableError: The coordinator does not respond. No split has been assigned to a task.
-        RequestRejectedError: The token is wrong, or there are too many splits.
-    """
+    """Submit the splits of a batch to a coordinator, and return the endpoint at which tasks request them."""
+    # `max_splits_per_task`: the highest number of splits per task; 0 for no limit.
+    # `steal_after_s`: seconds that a task waits before it steals a split that is local to others.
     submission = secrets.token_hex(8)
     first = 0
     for chunk in _chunks(splits):

@@ -169,14 +169,6 @@ class SplitCoordinator:
     The process that plans a batch query ends before its tasks do, so the user creates the coordinator:
     `with Coordinator(spark) as c: spark.read.format("rackassign").options(**c.options)...`. All actions that read must
     run before the block ends. A stream has a coordinator of its own.
-
-    Args:
-        spark: The session, whose configuration contains the address by which executors reach this process.
-        host: The address, if it is another one. Required with Spark Connect, where the driver is another process.
-        port: The port to listen on; 0 for any free port.
-
-    Raises:
-        ConfigError: The address is not available or not known.
     """
 
     def __init__(self, spark: SparkSession, host: str = "", port: int = 0) -> None:
@@ -222,24 +214,17 @@ class _StartBatch(Protocol):
 
 
 class _PendingBatches:
-    """Batches that are being submitted, line by line; a line may be sent again.
-
-    Args:
-        limit: The highest number of batches to keep; the oldest one is removed.
-    """
+    """Batches that are being submitted, line by line; a line may be sent again."""
 
     def __init__(self, limit: int) -> None:
+        # `limit`: the highest number of batches to keep; the oldest one is removed.
         self._limit = limit
         self._splits: dict[str, list[Split]] = {}
         self._started: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def add(self, request: SubmitSplitsRequest) -> SubmitSplitsResponse:
-        """Add splits to a batch.
-
-        Raises:
-            ConfigError: Splits before these are missing, or there are too many.
-        """
+        """Add splits to a batch."""
         first, added = request.first, request.splits
         with self._lock:
             if request.submission not in self._started:
@@ -255,16 +240,7 @@ class _PendingBatches:
             return SubmitSplitsResponse(first + len(added))
 
     def start(self, request: StartBatchRequest, begin: _StartBatch) -> StartBatchResponse:
-        """Start a batch with the splits that were added to it, unless it has started already.
-
-        Args:
-            request: The request.
-            begin: The method `Coordinator.begin`.
-
-        Raises:
-            ConfigError: The splits were removed, there are others than the request has counted, or there are too few
-                tasks for them.
-        """
+        """Start a batch with the splits that were added to it, unless it has started already."""
         name = request.submission
         with self._lock:
             if name not in self._started:

@@ -43,11 +43,7 @@ class InvalidRequestError(RackassignError):
 
 
 def check_reachable(host: str) -> None:
-    """Reject the unspecified address (0.0.0.0 or ::), which executors cannot connect to.
-
-    Raises:
-        ConfigError: The host is the unspecified address.
-    """
+    """Reject the unspecified address (0.0.0.0 or ::), which executors cannot connect to."""
     try:
         unspecified = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -59,17 +55,7 @@ def check_reachable(host: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEndpoint:
-    """The endpoint at which tasks request the splits of a batch.
-
-    Args:
-        host: The address of the coordinator.
-        port: The port of the coordinator.
-        token: The token of the query.
-        batch: The number of the batch.
-
-    Raises:
-        ConfigError: The host is an address that other machines cannot reach.
-    """
+    """The endpoint at which tasks request the splits of a batch."""
 
     host: str
     port: int
@@ -103,11 +89,7 @@ def encode_split(split: Split) -> dict[str, Any]:
 
 
 def decode_split(value: Mapping[str, Any]) -> Split:
-    """Return the split that `encode_split` has encoded.
-
-    Raises:
-        InputError: A value is missing or invalid.
-    """
+    """Return the split that `encode_split` has encoded."""
     try:
         tp = TopicPartition(str(value["topic"]), int(value["partition"]))
         offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
@@ -129,12 +111,8 @@ def _encode(value: object) -> object:
 
 
 def _wire(name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the metadata of a field that has another name in the line, or has to be read.
-
-    Args:
-        name: Its name in the line.
-        read: Returns its value; may raise a KeyError, TypeError, ValueError or RackassignError.
-    """
+    """Return the metadata of a field that has another name in the line, or has to be read."""
+    # `read`: returns its value; may raise a KeyError, TypeError, ValueError or RackassignError.
     return {"name": name, "read": read}
 
 
@@ -149,24 +127,15 @@ def _number(name: str) -> Callable[[object], int]:
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """The n-th request of a task for splits.
-
-    Args:
-        token: The token of the query.
-        batch: The number of the batch.
-        task: The index of the task.
-        number: The number of the request, from 0.
-        rack: The rack of the task; None if unknown.
-
-    Raises:
-        ConfigError: The batch is not a number, so no such batch exists.
-        InvalidRequestError: Another argument has the wrong type.
-    """
+    """The n-th request of a task for splits."""
 
     token: str = field(repr=False)
     batch: int
+    # The index of the task.
     task: int
+    # The number of the request, from 0.
     number: int
+    # The rack of the task; None if unknown.
     rack: str | None
 
     def __post_init__(self) -> None:
@@ -180,16 +149,10 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubmitSplitsRequest:
-    """The request to add splits to a batch that is being submitted. The same request may be sent again, at any time.
-
-    Args:
-        token: The token of the query.
-        submission: The name of the batch while it is being submitted.
-        first: The number of the first of these splits within the batch.
-        splits: The splits.
-    """
+    """The request to add splits to a batch that is being submitted. The same request may be sent again, at any time."""
 
     token: str = field(repr=False)
+    # The name of the batch while it is being submitted.
     submission: str = field(metadata=_wire("offer", str))
     first: int = field(metadata=_wire("at", int))
     splits: tuple[Split, ...] = field(metadata=_wire("splits", _decode_splits))
@@ -197,22 +160,16 @@ class SubmitSplitsRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartBatchRequest:
-    """The request to start a batch whose splits have been submitted. The same request may be sent again.
-
-    Args:
-        token: The token of the query.
-        submission: The name of the batch while it is being submitted.
-        splits: The number of splits that have been submitted.
-        tasks: The number of tasks that will request splits.
-        max_splits_per_task: The highest number of splits per task; 0 for no limit.
-        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
-    """
+    """The request to start a batch whose splits have been submitted. The same request may be sent again."""
 
     token: str = field(repr=False)
+    # The name of the batch while it is being submitted.
     submission: str = field(metadata=_wire("offer", str))
     splits: int = field(metadata=_wire("count", int))
     tasks: int = field(metadata=_wire("tasks", int))
+    # The highest number of splits per task; 0 for no limit.
     max_splits_per_task: int = field(metadata=_wire("each", int))
+    # Seconds that a task waits before it steals a split that is local to others.
     steal_after_s: float = field(metadata=_wire("steal_after_s", float))
 
 
@@ -221,24 +178,17 @@ Request = SplitRequest | SubmitSplitsRequest | StartBatchRequest
 
 @dataclass(frozen=True, slots=True)
 class SplitResponse:
-    """The response to a `SplitRequest`.
-
-    Args:
-        splits: The splits to read next, none if there are no more for the task, or `wait` if the task has to repeat its
-            request later.
-    """
+    """The response to a `SplitRequest`."""
 
     KEY: ClassVar = "splits"
+    # The splits to read next, none if there are no more for the task, or `wait` if the task has to repeat its request
+    # later.
     splits: tuple[Split, ...] | Wait = field(metadata=_wire("splits", _decode_splits_or_wait))
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitSplitsResponse:
-    """The response to a `SubmitSplitsRequest`.
-
-    Args:
-        received: The number of splits of the batch up to the last one of the request.
-    """
+    """The response to a `SubmitSplitsRequest`."""
 
     KEY: ClassVar = "have"
     received: int = field(metadata=_wire("have", _number("have")))
@@ -246,11 +196,7 @@ class SubmitSplitsResponse:
 
 @dataclass(frozen=True, slots=True)
 class StartBatchResponse:
-    """The response to a `StartBatchRequest`.
-
-    Args:
-        batch: The number of the batch.
-    """
+    """The response to a `StartBatchRequest`."""
 
     KEY: ClassVar = "batch"
     batch: int = field(metadata=_wire("batch", _number("batch")))
@@ -258,11 +204,7 @@ class StartBatchResponse:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The response to a request that is invalid or cannot be fulfilled.
-
-    Args:
-        error: The reason.
-    """
+    """The response to a request that is invalid or cannot be fulfilled."""
 
     error: str
 
@@ -289,16 +231,9 @@ def _decode(kind: type[_Message], values: Mapping[str, Any]) -> _Message:
 
 
 def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
-    """Return the request in a line, after checking its token.
-
-    Args:
-        line: The line, which any program may have sent.
-        token: The token of the query.
-        accept_batches: Whether batches may be submitted.
-
-    Raises:
-        RackassignError: The request is invalid. The message is for the sender.
-    """
+    """Return the request in a line, after checking its token."""
+    # `line`: the line, which any program may have sent.
+    # `accept_batches`: whether batches may be submitted.
     try:
         message = json.loads(line)
         sent = message["token"].encode()
@@ -317,17 +252,7 @@ def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
 
 
 def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedResponse | ErrorResponse:
-    """Return the response in a line.
-
-    Args:
-        line: The line.
-        expected: The type of the response to the request.
-
-    Raises:
-        InputError: The response has an invalid value.
-        RecursionError: The JSON is nested too deeply.
-        ValueError: The line has no such response, so the sender is probably no coordinator.
-    """
+    """Return the response in a line."""
     message = json.loads(line)
     if not isinstance(message, dict) or not message.keys() & {expected.KEY, "error"}:
         raise ValueError(f"expected the response of a coordinator, got {short_repr(message)}")

@@ -53,35 +53,17 @@ than `coordinatorTimeoutMs`."""
 
 @dataclass(frozen=True, slots=True)
 class SchedulingStats:
-    """How much was assigned to tasks, in estimated bytes.
-
-    Args:
-        local: Bytes of splits with a replica in the rack of the task.
-        stolen: Bytes of splits with replicas in other racks only.
-        unknown: Bytes of splits for tasks without a rack, or of splits for which no replica's rack is known.
-    """
+    """How much was assigned to tasks, in estimated bytes."""
 
     local: int = 0
+    # Bytes of splits with replicas in other racks only.
     stolen: int = 0
+    # Bytes of splits for tasks without a rack, or of splits for which no replica's rack is known.
     unknown: int = 0
 
 
 class SplitScheduler:
-    """The splits of one batch. Methods may be called from any thread.
-
-    Args:
-        splits: The splits of the batch.
-        tasks: The number of tasks that will request splits.
-        max_splits_per_task: The highest number of splits per task; 0 for no limit. With a limit, tasks must suffice for
-            all splits.
-        slots: The number of tasks that each rack is expected to have, from the batch before; empty if unknown.
-        steal_after_s: Seconds that a task has to wait before it steals. Its rack may be fast, which does not mean that
-            the other racks are late.
-        clock: Returns the time in seconds.
-
-    Raises:
-        ConfigError: There are too few tasks for the splits.
-    """
+    """The splits of one batch. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -93,6 +75,12 @@ class SplitScheduler:
         steal_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # `max_splits_per_task`: the highest number of splits per task; 0 for no limit. With a limit, tasks must suffice
+        # for all splits.
+        # `slots`: the number of tasks that each rack is expected to have, from the batch before; empty if unknown.
+        # `steal_after_s`: seconds that a task has to wait before it steals. Its rack may be fast, which does not mean
+        # that the other racks are late.
+        # `clock`: returns the time in seconds.
         if tasks < 1 or (max_splits_per_task and tasks * max_splits_per_task < len(splits)):
             raise ConfigError(f"tasks: {tasks} are too few for {len(splits)} splits")
         self._splits = tuple(splits)
@@ -118,16 +106,10 @@ class SplitScheduler:
         self._begun, self._planning_s = self._clock(), 0.0
 
     def next_splits(self, task: int, number: int, rack: str | None) -> tuple[Split, ...] | Wait:
-        """Return the splits of the n-th request of a task, none if it has no more, or `wait` if it has to repeat it.
-
-        Args:
-            task: The index of the task.
-            number: The number of the request, from 0; at most one higher than that of the last response.
-            rack: The rack of the task; None if unknown.
-
-        Raises:
-            ConfigError: There is no such task, or the task has skipped a request.
-        """
+        """Return the splits of the n-th request of a task, none if it has no more, or `wait` if it has to repeat it."""
+        # `task`: the index of the task.
+        # `number`: the number of the request, from 0; at most one higher than that of the last response.
+        # `rack`: the rack of the task; None if unknown.
         if not 0 <= task < self._tasks:
             raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {short_repr(task)}")
         with self._lock:
@@ -264,9 +246,6 @@ class _Unassigned:
 
     Each choice takes the same time however many splits there are: with ten thousand, requests would otherwise wait for
     each other longer than for records.
-
-    Args:
-        splits: All splits.
     """
 
     def __init__(self, splits: Sequence[Split]) -> None:
@@ -344,12 +323,8 @@ def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, in
     """Return the racks of the tasks that are not seen yet, so that all tasks are as the weights.
 
     It is the result of choosing a rack for one task after the other, each time that which lacks most.
-
-    Args:
-        weights: The weight of each rack, not all 0.
-        seen: The number of tasks seen in each rack.
-        total: The number of all tasks.
     """
+    # `weights`: the weight of each rack, not all 0.
     left, whole = total - sum(seen.values()), sum(weights.values())
     lacks = {rack: weights[rack] * total - seen.get(rack, 0) * whole for rack in sorted(weights, key=str)}
     # All that lack more than a level get tasks until they do not; the lowest such level leaves few tasks.
@@ -367,12 +342,7 @@ def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, in
 
 
 def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:
-    """Return the planned rack of each split, without the splits of readers that have no rack.
-
-    Args:
-        splits: The splits by number.
-        readers: The number of readers in each rack.
-    """
+    """Return the planned rack of each split, without the splits of readers that have no rack."""
     numbers = list(splits)
     racks = sorted({rack for split in splits.values() for rack in split.racks})
     broker_of = {rack: number for number, rack in enumerate(racks)}

@@ -60,11 +60,7 @@ _TOKEN = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
 
 
 def local_address_for(servers: str) -> str:
-    """Return the local address for connections to these servers. Executors usually can reach it, too.
-
-    Args:
-        servers: Addresses as HOST:PORT, separated by commas.
-    """
+    """Return the local address for connections to these servers. Executors usually can reach it, too."""
     host, _, port = servers.partition(",")[0].strip().rpartition("//")[2].rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
@@ -77,17 +73,7 @@ def local_address_for(servers: str) -> str:
 
 
 def listen(host: str, port: int, token: str, answer: Callable[[bytes], bytes]) -> Listener:
-    """Listen on an address. The caller has to close the listener.
-
-    Args:
-        host: The address or host name to listen on.
-        port: The port to listen on; 0 for any free port.
-        token: The token with which requests begin.
-        answer: Returns the line that responds to a line.
-
-    Raises:
-        ConfigError: The address is not available, or executors cannot reach it.
-    """
+    """Listen on an address. The caller has to close the listener."""
     try:
         version, address = resolve(host, port)
         check_reachable(str(address[0]))
@@ -98,28 +84,14 @@ def listen(host: str, port: int, token: str, answer: Callable[[bytes], bytes]) -
 
 
 def resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
-    """Return the version of the Internet Protocol as a number of the socket API, and the socket address.
-
-    Args:
-        host: An address, or a name. Spark writes an IPv6 address in brackets. For a name with addresses of both
-            versions, the result is an IPv4 address, as with Spark.
-        port: The port; 0 for any free port.
-
-    Raises:
-        OSError: The name has no address.
-    """
+    """Return the version of the Internet Protocol as a number of the socket API, and the socket address."""
     known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     version, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
     return version, (address, port, *scope)
 
 
 def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> socket.socket:
-    """Return a socket that listens on an address from `resolve`.
-
-    Raises:
-        OSError: The address is not available.
-        OverflowError: The port is not valid.
-    """
+    """Return a socket that listens on an address from `resolve`."""
     bound = socket.socket(version, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -132,16 +104,8 @@ def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> s
 
 
 def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> bytes:
-    """Return the bytes received until a line is complete or too long, or the connection is closed.
-
-    Args:
-        connection: The socket to receive from.
-        deadline: The time of `time.monotonic` at which the whole line must have been received.
-        max_bytes: The highest number of bytes in the line.
-
-    Raises:
-        TimeoutError: The line is not complete at the deadline.
-    """
+    """Return the bytes received until a line is complete or too long, or the connection is closed."""
+    # `deadline`: the time of `time.monotonic` at which the whole line must have been received.
     line = b""
     while not line.endswith(b"\n") and len(line) <= max_bytes:
         left = deadline - time.monotonic()
@@ -157,15 +121,10 @@ def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> byt
 
 
 class _Client:
-    """A connected client, with the part of its request that was received so far.
-
-    Args:
-        connection: The socket.
-        address: The address of the client.
-        deadline: When the connection is closed unless its request is complete.
-    """
+    """A connected client, with the part of its request that was received so far."""
 
     def __init__(self, connection: socket.socket, address: str, deadline: float) -> None:
+        # `deadline`: when the connection is closed unless its request is complete.
         self.connection = connection
         self.address = address
         self.deadline = deadline
@@ -177,13 +136,7 @@ class _Client:
 
 
 class Listener:
-    """A thread that reads requests and passes them to other threads, until it is closed.
-
-    Args:
-        bound: A listening socket.
-        token: The token with which requests begin.
-        answer: Returns the line that responds to a line; called by several threads at the same time.
-    """
+    """A thread that reads requests and passes them to other threads, until it is closed."""
 
     def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], bytes]) -> None:
         self._bound = bound
@@ -323,11 +276,7 @@ class Listener:
 
 
 class _AnswerThreads:
-    """A limited number of threads that answer requests, and that end when there are no more requests.
-
-    Args:
-        answer: Returns the line that responds to a line.
-    """
+    """A limited number of threads that answer requests, and that end when there are no more requests."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._answer = answer

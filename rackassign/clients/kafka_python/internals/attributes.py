@@ -31,12 +31,7 @@ _CLOSE_MS = 10_000
 
 
 class ConsumerOptions(NamedTuple):
-    """Options of a consumer that concern racks.
-
-    Args:
-        client_rack: The rack that it sends with its fetches; "" for none.
-        assignors: Its assignors, instances and classes.
-    """
+    """Options of a consumer that concern racks."""
 
     client_rack: str
     assignors: tuple[Any, ...]
@@ -104,9 +99,6 @@ class ClientFactory:
     """Creates the client of a consumer, and can close it if the constructor of the consumer fails: its thread runs.
 
     kafka-python 3.0.12 calls its option `kafka_client`, and closes nothing if no broker responds after that.
-
-    Args:
-        make: The client, as the option.
     """
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -137,13 +129,8 @@ Fetcher = Any
 
 
 def incompatibility(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
-    """Return what differs from the expected kafka-python; None if nothing does.
-
-    Args:
-        consumer: Consumer at which all paths begin.
-        methods: Paths to methods, with the parameters they must have.
-        needs: Paths to other attributes.
-    """
+    """Return what differs from the expected kafka-python; None if nothing does."""
+    # `methods`: paths to methods, with the parameters they must have.
     for path in (*methods, *needs):
         value = consumer
         for part in path.split("."):

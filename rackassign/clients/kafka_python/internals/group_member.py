@@ -35,13 +35,7 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """The assignment of a member.
-
-    Args:
-        generation: Generation of the group.
-        member_id: ID of the member.
-        owned: All partitions it has now.
-    """
+    """The assignment of a member."""
 
     generation: int
     member_id: str
@@ -49,15 +43,11 @@ class MemberAssignment:
 
 
 class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no error
-    """Partitions must be revoked before the member rejoins.
-
-    Args:
-        partitions: The partitions to revoke.
-        lost: Whether the member was removed from the group: then other members may own them already, and nothing can
-            be committed.
-    """
+    """Partitions must be revoked before the member rejoins."""
 
     def __init__(self, partitions: Partitions, *, lost: bool) -> None:
+        # `lost`: whether the member was removed from the group: then other members may own them already, and nothing
+        # can be committed.
         super().__init__(partitions, lost)
         self.partitions = partitions
         self.lost = lost
@@ -65,14 +55,10 @@ class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no erro
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The committed offset of a partition.
-
-    Args:
-        offset: Offset of the next record to read.
-        leader_epoch: Leader epoch of the record before it; -1 if not known.
-    """
+    """The committed offset of a partition."""
 
     offset: int
+    # Leader epoch of the record before it; -1 if not known.
     leader_epoch: int
 
 
@@ -96,12 +82,6 @@ class GroupOnlyMember:
 
     Shadows `_on_join_prepare_async`, `_on_join_complete_async` and `_invoke_completed_offset_commit_callbacks` of the
     coordinator.
-
-    Args:
-        consumer: A `KafkaConsumer` with a group, and with the patches installed.
-
-    Raises:
-        ConfigError: The installed kafka-python differs.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -122,12 +102,7 @@ class GroupOnlyMember:
         self._given: MemberAssignment | None = None
 
     def poll(self, timeout_ms: float) -> None:
-        """Run the group's protocol, and show that the application is alive.
-
-        Raises:
-            RevocationRequired: Partitions must be revoked first.
-            KafkaError: As raised by kafka-python's `poll()`.
-        """
+        """Run the group's protocol, and show that the application is alive."""
         self._coordinator.poll(timeout_ms=timeout_ms)
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
@@ -145,11 +120,7 @@ class GroupOnlyMember:
         return assignment
 
     def run_commit_callbacks(self) -> None:
-        """Run the callbacks of completed commits. kafka-python also does this in most of its methods.
-
-        Raises:
-            FencedInstanceIdError: Another member has joined with this one's instance ID.
-        """
+        """Run the callbacks of completed commits. kafka-python also does this in most of its methods."""
         self._run_commit_callbacks()
 
     def _run_commit_callbacks(self) -> None:
@@ -171,9 +142,6 @@ class GroupOnlyMember:
         """Return the committed offsets of partitions that have any; None if they are not known yet.
 
         Call it again then: the pending request is reused.
-
-        Raises:
-            KafkaError: The coordinator returns an error.
         """
         asked = [KafkaPythonPartition(*tp) for tp in partitions]
         try:

@@ -38,13 +38,8 @@ def load_before_leading(
     returns a `Future`, and the response of a JoinGroup request (`leader`, `member_id`, `protocol_name`) is passed on
     later: for kafka-python the broker has responded later. Done once for a consumer; if kafka-python differs, `load`
     is left to `assign`.
-
-    Args:
-        consumer: The consumer.
-        protocols: Names of the assignors that need it.
-        load: Called once, on a thread of its own. It may raise, as `assign` handles the same error again.
-        once: Logger for warnings.
     """
+    # `load`: called once, on a thread of its own. It may raise, as `assign` handles the same error again.
     manager: Any = getattr(getattr(consumer, "_coordinator", None), "_manager", None)
     send = getattr(manager, "send", None)
     if not protocols or _KEY in vars(consumer):

@@ -26,15 +26,10 @@ class MetricGroup:
     """Adds metrics to a consumer; reads `_metrics`, which is None if metrics are disabled.
 
     `metrics()` returns names without their tags, so a name contains whatever distinguishes two metrics.
-
-    Args:
-        consumer: Consumer of the metrics.
-        group: Name of the group.
-        once: Logger for errors.
-        what: What is missing if kafka-python differs, for the warning.
     """
 
     def __init__(self, consumer: Consumer, group: str, once: WarnOnce, what: str) -> None:
+        # `what`: what is missing if kafka-python differs, for the warning.
         self._metrics = getattr(consumer, "_metrics", None)
         self._group = group
         self._once = once
@@ -65,12 +60,7 @@ class MetricGroup:
 
 
 class LocalityMetrics:
-    """Publishes a meter of a consumer.
-
-    Args:
-        consumer: Consumer of the metrics.
-        once: Logger for errors.
-    """
+    """Publishes a meter of a consumer."""
 
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
         self._group = MetricGroup(consumer, GROUP, once, "locality is")

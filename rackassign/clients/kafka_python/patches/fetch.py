@@ -255,11 +255,7 @@ _WAITED_FOR_S = 5.0
 
 
 class _CommittedOffsets:
-    """Answers to requests for committed offsets, which kafka-python keeps if their caller did not wait for them.
-
-    Args:
-        consumer: A `KafkaConsumer` with a group.
-    """
+    """Answers to requests for committed offsets, which kafka-python keeps if their caller did not wait for them."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._coordinator = coordinator = consumer._coordinator
@@ -326,13 +322,10 @@ class _TakenRecords:
 
     kafka-python 3.0.12 advances the position of a partition as it takes its records, before it takes those of the next
     partition and sends the next fetches. All of that is in the thread of the caller.
-
-    Args:
-        consumer: A `KafkaConsumer`.
-        once: Reports that the positions could not be restored.
     """
 
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
+        # `once`: reports that the positions could not be restored.
         self._fetcher = consumer._fetcher
         self._assigned = self._fetcher._subscriptions.assignment
         # The fetcher refers to this, and must not keep a consumer that nothing else refers to.

@@ -81,13 +81,7 @@ _FOR_ALL = (
 
 
 class _Commit:
-    """A pending commit.
-
-    Args:
-        offsets: Offsets to commit.
-        losses: Number of losses of the membership by then.
-        answer: Future of the result.
-    """
+    """A pending commit."""
 
     def __init__(self, offsets: Mapping[Any, Any], losses: int, answer: Any = None) -> None:
         self.offsets = offsets
@@ -102,11 +96,7 @@ class _Commit:
 
 
 class Commits:
-    """Commits of one consumer; all of it runs on kafka-python's IO thread.
-
-    Args:
-        consumer: A `KafkaConsumer` with a group.
-    """
+    """Commits of one consumer; all of it runs on kafka-python's IO thread."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = ref(consumer)
@@ -214,11 +204,7 @@ class Commits:
         return self.lost or self._losses != commit.losses
 
     async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
-        """Commit with the generation this member still has; return whether the broker accepted it.
-
-        Raises:
-            KafkaError: As raised by kafka-python for an error that has nothing to do with the join.
-        """
+        """Commit with the generation this member still has; return whether the broker accepted it."""
         coordinator = self._coordinator
         generation, node = coordinator._generation, self._own_connection()
         if node is None or generation.is_lost():

@@ -22,29 +22,20 @@ from rackassign.text import WarnOnce, with_version
 
 
 class Patch(NamedTuple):
-    """A workaround for one defect of kafka-python, installed on one consumer.
-
-    Args:
-        name: Name by which it can be disabled.
-        defect: Effect of the defect without the patch.
-        proof: The test that fails without it.
-        wraps: Methods that it shadows and calls, as paths from the consumer, with the parameters they must have.
-        needs: Attributes it reads, as paths from the consumer.
-        install: Installs it on a consumer.
-        requires: Patches without which it would do harm.
-        after: Patches that wrap one of the same methods. They are installed first, so that this one calls them.
-        versions: First and last version of kafka-python with the defect, among those that are supported. The code of
-            consumers and coordinators is the same in all of them. The patch is removed once all of these versions are
-            below the oldest one that is supported.
-    """
+    """A workaround for one defect of kafka-python, installed on one consumer."""
 
     name: str
+    # Effect of the defect without the patch.
     defect: str
+    # The test that fails without it.
     proof: str
+    # Methods that it shadows and calls, as paths from the consumer, with the parameters they must have.
     wraps: Mapping[str, tuple[str, ...]]
     needs: tuple[str, ...]
     install: Callable[[Consumer, WarnOnce], None]
+    # Patches without which it would do harm.
     requires: tuple[str, ...] = ()
+    # Patches that wrap one of the same methods. They are installed first, so that this one calls them.
     after: tuple[str, ...] = ()
     versions: tuple[str, str] = ("3.0.9", "3.0.12")
 
@@ -90,10 +81,8 @@ def create_response_classes() -> str | None:
 
     It takes some 10 ms the first time, and may be called again, by any thread. A process whose responses raise
     `ReferenceError` already recovers.
-
-    Returns:
-        What has changed in kafka-python so that it was not possible; None if all classes exist.
     """
+    # Returns: What has changed in kafka-python so that it was not possible; None if all classes exist.
     try:
         registry = import_module("kafka.protocol.api_header").ResponseClassRegistry
         for response in _responses(import_module("kafka.protocol.api_message").ApiMessage):
