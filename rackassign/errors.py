@@ -25,10 +25,14 @@ class RackassignError(Exception):
 
 
 class InputError(RackassignError, ValueError):
-    """The description of a group or a plan is invalid."""
+    """The description of a group or a plan is invalid.
+
+    Args:
+        path: The field, as in `members[3].rack`; empty for the whole input.
+        problem: What is invalid.
+    """
 
     def __init__(self, path: str, problem: str) -> None:
-        # `path`: the field, as in `members[3].rack`; empty for the whole input.
         super().__init__(f"{truncate(path)}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
@@ -58,7 +62,12 @@ class ConfigError(RackassignError, ValueError):
 
 
 class MissingExtraError(RackassignError):
-    """A feature needs packages that are only installed with an extra."""
+    """A feature needs packages that are only installed with an extra.
+
+    Args:
+        package: The missing package.
+        extra: The extra that installs it.
+    """
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is missing: pip install 'rackassign[{extra}]'")

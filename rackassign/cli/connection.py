@@ -62,7 +62,7 @@ _TRIMMED = "".join(map(chr, range(33)))
 @contextmanager
 def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
     """Yield an admin client, which is closed afterwards."""
-    # `file`: properties file; empty for none.
+    # `bootstrap` is HOST:PORT, or several separated by commas; `file` names properties, empty for none.
     config = client_config(bootstrap, file)
 
     with _logged_errors() as errors:
@@ -135,7 +135,6 @@ class _LoggedErrors(logging.Handler):
     """
 
     def __init__(self) -> None:
-        # `found`: the errors, in order.
         super().__init__()
         self.found: list[Exception] = []
         self._closed = False
@@ -170,8 +169,7 @@ def _logged_errors() -> Iterator[_LoggedErrors]:
 
 def _worst(errors: list[Exception], raised: Exception) -> Exception:
     """Return the most informative error: a broker that rejects a client sometimes only disconnects."""
-    # `errors`: errors that the client has logged, in order.
-    # `raised`: the error that it raised in the end, which may be the rejection or only a timeout.
+    # `raised` may be the rejection or only a timeout.
     # With an error of the protocol kafka-python also reports that its own patience has ended, at any moment.
     reasons = [error for error in (*errors, raised) if not isinstance(error, RequestTimedOutError)]
     return next(iter([error for error in reasons if isinstance(error, BrokerResponseError)] or reasons), raised)

@@ -121,9 +121,7 @@ class GuardedStream(io.RawIOBase):
     """The unbuffered end of a stream, which remembers its first failure."""
 
     def __init__(self, raw: io.RawIOBase | None, *, quiet: bool) -> None:
-        # `raw`: where bytes are written to; None for a descriptor that is closed.
-        # `quiet`: whether a failure is not raised.
-        # `failure`: the error of the first write that failed; None if there is none.
+        # `raw` is None for a descriptor that is closed; with `quiet` a failure is not raised.
         super().__init__()
         self.failure: OSError | None = None
         self._raw = raw
@@ -164,7 +162,7 @@ def _open(raw: io.RawIOBase | None) -> io.RawIOBase:
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream | None]:
     """Guard stdout and stderr while the block lasts; failures of stderr are not raised, since they cannot be shown."""
-    # Yields: The guard of stdout; None if another program than the interpreter has replaced stdout, as pytest does.
+    # None if another program than the interpreter has replaced stdout, as pytest does.
     out, err = sys.stdout, sys.stderr
     guarded_out, guard = _guarded(out, quiet=False)
     guarded_err, _ = _guarded(err, quiet=True)

@@ -403,7 +403,7 @@ class _Analyzer:
         self, kind: Literal["selector", "rack"], away: frozenset[str], now: _Seen, after: _Seen
     ) -> RecommendedChange:
         """Return a change of settings, which leaves each partition with its reader."""
-        # `away`: iDs of members that may be without `client.rack`.
+        # `away`: IDs of members that may be without `client.rack`.
         sure = _gained(RecommendedChange(kind), now, after)
         # Whether these are local already is unknown, since their reader may be in the leader's rack.
         later = [

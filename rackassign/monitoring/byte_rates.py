@@ -48,7 +48,8 @@ class RateAverages:
     __slots__ = ("_averages", "_half_life_s", "_min_change", "_published")
 
     def __init__(self, half_life_s: float, min_change: float) -> None:
-        # `half_life_s`: seconds after which a measurement has half its influence.
+        # A measurement has half its influence after `half_life_s`. An average is published if it changes by `min_change`
+        # of the published rate; for rates below the average one, of that.
         self._half_life_s = half_life_s
         self._min_change = min_change
         self._averages: dict[TopicPartition, tuple[float, float]] = {}
@@ -92,7 +93,7 @@ def complete_rows(
     known: Mapping[str, Mapping[int, float]], partition_counts: Mapping[str, int]
 ) -> dict[str, tuple[float, ...]]:
     """Return a weight of each partition; unknown ones get the average of their topic, or of all known ones."""
-    # `known`: known weights by topic and partition; at least one.
+    # `known` has at least one weight.
     every = [weight for row in known.values() for weight in row.values()]
     mean = math.fsum(every) / len(every)
     rows: dict[str, tuple[float, ...]] = {}

@@ -154,7 +154,6 @@ class OpenConsumer:
     """A consumer that is exported; used under the lock of its pool."""
 
     def __init__(self, consumer: Metered, group: str) -> None:
-        # `consumer`: the consumer, to which it keeps a weak reference.
         self.group = group
         self.consumer: Callable[[], Metered | None] = weakref.ref(consumer)
         self.last: dict[RackPair, int] = {}

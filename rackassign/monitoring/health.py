@@ -295,7 +295,7 @@ def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, 
 
 def _unknown_rack(foreign: tuple[MemberDescription, ...], exist: str, hidden: tuple[int, ...]) -> Finding:
     """Return the finding of members with a rack that no broker shows."""
-    # `hidden`: iDs of brokers that are offline, and whose rack the cluster does not list (before 4.0).
+    # `hidden`: IDs of brokers that are offline, and whose rack the cluster does not list (before 4.0).
     theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
     advice = f"{exist}: use exactly the same names (`rackassign detect-rack` shows the rack of a machine)"
     if hidden:

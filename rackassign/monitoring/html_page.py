@@ -224,7 +224,7 @@ def page(
     survey: ClusterReport, price: Price, at: datetime | None = None, *, producers: WrittenTraffic | None = None
 ) -> str:
     """Return the page, as HTML."""
-    # `producers`: what producers write; None if their metrics were not read.
+    # `producers`: None if their metrics were not read.
     measured = bool(survey.measured.seconds)
     advice = cluster_advice(survey, free_replication=price.free_replication)
     empty = rack_map_to_fill(advice)

@@ -271,7 +271,6 @@ class RateMeter:
     ) -> None:
         # `admin`: admin client that is not used by another thread meanwhile.
         # `clock`: seconds of a monotonic clock.
-        # `sleep`: waits for some seconds.
         self.admin = admin
         """The admin client, which may be replaced between two measurements."""
         self._clock = clock

@@ -55,8 +55,7 @@ class ReportMetrics(Collector):
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        # `clock`: unix time in seconds.
-        # `timer`: seconds of a monotonic clock.
+        # `clock` is Unix time, `timer` a monotonic clock, both in seconds.
         self._price = price
         self._interval_s = interval_s
         self._clock = clock

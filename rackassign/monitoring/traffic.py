@@ -49,7 +49,7 @@ def partition_reads(
 ) -> tuple[PartitionRead, ...]:
     """Return the reader and rack of each partition, by member ID."""
     # `serving`: the replicas that readers are sent to; a partition that is not in it is read from an unknown rack.
-    # `leaders_only`: iDs of members that do not request a local replica.
+    # `leaders_only`: IDs of members that do not request a local replica.
     return tuple(
         PartitionRead(TopicPartition(run.topic, i), run.member, run.home, source)
         for run in topic_reads(group, assignment, serving, leaders_only)

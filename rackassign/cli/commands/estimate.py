@@ -41,7 +41,6 @@ _SAME = 1e-9
 class Estimate:
     """One way to read a topic."""
 
-    # With or without rackassign.
     assignor: str
     reads: LocalityMode
     local: float

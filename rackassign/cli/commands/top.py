@@ -342,7 +342,6 @@ def picture(
 ) -> Picture:
     """Return what fits into a terminal."""
     # `status`: why the report is not current; empty if it is.
-    # `warnings`: what was not seen.
     height = console.height
     shown = state.select(survey)
     groups = len(shown.inspections)
