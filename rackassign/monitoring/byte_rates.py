@@ -48,8 +48,8 @@ class RateAverages:
     __slots__ = ("_averages", "_half_life_s", "_min_change", "_published")
 
     def __init__(self, half_life_s: float, min_change: float) -> None:
-        # A measurement has half its influence after `half_life_s`. An average is published if it changes by `min_change`
-        # of the published rate; for rates below the average one, of that.
+        # A measurement has half its influence after `half_life_s`. An average is published if it changes by
+        # `min_change` of the published rate; for rates below the average one, of that.
         self._half_life_s = half_life_s
         self._min_change = min_change
         self._averages: dict[TopicPartition, tuple[float, float]] = {}
