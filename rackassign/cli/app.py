@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from itertools import pairwise
+from io import TextIOWrapper
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -14,8 +14,8 @@ from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[
 
 from rackassign import __version__
 from rackassign.cli import ExitCode
-from rackassign.cli.terminal import exit_codes, guarded_streams, warn
-from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError, RackassignError
+from rackassign.cli.terminal import exit_codes, warn
+from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.text import strip_control_chars
 
 
@@ -130,43 +130,30 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # `arguments`: words behind `rackassign`; the process's own if left out.
-    words = sys.argv[1:] if arguments is None else arguments
-    if os.environ.get("COLUMNS", "").strip() == "0":
-        # Some shells set it so for "not known", and rich would print tables without a column.
-        del os.environ["COLUMNS"]
-    with guarded_streams() as stdout:
-        try:
-            code = _run(words)
-            sys.stdout.flush()
-        except (OSError, SystemExit):
-            if stdout is None or stdout.failure is None:
-                raise
-        return code if stdout is None or stdout.failure is None else _unwritten(stdout.failure)
-
-
-_MAY_BE_EMPTY = frozenset({"--throttle"})
-"""Options for which an empty value is documented."""
-
-
-def _refuse_empty_values(words: Sequence[str]) -> None:
-    """Refuse an option with an empty value, with which the command would be as if the option were not given."""
-    given = [*pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
-    empty = {option for option, value in given if option.startswith("--") and not value} - _MAY_BE_EMPTY
-    if not empty:
-        return
-    command: Any = typer.main.get_command(app)
-    for word in words:
-        command = command.get_command(None, word) or command if hasattr(command, "get_command") else command
-    for each in command.params:
-        # Without its folder `state clean` would clean the directory in which it is started.
-        ignored = each.default == "" or each.name == "state_dir"
-        if ignored and (found := empty.intersection(each.opts)):
-            raise ConfigError(f"{min(found)}: expected a value, got an empty one: is a variable not set?")
+    if sys.stdout is None:
+        return _fail("the output cannot be written: standard output is closed", ExitCode.NOT_WRITTEN)
+    for stream in (sys.stdout, sys.stderr):
+        # What cannot be encoded is escaped. pytest's streams cannot be configured, and a closed one is None.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except SystemExit as end:
+        # That is how typer and rich end when the reader of the output has.
+        if end.code != 1:
+            raise
+        return _unwritten(BrokenPipeError())
+    except OSError as error:
+        # Commands catch what files and connections raise.
+        if error.filename is not None:
+            raise
+        return _unwritten(error)
+    return code
 
 
 def _run(words: list[str]) -> int:
     try:
-        _refuse_empty_values(words)
         result = app(words or ["--help"], standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
@@ -200,6 +187,8 @@ def _fail(message: str, code: int) -> int:
 
 
 def _unwritten(failure: OSError) -> int:
+    # The interpreter writes what is left once more when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if isinstance(failure, BrokenPipeError):
         # That is how a pipe ends, so there is nothing to report.
         return ExitCode.PIPE_CLOSED

@@ -1,14 +1,7 @@
-"""What all commands have in common in a terminal: output, progress, signals, and the end of `--help`.
-
-In stdout and stderr, what cannot be encoded is escaped, and what cannot be written is noticed once. A failed write
-raises in the command, which so ends early. After it the stream discards what is written, so nothing fails once more
-when the interpreter flushes it at its end.
-"""
+"""What all commands have in common in a terminal: output, progress, signals, and the end of `--help`."""
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import signal
 import sys
@@ -17,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -30,8 +23,6 @@ from rackassign.errors import ConfigError
 from rackassign.text import strip_control_chars
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
     from rackassign.util.callbacks import Progress
 
 
@@ -117,92 +108,6 @@ def progress_display() -> Iterator[ProgressDisplay]:
         yield ProgressDisplay(display)
 
 
-class GuardedStream(io.RawIOBase):
-    """The unbuffered end of a stream, which remembers its first failure."""
-
-    def __init__(self, raw: io.RawIOBase | None, *, quiet: bool) -> None:
-        # `raw` is None for a descriptor that is closed; with `quiet` a failure is not raised.
-        super().__init__()
-        self.failure: OSError | None = None
-        self._raw = raw
-        self._quiet = quiet
-
-    def writable(self) -> bool:
-        """Return True, which is what `io` asks for."""
-        return True
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        return self._raw is not None and self._raw.isatty()
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        if self._raw is None:
-            raise io.UnsupportedOperation("fileno")
-        return self._raw.fileno()
-
-    def write(self, data: ReadableBuffer, /) -> int | None:
-        """Write bytes, or discard them after a failure."""
-        if self.failure is None:
-            try:
-                return _open(self._raw).write(data)
-            except OSError as error:
-                self.failure = error
-                if not self._quiet:
-                    raise
-        return memoryview(data).nbytes
-
-
-def _open(raw: io.RawIOBase | None) -> io.RawIOBase:
-    if raw is None:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    return raw
-
-
-@contextmanager
-def guarded_streams() -> Iterator[GuardedStream | None]:
-    """Guard stdout and stderr while the block lasts; failures of stderr are not raised, since they cannot be shown."""
-    # None if another program than the interpreter has replaced stdout, as pytest does.
-    out, err = sys.stdout, sys.stderr
-    guarded_out, guard = _guarded(out, quiet=False)
-    guarded_err, _ = _guarded(err, quiet=True)
-    sys.stdout, sys.stderr = guarded_out, guarded_err
-    try:
-        yield guard
-    finally:
-        for stream in (guarded_out, guarded_err):
-            _flush(stream)
-        sys.stdout, sys.stderr = out, err
-
-
-def _guarded(stream: TextIO | None, *, quiet: bool) -> tuple[TextIO, GuardedStream | None]:
-    if stream is None:
-        # The descriptor was closed before the interpreter started.
-        guard = GuardedStream(None, quiet=quiet)
-        return io.TextIOWrapper(io.BufferedWriter(guard), "utf-8", "backslashreplace"), guard
-    buffer = getattr(stream, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)
-    if not isinstance(raw, io.FileIO):
-        return stream, None
-    stream.flush()
-    guard = GuardedStream(raw, quiet=quiet)
-    wrapper = io.TextIOWrapper(
-        io.BufferedWriter(guard),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=stream.isatty() or quiet,
-    )
-    return wrapper, guard
-
-
-def _flush(stream: TextIO) -> None:
-    """Write what is buffered; a failure is in the guard."""
-    try:
-        stream.flush()
-    except OSError:
-        return
-
-
 Output = Annotated[str, typer.Option("--output", help="Output format: table or json.")]
 HtmlFile = Annotated[
     str, typer.Option("--html", help="HTML file for a report: one page without scripts or network access.")
@@ -234,8 +139,10 @@ def plain_console() -> Console:
 
 
 def warn(problem: str) -> None:
-    """Write one line to stderr."""
-    sys.stderr.write(f"rackassign: {strip_control_chars(problem)}\n")
+    """Write one line to stderr; nothing if that cannot be written."""
+    # It is None if it was closed before the interpreter started.
+    with suppress(OSError, AttributeError):
+        sys.stderr.write(f"rackassign: {strip_control_chars(problem)}\n")
 
 
 def check_writable(option: str, name: str) -> None:

@@ -250,7 +250,9 @@ def clean(
 ) -> int:
     """List local files of state that no member needs, and delete them. Exit 1: some could not be deleted."""
     check_output(output, "table", "json")
-
+    if not state_dir:
+        # An empty name is the current folder: a variable of a script that is not set.
+        raise ConfigError("--state-dir: expected a folder, got an empty name")
     removed = local_files.clean(Path(state_dir), older_than, execute=execute)
     for name, reason in removed.failures.items():
         warn(f"{name} cannot be deleted: {reason}")

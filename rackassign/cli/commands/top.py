@@ -1,4 +1,4 @@
-"""`rackassign top`: the report of `inspect` again and again, as a table that keys sort, filter and scroll."""
+"""`rackassign top`: the report of `inspect` again and again, as a table that keys sort and hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rackassign.monitoring.collector import period_s
 from rackassign.text import counted, strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, RackMap, SortKey
+    from rackassign.monitoring import RackMap
     from rackassign.util.callbacks import Progress
 
 
@@ -93,7 +93,7 @@ def top(
     ] = 0,
     client_config: ClientConfig = "",
 ) -> int:
-    """Show cross-rack reads of consumer groups live until stopped. Keys: q, arrows, s to sort, / to filter."""
+    """Show cross-rack reads of consumer groups live until stopped. Keys: q to quit, s to sort, p to pause."""
     names = wanted_groups(group, all_=all_)
     check_interval(interval)
     racks = read_rack_map(rack_map)
@@ -194,11 +194,11 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
     """Show the last report, and its age if the next one failed, until a key or the last report ends it."""
     state, last, taken, problem = TableState(shown.by), None, 0.0, ""
     drawn: object = None
-    seen = Picture("", 0, 1)
     with Live(console=shown.console, screen=True, auto_refresh=False) as live:
         while not state.stopped:
             try:
-                each = _received(surveys, 0 if keys else _LOOK_S)
+                # While it is paused no report is taken, and so none is made.
+                each = problem if state.paused else _received(surveys, 0 if keys else _LOOK_S)
                 if each is None:
                     return
                 if isinstance(each, str):
@@ -210,15 +210,18 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
             if last is None:
                 live.update(Text(strip_control_chars(f"{problem or step()}")), refresh=True)
             else:
-                age = _describe_age(problem, time.monotonic() - taken, _expected_s(last, shown.period_s))
+                age_s = time.monotonic() - taken
+                age = f"paused; this is the state of {age_s:.0f} s ago" if state.paused else ""
+                age = age or _describe_age(problem, age_s, _expected_s(last, shown.period_s))
                 # Drawing takes some percent of a processor if it is done at each look.
                 now = (id(last), state, age, shown.console.size)
                 if now != drawn:
                     drawn, odd = now, tuple(warnings(last, shown.racks))
-                    seen = picture(last, state, shown.price, shown.console, status=age, warnings=odd)
-                    live.update(seen.screen, refresh=True)
-            for key in keys(_LOOK_S) if keys else ():
-                state = state.press(key, seen.groups, seen.page)
+                    live.update(
+                        picture(last, state.sort, shown.price, shown.console, status=age, warnings=odd), refresh=True
+                    )
+            for key in keys(_LOOK_S) if keys else "":
+                state = state.press(key)
 
 
 def _expected_s(last: ClusterReport, period_s: float) -> float:
@@ -271,10 +274,7 @@ _NOTES = 2
 
 
 _FOOT = 2
-"""Lines at the end: which rows are shown, and the keys."""
-
-
-_LONGEST_FILTER = 60
+"""Lines at the end: how many groups there are, and the keys."""
 
 
 Lines = list[list[Segment]]
@@ -285,65 +285,31 @@ class TableState:
     """What keys have changed."""
 
     sort: SortKey = "money"
-    first: int = 0
-    # Part of the names of the groups that are shown; empty for all groups.
-    filter: str = ""
-    typing: bool = False
+    paused: bool = False
     stopped: bool = False
 
-    def press(self, key: str, groups: int, page: int) -> TableState:
+    def press(self, key: str) -> TableState:
         """Return the state after a key."""
-        if self.typing:
-            return self._type(key)
-        steps = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -groups, "end": groups}
-        if key in steps:
-            return replace(self, first=max(0, min(self.first + steps[key], groups - page)))
         if key == "s":
-            return replace(self, sort=SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)], first=0)
-        if key == "/":
-            return replace(self, typing=True)
-        if key == "escape":
-            return replace(self, filter="", first=0)
+            return replace(self, sort=SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)])
+        if key == "p":
+            return replace(self, paused=not self.paused)
         return replace(self, stopped=True) if key == "q" else self
-
-    def _type(self, key: str) -> TableState:
-        if key in {"enter", "escape"}:
-            return replace(self, typing=False, filter="" if key == "escape" else self.filter)
-        if key == "backspace":
-            return replace(self, filter=self.filter[:-1], first=0)
-        if len(key) > 1:
-            return self
-        return replace(self, filter=(self.filter + key)[:_LONGEST_FILTER], first=0)
-
-    def select(self, survey: ClusterReport) -> ClusterReport:
-        """Return the report with the groups that the filter leaves, in order."""
-        wanted = self.filter.casefold()
-        left = tuple(f for f in survey.inspections if wanted in f.snapshot.live.name.casefold())
-        return replace(survey, inspections=left).sorted_by(self.sort)
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What is shown."""
-
-    screen: RenderableType
-    groups: int
-    page: int
 
 
 def picture(
     survey: ClusterReport,
-    state: TableState,
+    sort: SortKey,
     price: Price,
     console: Console,
     *,
     status: str = "",
     warnings: tuple[str, ...] = (),
-) -> Picture:
+) -> Segments:
     """Return what fits into a terminal."""
     # `status`: why the report is not current; empty if it is.
     height = console.height
-    shown = state.select(survey)
+    shown = survey.sorted_by(sort)
     groups = len(shown.inspections)
     head = _lines(console, Text(strip_control_chars(totals(survey, price))))
     if status:
@@ -354,14 +320,14 @@ def picture(
     # The groups come first: in a small terminal there is no advice.
     if len(advice) > room - min(groups, _LEAST_ROWS) - _HEADING:
         advice = []
-    first = max(0, min(state.first, groups - 1))
-    rows, page = _rows(console, shown, price, first, room - len(advice))
+    rows, count = _rows(console, shown, price, room - len(advice))
+    rest = f", {groups - count} more: rackassign inspect" if groups > count else ""
     foot = [
-        *_lines(console, Text(_position(state, first, page, groups, len(survey.inspections)))),
-        *_lines(console, Text(_help(state), style="dim", no_wrap=True, overflow="ellipsis")),
+        *_lines(console, Text(f"{counted(groups, 'group')} by {sort}{rest}" if groups else "no groups")),
+        *_lines(console, Text("q: quit   s: sort   p: pause", style="dim", no_wrap=True, overflow="ellipsis")),
     ]
-    lines = [*[*head, *rows, *advice, *notes][: height - _FOOT], *foot]
-    return Picture(_joined(lines[:height]), groups, max(1, page))
+    lines = [*[*head, *rows, *advice, *notes][: height - _FOOT], *foot][:height]
+    return Segments([part for i, line in enumerate(lines) for part in ([Segment.line()] if i else []) + line])
 
 
 def _notes(console: Console, warnings: tuple[str, ...]) -> Lines:
@@ -379,11 +345,11 @@ def _advice(console: Console, shown: ClusterReport, price: Price) -> Lines:
     return _lines(console, table)
 
 
-def _rows(console: Console, shown: ClusterReport, price: Price, first: int, room: int) -> tuple[Lines, int]:
-    """Return the table from a group on, and the number of its rows: as many as fit."""
-    count = min(len(shown.inspections) - first, max(1, room))
+def _rows(console: Console, shown: ClusterReport, price: Price, room: int) -> tuple[Lines, int]:
+    """Return the table with as many rows as fit, and their number."""
+    count = min(len(shown.inspections), max(1, room))
     while True:
-        part = replace(shown, inspections=shown.inspections[first : first + count])
+        part = replace(shown, inspections=shown.inspections[:count])
         # Widths are those of the rows that are shown; a row with a range may have several lines.
         lines = _lines(console, overview(part, price, width=console.width))
         if len(lines) <= room or count <= 1:
@@ -391,61 +357,14 @@ def _rows(console: Console, shown: ClusterReport, price: Price, first: int, room
         count = max(1, count - max(1, (len(lines) - room) // 3))
 
 
-def _position(state: TableState, first: int, page: int, groups: int, all_: int) -> str:
-    if not groups:
-        where = f"no group of {all_} has {state.filter!r} in its name" if state.filter else "no groups"
-    else:
-        where = f"{first + 1} to {first + page} of {counted(groups, 'group')} by {state.sort}"
-        rest = groups - page
-        if rest:
-            where += f", {rest} more: arrow keys"
-        if state.filter:
-            where += f"; {all_ - groups} of {all_} hidden by /{state.filter}"
-    return strip_control_chars(where)
-
-
-def _help(state: TableState) -> str:
-    if state.typing:
-        return strip_control_chars(f"/{state.filter}_   enter: keep   esc: show all groups")
-    return "q: quit   arrows, page up, page down: scroll   s: sort   /: filter"
-
-
 def _lines(console: Console, part: RenderableType) -> Lines:
     return console.render_lines(part, console.options.update(height=None), pad=False)
 
 
-def _joined(lines: Lines) -> Segments:
-    segments: list[Segment] = []
-    for i, line in enumerate(lines):
-        segments += ([Segment.line()] if i else []) + line
-    return Segments(segments)
-
-
-_SEQUENCES = {
-    "[A": "up",
-    "OA": "up",
-    "[B": "down",
-    "OB": "down",
-    "[5~": "page up",
-    "[6~": "page down",
-    "[H": "home",
-    "OH": "home",
-    "[1~": "home",
-    "[F": "end",
-    "OF": "end",
-    "[4~": "end",
-}
-"""Escape sequences of terminals, without the escape character."""
-
-
-_CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
-
+Keys = Callable[[float], str]
+"""Waits up to some seconds for keys, and returns their characters."""
 
 _AT_ONCE = 256
-
-
-Keys = Callable[[float], list[str]]
-"""Waits up to some seconds for keys, and returns them: a character, or a name such as `up` or `escape`."""
 
 
 @contextmanager
@@ -470,9 +389,9 @@ def pressed_keys() -> Iterator[Keys | None]:
         return
     tty.setcbreak(descriptor)
 
-    def read(wait_s: float) -> list[str]:
+    def read(wait_s: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], wait_s)
-        return decode_keys(os.read(descriptor, _AT_ONCE).decode("utf-8", "replace")) if ready else []
+        return os.read(descriptor, _AT_ONCE).decode("ascii", "ignore") if ready else ""
 
     try:
         yield read
@@ -480,33 +399,3 @@ def pressed_keys() -> Iterator[Keys | None]:
         # A terminal that was closed has nothing to restore.
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def decode_keys(text: str) -> list[str]:
-    """Return the keys that a terminal has sent; an unknown sequence is ignored."""
-    keys: list[str] = []
-    while text:
-        if text[0] != "\x1b":
-            key = _CONTROLS.get(text[0], text[0])
-            if len(key) > 1 or key.isprintable():
-                keys.append(key)
-            text = text[1:]
-            continue
-        text = text[1:]
-        length = _length(text)
-        if not length:
-            keys.append("escape")
-        elif text[:length] in _SEQUENCES:
-            keys.append(_SEQUENCES[text[:length]])
-        text = text[length:]
-    return keys
-
-
-def _length(text: str) -> int:
-    """Return the length of the sequence behind an escape character; 0 if there is none."""
-    if text[:1] == "O":
-        return min(2, len(text))
-    if text[:1] != "[":
-        return 0
-    # A control sequence ends with a character from @ to ~ (ECMA-48).
-    return next((i + 1 for i, c in enumerate(text) if i and "@" <= c <= "~"), len(text))

@@ -376,6 +376,7 @@ def test_standbys_are_planned_with_active_members(cli: Cli) -> None:
             "",
             "--with-demo-group creates the topic orders itself",
         ),
+        (("state", "clean", "--execute", "--state-dir", ""), "", "--state-dir: expected a folder, got an empty name"),
         (("demo", "--price-per-gb", "-1"), "", "price must be from 0 to 1000000 USD/GB, got -1.0"),
         (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, msk, gcp, google, azure, got "moon"'),
     ],
@@ -385,23 +386,6 @@ def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], g
     assert (code, out) == (2, "")
     assert err.startswith(f"rackassign: {message}")
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("--near-group", ("reassign", "plan", "--bootstrap-server", "k:1", "--near-group", "")),
-        ("--constraints", ("reassign", "plan", "--bootstrap-server", "k:1", "--constraints=")),
-        ("--placer-config-file", ("create-topic", "t", "--placer-config-file", "", "--bootstrap-server", "k:1")),
-        ("--html", ("inspect", "--all-groups", "--bootstrap-server", "k:1", "--html", "")),
-        ("--command-config", ("snapshot", "--all-groups", "--bootstrap-server", "k:1", "--command-config=")),
-        ("--state-dir", ("state", "clean", "--execute", "--state-dir", "")),
-        ("--state-dir", ("state", "describe", "--bootstrap-server", "k:1", "--group", "g", "--state-dir", "")),
-    ],
-)
-def test_an_option_with_an_empty_value_is_not_ignored(cli: Cli, option: str, words: tuple[str, ...]) -> None:
-    message = f"rackassign: {option}: expected a value, got an empty one: is a variable not set?\n"
-    assert cli(*words) == (2, "", message)
 
 
 def test_an_empty_throttle_is_none(cli: Cli, tmp_path: Path) -> None:
@@ -491,15 +475,6 @@ def test_names_of_commands_are_completed_without_importing_any() -> None:
     assert "rackassign.cli.app" in shown.stderr
     assert "rackassign.cli.commands." not in shown.stderr
     assert "kafka" not in shown.stderr
-
-
-@pytest.mark.parametrize("words", [("plan", "--output", "table"), ("estimate", "--consumers", "1,1,1")])
-def test_a_terminal_whose_width_is_not_known_has_columns(
-    words: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = cli(*words, given=LINE).out
-    monkeypatch.setenv("COLUMNS", "0")
-    assert cli(*words, given=LINE).out == wanted
 
 
 def test_costs_of_racks_that_no_broker_and_no_member_has_are_named(cli: Cli) -> None:

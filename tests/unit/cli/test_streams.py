@@ -83,7 +83,7 @@ def test_a_closed_stdout_is_one_line_and_an_exit_code(command: str, scenario: st
     shell = ["sh", "-c", '"$@" >&-', "sh", *words(command, scenario)]
     done = subprocess.run(shell, stderr=subprocess.PIPE, check=False, timeout=300)
     assert done.returncode == ExitCode.NOT_WRITTEN
-    assert done.stderr == b"rackassign: the output cannot be written: Bad file descriptor\n"
+    assert done.stderr == b"rackassign: the output cannot be written: standard output is closed\n"
 
 
 @pytest.mark.parametrize("where", [">&-", "> /dev/full"])
