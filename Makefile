@@ -60,9 +60,14 @@ TOGETHER := --dist worksteal --durations 12
 SHORT := not docker and not spark and not spark_faults and not frameworks and not docs
 
 .PHONY: test
-test: lint ## Lint, types, unit and property tests, and tests on brokers; some five minutes
+ifdef ROOM
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit/$(ROOM)
+else
+test: lint ## Lint, types, unit and property tests, tests on brokers: ten minutes on 2 cores; one package: ROOM=stateful
 	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
+endif
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and import rules
