@@ -126,6 +126,8 @@ class _RemainingCapacity:
                     racks_of.setdefault(subscription_class, []).append(rack)
                 self._queues.setdefault((subscription_class, rack), deque()).append(member)
         self._readers: dict[tuple[int, int], deque[tuple[int, int]]] = {}
+        # For each topic class and row of costs the racks with capacity left, the cheapest first.
+        self._racks: dict[tuple[int, int], deque[int]] = {}
         # Hundreds of thousands of class pairs may exist; those with partitions left to assign are few.
         for pair in np.flatnonzero(left).tolist():
             topic_class, subscription_class = topic_classes[pair], subscription_classes[pair]
@@ -134,11 +136,15 @@ class _RemainingCapacity:
 
     def nearest(self, topic_class: int, near: int) -> int:
         """Use the cheapest remaining capacity for a partition, and return its member."""
-        for rack in np.argsort(self._cost[near], kind="stable").tolist():
-            readers = self._readers.get((topic_class, rack), deque())
+        racks = self._racks.get((topic_class, near))
+        if racks is None:
+            racks = deque(np.argsort(self._cost[near], kind="stable").tolist())
+            self._racks[topic_class, near] = racks
+        while racks:
+            readers = self._readers.get((topic_class, racks[0]), deque())
             while readers:
                 pair, subscription_class = readers[0]
-                queue = self._queues[subscription_class, rack]
+                queue = self._queues[subscription_class, racks[0]]
                 # Neither ever grows, so what is used up here stays used up.
                 while queue and not self._capacity[queue[0]]:
                     queue.popleft()
@@ -150,4 +156,5 @@ class _RemainingCapacity:
                 self._left[pair] -= 1
                 self._capacity[member] -= 1
                 return member
+            racks.popleft()
         raise AssertionError("flows and capacities add up, so there is a member with capacity")
