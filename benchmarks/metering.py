@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from benchmarks.tables import Sheet, show
 from rackassign import attach
@@ -39,7 +39,7 @@ def read(bootstrap: str, records: int, equip: Callable[[KafkaConsumer], KafkaCon
         KafkaConsumer(bootstrap_servers=bootstrap, client_rack="a", auto_offset_reset="earliest", group_id=None)
     )
     with closing(consumer):
-        consumer.assign([HostPartition(TOPIC, p) for p in range(PARTITIONS)])
+        consumer.assign([KafkaPythonPartition(TOPIC, p) for p in range(PARTITIONS)])
         begun = time.perf_counter()
         seen = 0
         while seen < records:

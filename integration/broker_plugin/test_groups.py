@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, broker_plugin
@@ -184,7 +184,7 @@ class GroupCalls:
         """Return what the doctor finds."""
         return examine(self._admin, self._group, observe_s=10).findings
 
-    def move(self, replicas: Mapping[HostPartition, list[int]]) -> None:
+    def move(self, replicas: Mapping[KafkaPythonPartition, list[int]]) -> None:
         assert set(self._admin.alter_partition_reassignments(dict(replicas)).values()) == {None}
 
 
@@ -277,7 +277,7 @@ def test_replicas_that_move_are_followed_with_the_fewest_moves_and_a_plan_for_ea
     broker = {number: moved.get(number, replicas[0]) for number, replicas in enumerate(ONE_REPLICA)}
     with GroupCalls(group) as calls:
         epoch = calls.epoch()
-        calls.move({HostPartition(topic, number): [there] for number, there in moved.items()})
+        calls.move({KafkaPythonPartition(topic, number): [there] for number, there in moved.items()})
 
         def followed() -> bool:
             return all(1 + RACKS.index(name) == broker[n] for name, own in group.settle().items() for n in own)

@@ -17,7 +17,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 from kafka import KafkaConsumer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 import rackassign
 from rackassign.clients.aiokafka import (
@@ -435,7 +435,7 @@ def test_replicas_that_move_are_followed_with_one_rebalance_and_a_bounced_broker
     assert group.ids() == LOCAL
     generation = group.generation()
     moved = {0: [2], 1: [3], 2: [1], 3: [2], 4: [3], 5: [1]}
-    changes = {HostPartition(group.topic, p): ids for p, ids in moved.items()}
+    changes = {KafkaPythonPartition(group.topic, p): ids for p, ids in moved.items()}
     assert set(group.admin.alter_partition_reassignments(changes).values()) == {None}
     wait_until(lambda: group.ids() == {"a1": {2, 5}, "b1": {0, 3}, "c1": {1, 4}}, "all local again")
     assert len(asked()) == 1

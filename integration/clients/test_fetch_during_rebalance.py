@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import MemberToRemove
 from kafka.errors import KafkaError, RebalanceInProgressError
 
@@ -208,7 +208,8 @@ def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: boo
     rebalance.produce()
     wait_until(lambda: rebalance.look() > 0, "a record during the join")
     positions = {
-        HostPartition(rebalance.topic, p): reader.position(HostPartition(rebalance.topic, p)) for p in rebalance.read
+        KafkaPythonPartition(rebalance.topic, p): reader.position(KafkaPythonPartition(rebalance.topic, p))
+        for p in rebalance.read
     }
     with ThreadPoolExecutor(1) as pool:
 
@@ -233,7 +234,7 @@ def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: boo
     rebalance.end()
 
 
-def committed(rebalance: Rebalance) -> dict[HostPartition, int]:
+def committed(rebalance: Rebalance) -> dict[KafkaPythonPartition, int]:
     """Return what is committed, asked by another client: a member's own question waits for the join."""
     config = rebalance.reader.config
     with closing(KafkaAdminClient(bootstrap_servers=config["bootstrap_servers"])) as admin:
@@ -241,12 +242,12 @@ def committed(rebalance: Rebalance) -> dict[HostPartition, int]:
     return {place: found.offset for place, found in next(iter(listed.values())).items()}
 
 
-def read_one(rebalance: Rebalance) -> dict[HostPartition, int]:
+def read_one(rebalance: Rebalance) -> dict[KafkaPythonPartition, int]:
     """Read a record while the join is under way; return the reader's positions where it has."""
     before = len(rebalance.read)
     rebalance.produce()
     wait_until(lambda: rebalance.look() > before, "a record during the join")
-    places = {HostPartition(rebalance.topic, p) for p in rebalance.read}
+    places = {KafkaPythonPartition(rebalance.topic, p) for p in rebalance.read}
     return {place: rebalance.reader.position(place) for place in places}
 
 
@@ -298,12 +299,12 @@ def test_a_bad_commit_among_good_ones_fails_alone(start: Start) -> None:
     positions = read_one(rebalance)
     good = {place: OffsetAndMetadata(at, "", -1) for place, at in positions.items()}
     # Where no other commit is: one that is replaced by a later one, before it was sent, succeeds with that.
-    elsewhere = {HostPartition(rebalance.topic, p) for p in range(PARTITIONS)} - set(positions)
+    elsewhere = {KafkaPythonPartition(rebalance.topic, p) for p in range(PARTITIONS)} - set(positions)
     assert elsewhere
     bad: dict[str, Any] = {
         "no number": {place: OffsetAndMetadata("1", "", -1) for place in positions},
         "too large": {place: OffsetAndMetadata(1, "x" * 5000, -1) for place in elsewhere},
-        "no such topic": {HostPartition("none", 0): OffsetAndMetadata(1, "", -1)},
+        "no such topic": {KafkaPythonPartition("none", 0): OffsetAndMetadata(1, "", -1)},
     }
     answers: list[tuple[str, Any]] = []
 
@@ -428,4 +429,4 @@ def test_what_is_read_before_and_during_a_join_is_committed_by_itself(start: Sta
     assert set(numbers(reader)) < set(held)
     # One record of each was read before the join, and one while it went on.
     found = committed(rebalance)
-    assert [found[HostPartition(rebalance.topic, p)] for p in held] == [2] * len(held)
+    assert [found[KafkaPythonPartition(rebalance.topic, p)] for p in held] == [2] * len(held)

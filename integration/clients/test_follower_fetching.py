@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownBrokerIdError
 
 from rackassign import FetchMeter, attach
@@ -28,7 +28,7 @@ def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **con
     consumer = KafkaConsumer(
         bootstrap_servers=cluster.bootstrap, client_rack="a", group_id=None, **{**CONSUMER, **config}
     )
-    consumer.assign([HostPartition(topic, 0)])
+    consumer.assign([KafkaPythonPartition(topic, 0)])
     return attach(consumer, disable_patches=disable, meter=meter)
 
 
@@ -118,7 +118,7 @@ def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaC
     # That refresh would end the defect, so it comes later than a test is waited for.
     consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=3_600_000)
     wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
-    consumer.seek(HostPartition(topic, 0), 0)
+    consumer.seek(KafkaPythonPartition(topic, 0), 0)
     manager = consumer._client._manager
 
     def hide() -> None:
@@ -185,7 +185,7 @@ def stale(cluster: Cluster, topic: str, *disable: str) -> KafkaConsumer:
 def test_offsets_are_asked_of_a_new_leader(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=[[LEADER, FOLLOWER]])
     fill(rack_cluster, topic, 3)
-    tp = HostPartition(topic, 0)
+    tp = KafkaPythonPartition(topic, 0)
     with closing(stale(rack_cluster, topic)) as consumer:
         assert (consumer.beginning_offsets([tp]), consumer.end_offsets([tp])) == ({tp: 0}, {tp: 3})
 
@@ -195,7 +195,7 @@ def test_without_the_patch_offsets_are_asked_of_the_former_leader_until_metadata
 ) -> None:
     topic = make_topic(replicas=[[LEADER, FOLLOWER]])
     fill(rack_cluster, topic, 3)
-    tp = HostPartition(topic, 0)
+    tp = KafkaPythonPartition(topic, 0)
     with closing(stale(rack_cluster, topic, "refresh_on_stale_leader")) as consumer:
         with pytest.raises(KafkaTimeoutError):
             consumer.end_offsets([tp], timeout_ms=3000)
@@ -215,7 +215,7 @@ def read_after_a_pause(cluster: Cluster, topic: str, expected: int, *disable: st
         came += sum(map(len, consumer.poll(timeout_ms=100).values()))
         return came >= expected
 
-    both = [HostPartition(topic, partition) for partition in range(2)]
+    both = [KafkaPythonPartition(topic, partition) for partition in range(2)]
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
     with closing(attach(consumer, disable_patches=disable)):
         consumer.assign(both)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.serializer import Deserializer
 
 from rackassign.testing import Cluster
@@ -98,7 +98,7 @@ def test_what_an_interrupted_poll_has_taken_is_read_again(
         consumer._fetcher.fetched_records = taken
     # It has committed what it takes for delivered.
     with closing(patched_consumer(rack_cluster, group, topic, **COMMITTING)) as successor:
-        places = [HostPartition(topic, number) for number in range(2)]
+        places = [KafkaPythonPartition(topic, number) for number in range(2)]
 
         def at_the_end() -> bool:
             seen.extend(poll_numbers(successor))

@@ -17,7 +17,7 @@ from kafka import (
     KafkaProducer,
     OffsetAndMetadata,
 )
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError, KafkaError
@@ -379,7 +379,7 @@ def test_offsets_of_a_removed_member_are_rejected(
             producer.begin_transaction()
             with nullcontext() if disable else pytest.raises(CommitFailedError, match="UnknownMemberId"):
                 producer.send_offsets_to_transaction(
-                    {HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)}, former.group_metadata()
+                    {KafkaPythonPartition(topic, 0): OffsetAndMetadata(0, "", -1)}, former.group_metadata()
                 )
             producer.abort_transaction()
 
@@ -397,7 +397,7 @@ def test_a_member_removed_in_its_join_continues_where_others_have_committed(
     disable: tuple[str, ...],
 ) -> None:
     topic, group = make_topic(1), unique_name()
-    place = HostPartition(topic, 0)
+    place = KafkaPythonPartition(topic, 0)
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
         for _ in range(20):
             producer.send(topic, b"record")
@@ -442,7 +442,7 @@ def test_committed_offsets_are_those_of_now(
     disable: tuple[str, ...],
 ) -> None:
     topic, group = make_topic(1), unique_name()
-    place = HostPartition(topic, 0)
+    place = KafkaPythonPartition(topic, 0)
     with (
         consumers(lambda: patched_consumer(rack_cluster, group, topic, *disable)) as (former,),
         closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer,
@@ -478,15 +478,15 @@ class Committing(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
-        self.seen: list[tuple[set[HostPartition], set[HostPartition], list[int]]] = []
+        self.seen: list[tuple[set[KafkaPythonPartition], set[KafkaPythonPartition], list[int]]] = []
 
-    async def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+    async def on_partitions_revoked(self, revoked: set[KafkaPythonPartition]) -> None:
         consumer = self._consumer
         held = consumer.assignment()
         self.seen.append((set(revoked), held, [consumer.position(place) for place in revoked & held]))
         await consumer.commit_async()
 
-    async def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+    async def on_partitions_assigned(self, assigned: set[KafkaPythonPartition]) -> None:
         pass
 
 
@@ -497,7 +497,7 @@ def test_a_listener_commits_what_is_revoked(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
 ) -> None:
     topic, group = make_topic(2), unique_name()
-    every = {HostPartition(topic, 0), HostPartition(topic, 1)}
+    every = {KafkaPythonPartition(topic, 0), KafkaPythonPartition(topic, 1)}
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
         for place in 10 * sorted(every):
             producer.send(topic, b"record", partition=place.partition)
@@ -525,10 +525,10 @@ class Blocking(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
 
-    def on_partitions_revoked(self, _revoked: set[HostPartition]) -> None:
+    def on_partitions_revoked(self, _revoked: set[KafkaPythonPartition]) -> None:
         self._consumer.commit()
 
-    def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+    def on_partitions_assigned(self, assigned: set[KafkaPythonPartition]) -> None:
         pass
 
 
@@ -563,15 +563,15 @@ class Lost(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is u
     """Notes what is lost."""
 
     def __init__(self) -> None:
-        self.partitions: set[HostPartition] = set()
+        self.partitions: set[KafkaPythonPartition] = set()
 
-    def on_partitions_revoked(self, revoked: set[HostPartition]) -> None:
+    def on_partitions_revoked(self, revoked: set[KafkaPythonPartition]) -> None:
         pass
 
-    def on_partitions_assigned(self, assigned: set[HostPartition]) -> None:
+    def on_partitions_assigned(self, assigned: set[KafkaPythonPartition]) -> None:
         pass
 
-    def on_partitions_lost(self, lost: set[HostPartition]) -> None:
+    def on_partitions_lost(self, lost: set[KafkaPythonPartition]) -> None:
         self.partitions |= lost
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.assignor.rack_monitor import RackChangePolicy
@@ -73,7 +73,7 @@ def test_rolling_restarts_trigger_nothing(
 
 
 def move(group: RackGroup, replicas: Sequence[Sequence[int]]) -> None:
-    moved = {HostPartition(group.topic, p): list(ids) for p, ids in enumerate(replicas)}
+    moved = {KafkaPythonPartition(group.topic, p): list(ids) for p, ids in enumerate(replicas)}
     assert set(group.admin.alter_partition_reassignments(moved).values()) == {None}
     group.replicas = replicas
 

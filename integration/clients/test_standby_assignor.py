@@ -110,26 +110,26 @@ class StandbyGroup:
         self.partitions = partitions
         self.options = options
         self.ends: dict[TopicPartition, int] = {}
-        self.seats: dict[str, StandbyMember] = {}
+        self.members: dict[str, StandbyMember] = {}
 
     def start(self, *names: str, **options: Any) -> None:
         for name in names:
-            self.seats[name] = StandbyMember(self, name, **options)
+            self.members[name] = StandbyMember(self, name, **options)
 
     def end(self, *names: str) -> None:
         for name in names:
-            self.seats.pop(name).consumer.close(timeout_ms=scaled_ms(5000))
+            self.members.pop(name).consumer.close(timeout_ms=scaled_ms(5000))
 
     def close(self) -> None:
         with ExitStack() as all_of_them:
-            for seat in self.seats.values():
-                all_of_them.callback(seat.consumer.close, timeout_ms=scaled_ms(5000))
+            for member in self.members.values():
+                all_of_them.callback(member.consumer.close, timeout_ms=scaled_ms(5000))
 
     def resting(self) -> bool:
         """Poll all once; tell whether they own the topic between them and none means to join again."""
-        for seat in self.seats.values():
-            seat.consumer.poll(timeout_ms=10)
-        states = [state_of(seat.consumer) for seat in self.seats.values()]
+        for member in self.members.values():
+            member.consumer.poll(timeout_ms=10)
+        states = [state_of(member.consumer) for member in self.members.values()]
         owned = sorted(place.partition for state in states for place in state.owned)
         return (
             all(state.resting for state in states)
@@ -144,7 +144,7 @@ class StandbyGroup:
             if not self.resting():
                 return False
             loads = Counter(self.owners().values())
-            runs = [loads[name] for name in self.seats]
+            runs = [loads[name] for name in self.members]
             keeps = self.holders()
             return max(runs) - min(runs) <= 1 and all(len(keeps[p]) == copies for p in range(self.partitions))
 
@@ -156,21 +156,21 @@ class StandbyGroup:
 
     def another_round(self, name: str = "") -> None:
         """Have a member, the first if none is named, ask for a rebalance, and wait until that is over."""
-        seat = self.seats[name or next(iter(self.seats))]
-        before = seat.assignor.generation
-        seat.assignor.request_rejoin()
-        wait_until(lambda: self.resting() and seat.assignor.generation > before, "another round")
+        member = self.members[name or next(iter(self.members))]
+        before = member.assignor.generation
+        member.assignor.request_rejoin()
+        wait_until(lambda: self.resting() and member.assignor.generation > before, "another round")
 
     def check_told(self) -> None:
         """What members were told of copies adds up, at each change, to what they say they keep."""
-        assert {name: seat.faults for name, seat in self.seats.items() if seat.faults} == {}
-        assert {name: seat.told for name, seat in self.seats.items()} == self.keeps()
+        assert {name: member.faults for name, member in self.members.items() if member.faults} == {}
+        assert {name: member.told for name, member in self.members.items()} == self.keeps()
 
     def owners(self) -> dict[int, str]:
-        return {tp.partition: name for name, seat in self.seats.items() for tp in seat.consumer.assignment()}
+        return {tp.partition: name for name, member in self.members.items() for tp in member.consumer.assignment()}
 
     def keeps(self) -> dict[str, Copies]:
-        return {name: seat.assignor.standbys for name, seat in self.seats.items()}
+        return {name: member.assignor.standbys for name, member in self.members.items()}
 
     def holders(self) -> defaultdict[int, list[str]]:
         """Return who keeps a copy of each partition."""
@@ -239,7 +239,7 @@ def test_what_members_are_told_adds_up_whoever_comes_and_goes(make_crew: MakeCre
         crew.settle(1)
         assert all(len(set(zones)) == 2 for zones in crew.at(0).values())
     before = crew.keeps()
-    for name in crew.seats:
+    for name in crew.members:
         crew.another_round(name)
     assert crew.keeps() == before
     crew.check_told()
@@ -252,15 +252,15 @@ def test_only_what_has_to_move_moves(make_crew: MakeCrew) -> None:
     before = crew.keeps()
     # Who comes as the seventh runs nothing, and one copy is its share.
     crew.start("az")
-    wait_until(lambda: crew.resting() and bool(crew.seats["az"].told), "a copy for who runs nothing")
+    wait_until(lambda: crew.resting() and bool(crew.members["az"].told), "a copy for who runs nothing")
     crew.settle(1)
-    (copy,) = crew.seats["az"].told
-    assert [place for name in SIX for place in before[name] - crew.seats[name].told] == [copy]
+    (copy,) = crew.members["az"].told
+    assert [place for name in SIX for place in before[name] - crew.members[name].told] == [copy]
     # Who goes takes one along.
     there = crew.keeps()
     crew.end("az")
     crew.settle(1)
-    assert all(crew.seats[name].told >= there[name] for name in SIX)
+    assert all(crew.members[name].told >= there[name] for name in SIX)
 
 
 def garbage(topic: str, seed: int) -> Iterator[bytes]:
@@ -307,7 +307,7 @@ def test_beside_members_that_say_nothing_sensible_all_is_assigned(
     assert all(len(set(clusters)) == 2 for clusters in crew.at(1).values())
     crew.start("bz", kind=Hostile)
     crew.start("cz", client_tags={})
-    hostile = crew.seats["bz"].assignor
+    hostile = crew.members["bz"].assignor
     assert isinstance(hostile, Hostile)
     while hostile.said < JOINS:
         crew.another_round()
@@ -325,7 +325,7 @@ def test_who_is_cold_warms_up_first_and_who_is_warm_takes_over(make_crew: MakeCr
     crew.start("ax")
     crew.settle(0)
     crew.start("by")
-    new = crew.seats["by"]
+    new = crew.members["by"]
     wait_until(lambda: crew.resting() and bool(new.told), "something to warm up")
     for at in (0, END - ACCEPTABLE - 1):
         new.at = at
@@ -346,16 +346,16 @@ def test_of_two_copies_the_warm_one_takes_over_at_once(make_crew: MakeCrew) -> N
     crew = make_crew(6, 2)
     crew.ends = {TopicPartition(crew.topic, p): END for p in range(6)}
     crew.start("ax", "bx", "cx")
-    for seat in crew.seats.values():
-        seat.at = END
+    for member in crew.members.values():
+        member.at = END
     crew.settle(2)
-    cold, warm = crew.seats["cx"], crew.seats["bx"]
+    cold, warm = crew.members["cx"], crew.members["bx"]
     cold.at = 0
     had = crew.owners()
     since = warm.assignor.generation
     crew.end("ax")
     wait_until(lambda: crew.resting() and warm.assignor.generation > since, "two members")
-    given = {seat: next(g for g in seat.given if g.generation > since) for seat in (warm, cold)}
+    given = {member: next(g for g in member.given if g.generation > since) for member in (warm, cold)}
     assert given[warm].generation == given[cold].generation
     assert {place.partition for place in given[warm].owned} > {p for p, name in had.items() if name == "ax"}
     assert {had[place.partition] for place in given[cold].owned} == {"cx"}

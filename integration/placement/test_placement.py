@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
@@ -166,8 +166,8 @@ def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
         ("--state-file", str(tmp_path / "state.json"), "--plan-file", str(tmp_path / "plan.json")),
     )
     with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name())) as consumer:
-        consumer.assign([HostPartition(topic, 0)])
-        consumer.commit({HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+        consumer.assign([KafkaPythonPartition(topic, 0)])
+        consumer.commit({KafkaPythonPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
     wait_until(lambda: OFFSETS in describe_cluster_state(admin).topics, "offsets have a topic that brokers agree on")
     below = {
         each["kind"]: each
@@ -185,7 +185,7 @@ def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdmi
     thin = make_topic(replicas=[[1], [2], [3]])
     # Not configured later: kafka-python asks any broker for the known keys, and that one may not know the topic yet.
     strict = make_topic(replicas=[[1, 2], [2, 3]], config={"min.insync.replicas": "2"})
-    admin.alter_partition_reassignments({HostPartition(strict, 0): [2, 1]})
+    admin.alter_partition_reassignments({KafkaPythonPartition(strict, 0): [2, 1]})
     wait_until(
         lambda: describe_topics(admin, [strict])[strict].partitions[0].replicas == (2, 1), "another preferred leader"
     )

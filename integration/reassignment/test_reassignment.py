@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from prometheus_client import CollectorRegistry, generate_latest
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareProducer
@@ -102,7 +102,9 @@ def records(bootstrap: str, names: Sequence[str]) -> dict[TopicPartition, list[i
     """Read everything there is, and return the numbers in each partition."""
     found: dict[TopicPartition, list[int]] = {}
     with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
-        places = [HostPartition(name, number) for name in names for number in consumer.partitions_for_topic(name) or ()]
+        places = [
+            KafkaPythonPartition(name, number) for name in names for number in consumer.partitions_for_topic(name) or ()
+        ]
         consumer.assign(places)
         ends = consumer.end_offsets(places)
 
@@ -263,7 +265,7 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     six.kill(5)
     wait_until(lambda: fenced(admin) == [5], "the broker is given up")
 
-    raw = HostPartition(name, 0)
+    raw = KafkaPythonPartition(name, 0)
     forget_controller(admin)
     assert admin.alter_partition_reassignments({raw: [1, 5, 3]}) == {raw: None}
     assert admin.alter_partition_reassignments({raw: [1, 2, 3]}) == {raw: None}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as HostPartition
+from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 
 from rackassign.testing import Cluster
@@ -79,7 +79,9 @@ def compressed(cluster: Cluster, topic: str) -> None:
 def with_its_beginning_gone(cluster: Cluster, topic: str) -> None:
     fill(cluster, topic, {0: 100, 2: 10})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for deleted in admin.delete_records([HostPartition(topic, 0, 60), HostPartition(topic, 2, 10)]).values():
+    for deleted in admin.delete_records(
+        [Offset(topic, 0, 60), Offset(topic, 2, 10)]
+    ).values():
         deleted.result(60)
 
 
@@ -152,7 +154,7 @@ def offsets_there(cluster: Cluster, topic: str) -> list[int]:
     })  # fmt: skip
     found: list[int] = []
     try:
-        consumer.assign([HostPartition(topic, 0, 0)])
+        consumer.assign([Offset(topic, 0, 0)])
         while True:
             message = consumer.poll(30)
             assert message is not None

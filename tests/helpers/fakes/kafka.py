@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -59,7 +59,7 @@ class Kafka:
     """The cluster, and what its clients are told to do."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
-    committed: dict[HostPartition, int] = field(default_factory=dict)
+    committed: dict[KafkaPythonPartition, int] = field(default_factory=dict)
     open: set[Client] = field(default_factory=set)
     before_send: Callable[[str, bytes, Headers], None] | None = None
     refuse: list[str] = field(default_factory=list)
@@ -100,11 +100,11 @@ class Kafka:
         for _ in range(records):
             self.append("t", partition, None, b"x")
 
-    def end(self, host: HostPartition) -> int:
+    def end(self, host: KafkaPythonPartition) -> int:
         log = self.topics[host.topic].logs[host.partition]
         return log[-1].offset + 1 if log else 0
 
-    def stable_end(self, host: HostPartition) -> int:
+    def stable_end(self, host: KafkaPythonPartition) -> int:
         """Return where the first open transaction of a partition begins, or its end."""
         log = self.topics[host.topic].logs[host.partition]
         opened = (each.offset for each in log if each.transaction is not None and each.transaction.state == "open")
@@ -165,30 +165,30 @@ class Consumer(Client):
         self._at_once = config.get("max_poll_records", 500)
         self._from_the_start = config.get("auto_offset_reset") == "earliest"
         self._committed_only = config.get("isolation_level") == "read_committed"
-        self.at: dict[HostPartition, int] = {}
-        self.paused: set[HostPartition] = set()
+        self.at: dict[KafkaPythonPartition, int] = {}
+        self.paused: set[KafkaPythonPartition] = set()
 
-    def assignment(self) -> set[HostPartition]:
+    def assignment(self) -> set[KafkaPythonPartition]:
         return set(self.at)
 
-    def assign(self, hosts: Iterable[HostPartition]) -> None:
+    def assign(self, hosts: Iterable[KafkaPythonPartition]) -> None:
         self.at = {host: self.at.get(host, 0) for host in hosts}
 
-    def seek(self, host: HostPartition, offset: int) -> None:
+    def seek(self, host: KafkaPythonPartition, offset: int) -> None:
         assert host in self.at
         self.at[host] = offset
 
-    def seek_to_beginning(self, *hosts: HostPartition) -> None:
+    def seek_to_beginning(self, *hosts: KafkaPythonPartition) -> None:
         self.at.update(dict.fromkeys(hosts, 0))
 
-    def position(self, host: HostPartition, timeout_ms: float | None = None) -> int:
+    def position(self, host: KafkaPythonPartition, timeout_ms: float | None = None) -> int:
         del timeout_ms
         return self.at[host]
 
-    def pause(self, *hosts: HostPartition) -> None:
+    def pause(self, *hosts: KafkaPythonPartition) -> None:
         self.paused |= set(hosts)
 
-    def resume(self, *hosts: HostPartition) -> None:
+    def resume(self, *hosts: KafkaPythonPartition) -> None:
         self.paused -= set(hosts)
 
     def partitions_for_topic(self, name: str) -> set[int] | None:
@@ -198,24 +198,26 @@ class Consumer(Client):
         return set(self.kafka.topics)
 
     def beginning_offsets(
-        self, hosts: Iterable[HostPartition], timeout_ms: float | None = None
-    ) -> dict[HostPartition, int]:
+        self, hosts: Iterable[KafkaPythonPartition], timeout_ms: float | None = None
+    ) -> dict[KafkaPythonPartition, int]:
         del timeout_ms
         self.answers("offsets")
         return {host: self._begin(host) for host in hosts}
 
-    def _begin(self, host: HostPartition) -> int:
+    def _begin(self, host: KafkaPythonPartition) -> int:
         log = self.kafka.topics[host.topic].logs[host.partition]
         return log[0].offset if log else 0
 
-    def end_offsets(self, hosts: Iterable[HostPartition], timeout_ms: float | None = None) -> dict[HostPartition, int]:
+    def end_offsets(
+        self, hosts: Iterable[KafkaPythonPartition], timeout_ms: float | None = None
+    ) -> dict[KafkaPythonPartition, int]:
         del timeout_ms
         return {host: self._end(host) for host in hosts}
 
-    def _end(self, host: HostPartition) -> int:
+    def _end(self, host: KafkaPythonPartition) -> int:
         return self.kafka.stable_end(host) if self._committed_only else self.kafka.end(host)
 
-    def poll(self, timeout_ms: int = 0) -> dict[HostPartition, list[Record]]:
+    def poll(self, timeout_ms: int = 0) -> dict[KafkaPythonPartition, list[Record]]:
         del timeout_ms
         found = {}
         for host in self.at.keys() - self.paused:
@@ -260,7 +262,7 @@ class Member(Consumer):
         return self
 
     def give(self, *partitions: int) -> None:
-        hosts = [HostPartition(topic, partition) for topic in sorted(self._names) for partition in partitions]
+        hosts = [KafkaPythonPartition(topic, partition) for topic in sorted(self._names) for partition in partitions]
         self.at = {host: self.at.get(host, self.kafka.committed.get(host, 0)) for host in hosts}
         self.paused &= set(hosts)
 
@@ -270,12 +272,12 @@ class Member(Consumer):
     def subscription(self) -> set[str]:
         return self._names
 
-    def committed(self, host: HostPartition, timeout_ms: float) -> int | None:
+    def committed(self, host: KafkaPythonPartition, timeout_ms: float) -> int | None:
         assert timeout_ms < 5000
         self.answers("committed")
         return self.kafka.committed.get(host)
 
-    def commit_async(self, offsets: Mapping[HostPartition, Any], callback: object) -> Answer:
+    def commit_async(self, offsets: Mapping[KafkaPythonPartition, Any], callback: object) -> Answer:
         assert callable(callback)
         answer = Answer(is_done=not self.kafka.rebalancing)
         try:
@@ -285,7 +287,7 @@ class Member(Consumer):
             answer.exception = error
         return answer
 
-    def commit(self, offsets: Mapping[HostPartition, Any], timeout_ms: float = 0) -> None:
+    def commit(self, offsets: Mapping[KafkaPythonPartition, Any], timeout_ms: float = 0) -> None:
         assert timeout_ms < 5000
         self.answers("commit")
         self.kafka.committed.update({host: told.offset for host, told in offsets.items()})

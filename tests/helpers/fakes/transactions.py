@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     CommitFailedError,
     InvalidTransactionTimeoutError,
@@ -26,8 +26,8 @@ class Transaction:
     """What one producer has written between two ends."""
 
     state: Literal["open", "committed", "aborted"] = "open"
-    written: list[HostPartition] = field(default_factory=list)
-    offsets: dict[HostPartition, int] = field(default_factory=dict)
+    written: list[KafkaPythonPartition] = field(default_factory=list)
+    offsets: dict[KafkaPythonPartition, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,7 +125,7 @@ class TransactionalProducer(Client):
             # Brokers answer later than this returns.
             self._failed = refusal
             return Refused(refusal)
-        host = HostPartition(name, 0 if partition is None else partition)
+        host = KafkaPythonPartition(name, 0 if partition is None else partition)
         offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)
         transaction = self._coordinator.open[self._id]
         transaction.written.append(host)
@@ -142,7 +142,7 @@ class TransactionalProducer(Client):
         assert timeout_s > 0
         raise UnknownError("Future not done")
 
-    def send_offsets_to_transaction(self, offsets: Mapping[HostPartition, Any], membership: Any) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[KafkaPythonPartition, Any], membership: Any) -> None:
         self._check()
         self.answers("transaction offsets")
         assert offsets, "nothing tells the coordinator of the group whose transaction it is"

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
@@ -172,4 +172,4 @@ def fill(cluster: Cluster, topic: str, each: int, partitions: int = PARTITIONS) 
 
 def committed(cluster: Cluster, group: str, topic: str, partitions: int = PARTITIONS) -> list[int]:
     with closing(KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=group)) as asking:
-        return [asking.committed(HostPartition(topic, p)) or 0 for p in range(partitions)]
+        return [asking.committed(KafkaPythonPartition(topic, p)) or 0 for p in range(partitions)]

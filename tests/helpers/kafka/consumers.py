@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.clients.kafka_python._assignors import RackAwareAssignor
@@ -96,7 +96,7 @@ def plain_consumer(*topics: str, client: type[KafkaConsumer] = KafkaConsumer, **
 def covers(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> bool:
     """Return whether each partition of the topic has exactly one owner among the members."""
     owned = [tp for member in members for tp in member.assignment() if tp.topic == topic]
-    return sorted(owned) == [HostPartition(topic, p) for p in range(partitions)]
+    return sorted(owned) == [KafkaPythonPartition(topic, p) for p in range(partitions)]
 
 
 def settled(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> Callable[[], bool]:

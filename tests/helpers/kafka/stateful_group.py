@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Producer as FastProducer
 from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign.assignor.standby import default_changelog
 from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
@@ -227,7 +227,7 @@ class Fleet:
     def _logged(self, partition: int, words: Sequence[str]) -> list[str]:
         """Return what the changelog has of words: whether it lacks them, or a member has not read them."""
         keys = {DEFAULT + word.encode() for word in words}
-        place = HostPartition(default_changelog(self._group, *self._topics), partition)
+        place = KafkaPythonPartition(default_changelog(self._group, *self._topics), partition)
         with closing(KafkaConsumer(bootstrap_servers=self._bootstrap, auto_offset_reset="earliest")) as reader:
             reader.assign([place])
             end, found = reader.end_offsets([place])[place], []

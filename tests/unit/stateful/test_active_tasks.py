@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError
 
 from rackassign.errors import ConfigError
@@ -56,7 +56,7 @@ def test_all_changes_of_a_key_within_an_interval_are_one_record(kafka: Kafka, tm
             ("last", PROGRESS),
         ]
         assert changelog(kafka)[1].value == b"100"
-        assert kafka.committed == {HostPartition("t", 0): 100}
+        assert kafka.committed == {KafkaPythonPartition("t", 0): 100}
 
 
 def test_the_next_records_are_processed_while_a_commit_is_written(kafka: Kafka, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_interval_that_is_not_over_at_the_end_is_committed(kafka: Kafka, tmp_
         kafka.feed(0, 7)
         drain(one)
         assert kafka.committed == {}
-    assert kafka.committed == {HostPartition("t", 0): 7}
+    assert kafka.committed == {KafkaPythonPartition("t", 0): 7}
     seen: list[Any] = []
     with member(tmp_path / "2", process=lambda record, _: seen.append(record)) as heir:
         give(heir, 0)
@@ -142,14 +142,14 @@ def test_a_member_that_was_out_of_the_group_writes_nothing_for_what_it_owned(kaf
         one._active._committed_at = time.monotonic()
         kafka.feed(0, 3)
         drain(one)
-        end = kafka.end(HostPartition(LOG, 0))
+        end = kafka.end(KafkaPythonPartition(LOG, 0))
         for generations in (0, 3):
             group = one.consumer
             assert isinstance(group, Member)
             group.give()
             one._assignor._standby_codec.generation += generations
             drain(one)
-        assert kafka.end(HostPartition(LOG, 0)) == end
+        assert kafka.end(KafkaPythonPartition(LOG, 0)) == end
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
@@ -366,7 +366,7 @@ def test_a_record_that_cannot_be_processed_does_not_stop_other_partitions(
 
 
 def test_a_poll_during_a_rebalance_does_not_wait_for_its_commits(kafka: Kafka, tmp_path: Path) -> None:
-    first = HostPartition("t", 0)
+    first = KafkaPythonPartition("t", 0)
     with member(tmp_path) as one:
         give(one, 0)
         kafka.feed(0, 1)
@@ -393,16 +393,16 @@ def test_commits_that_fail_are_repeated_except_for_partitions_of_other_members(k
         assert kafka.committed == {}
         give(one, 0)
         drain(one)
-        assert kafka.committed == {HostPartition("t", 0): 1}
+        assert kafka.committed == {KafkaPythonPartition("t", 0): 1}
 
 
 def test_where_to_begin_is_asked_again_if_the_coordinator_does_not_respond_soon(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[HostPartition] = []
+    asked: list[KafkaPythonPartition] = []
     committed = Member.committed
 
-    def late(group: Member, host: HostPartition, timeout_ms: float) -> int | None:
+    def late(group: Member, host: KafkaPythonPartition, timeout_ms: float) -> int | None:
         asked.append(host)
         if len(asked) <= 2:
             raise KafkaTimeoutError

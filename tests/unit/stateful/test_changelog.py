@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign.errors import WireError
 from rackassign.stateful import StatefulConsumer, StateStore
@@ -417,7 +417,7 @@ def test_changelogs_without_claims_are_taken_over(kafka: Kafka, tmp_path: Path) 
         drain(one)
         assert counted(one) == 1
     assert [(fence.epoch, fence.claim is None) for fence in fences(kafka)] == [(4, True), (5, False)]
-    assert kafka.end(HostPartition(LOG, 0)) > 1
+    assert kafka.end(KafkaPythonPartition(LOG, 0)) > 1
 
 
 def test_a_fence_keeps_its_claim() -> None:

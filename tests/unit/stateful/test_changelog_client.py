@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -241,9 +241,9 @@ def test_a_standby_goes_on_after_a_read_that_has_failed(kafka: Kafka, tmp_path: 
         feed(kafka, b"b", b"c")
         drain(one)
         logs = copy._logs
-        raised: list[HostPartition] = []
+        raised: list[KafkaPythonPartition] = []
 
-        def position(host: HostPartition, timeout_ms: float | None = None) -> int:
+        def position(host: KafkaPythonPartition, timeout_ms: float | None = None) -> int:
             """Fail once, with records that the client has returned and does not return again."""
             del timeout_ms
             if not raised:
@@ -296,7 +296,7 @@ def test_positions_of_many_partitions_are_waited_for_together(kafka: Kafka, tmp_
         copy.poll(0)
         reader, waited = copy._logs._reader, [0.0]
 
-        def position(host: HostPartition, timeout_ms: float) -> int:
+        def position(host: KafkaPythonPartition, timeout_ms: float) -> int:
             """Wait for a partition that was put back, whichever is asked for, as kafka-python does."""
             time.sleep(timeout_ms / 1000)
             waited[0] += timeout_ms

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka import TopicPartition as HostPartition
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError
 
@@ -75,7 +74,7 @@ def test_records_of_both_topics_meet_in_one_state(kafka: Kafka, tmp_path: Path) 
         assert one.active_partitions() == {TopicPartition(topic, p) for topic in TOPICS for p in (0, 1)}
         assert [key for key, _ in one.store(ORDERS)[joined].items()] == ["1", "3"]
         assert one.store(PAYMENTS)[half].get("2") == "orders"
-    assert kafka.committed == {HostPartition("orders", 0): 3, HostPartition("payments", 0): 2}
+    assert kafka.committed == {KafkaPythonPartition("orders", 0): 3, KafkaPythonPartition("payments", 0): 2}
     assert {name for name in kafka.topics if "changelog" in name} == {CHANGELOG}
     write(kafka, "payments", "2")
     with started(tmp_path / "2") as heir:
@@ -105,7 +104,7 @@ def test_an_input_without_a_known_position_is_not_part_of_a_transaction(
         assert "a transaction failed, its records are processed again: payments-0: its position is not" in caplog.text
         drain(one)
         assert committed_values(kafka, "out") == [b"1"]
-    assert kafka.committed == {HostPartition("orders", 0): 1, HostPartition("payments", 0): 0}
+    assert kafka.committed == {KafkaPythonPartition("orders", 0): 1, KafkaPythonPartition("payments", 0): 0}
 
 
 def test_another_topic_has_no_state(kafka: Kafka, tmp_path: Path) -> None:
@@ -146,10 +145,10 @@ def test_a_part_of_a_unit_is_not_processed_and_a_warning_states_it_if_that_remai
         give(one, 0)
         group = one.consumer
         assert isinstance(group, Member)
-        del group.at[HostPartition("payments", 0)]
+        del group.at[KafkaPythonPartition("payments", 0)]
         drain(one)
         assert (one.active_partitions(), kafka.committed) == (frozenset(), {})
-        assert group.paused == {HostPartition("orders", 0)}
+        assert group.paused == {KafkaPythonPartition("orders", 0)}
         assert "copartitioned=True" not in caplog.text
         monkeypatch.setattr(_stateful_consumer, "_PARTS_S", -1.0)
         drain(one)
@@ -182,7 +181,7 @@ def test_a_topic_that_grows_alone_stops_only_its_new_partitions(
         give(one, 0)
         group = one.consumer
         assert isinstance(group, Member)
-        group.at[HostPartition("orders", 2)] = 0
+        group.at[KafkaPythonPartition("orders", 2)] = 0
         drain(one)
         assert one.active_partitions() == {ORDERS, PAYMENTS}
         assert len(kafka.topics[CHANGELOG].logs) == 2

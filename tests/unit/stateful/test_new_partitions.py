@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign.model import TopicPartition
 from tests.helpers.fakes.kafka import Kafka, Member
@@ -111,7 +111,7 @@ def test_a_co_partitioned_topic_that_is_extended_alone_is_named_until_the_other_
         kafka.topics[first].logs.append([])
         append(kafka, first, 2, 4)
         give(one, 0)
-        one.consumer.at[HostPartition(first, 2)] = 0
+        one.consumer.at[KafkaPythonPartition(first, 2)] = 0
         append(kafka, "t", 0, 1)
         drain(one)
         assert counted(one) == 4

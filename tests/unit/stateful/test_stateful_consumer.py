@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
@@ -91,7 +91,7 @@ def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None
             fed[0] += 2
             drain(one, Exception)
         assert [counted(one, partition) for partition in range(2)] == fed
-        assert kafka.committed == {HostPartition("t", partition): fed[partition] for partition in range(2)}
+        assert kafka.committed == {KafkaPythonPartition("t", partition): fed[partition] for partition in range(2)}
     assert not kafka.open
 
 
@@ -205,14 +205,14 @@ def test_without_a_changelog_the_input_is_read_from_where_the_reset_says(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.feed(0, 5)
-    kafka.committed[HostPartition("t", 0)] = 3
+    kafka.committed[KafkaPythonPartition("t", 0)] = 3
     with member(tmp_path) as one:
         give(one, 0)
         drain(one)
         assert counted(one) == 5
     assert "offset 3 is committed, but its changelog has records up to 0 only: they are processed again" in caplog.text
     del kafka.topics[LOG]
-    kafka.committed[HostPartition("t", 0)] = 3
+    kafka.committed[KafkaPythonPartition("t", 0)] = 3
     with member(tmp_path, auto_offset_reset="latest") as one:
         give(one, 0)
         drain(one)
@@ -291,7 +291,7 @@ def test_a_membership_that_is_lost_and_regained_within_a_poll_skips_nothing(
         # The host goes on at what is committed, or where the reset says.
         group = one.consumer
         assert isinstance(group, Member)
-        group.at[HostPartition("t", 0)] = kafka.end(HostPartition("t", 0)) if reset == "latest" else 0
+        group.at[KafkaPythonPartition("t", 0)] = kafka.end(KafkaPythonPartition("t", 0)) if reset == "latest" else 0
         one._assignor._standby_codec.generation += 1
         drain(one)
         kafka.feed(0, 1)
@@ -440,7 +440,7 @@ def test_a_copy_is_told_of_and_one_that_nobody_wants_is_thrown_away(
         kafka.feed(0, 3)
         drain(one)
         drain(copy)
-        end = kafka.end(HostPartition(LOG, 0))
+        end = kafka.end(KafkaPythonPartition(LOG, 0))
         # Of what a member runs nothing is told: that it runs it says more.
         assert (one._known.positions, copy._known.positions) == ({}, {FIRST: end})
         assert copy._known.ends[FIRST] == end

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -553,7 +553,7 @@ def test_functions_of_wall_clock_time_are_called_without_records(
         drain(one)
         assert calls[2:] == [int(now * 1000)]
         assert one.store(FIRST).get(b"ticks") == b"3"
-    assert kafka.end(HostPartition(*FIRST)) == 0
+    assert kafka.end(KafkaPythonPartition(*FIRST)) == 0
 
 
 moves = st.lists(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -69,7 +69,7 @@ def test_results_state_and_offsets_are_committed_together(
         kafka.feed(1, 2)
         drain(one)
         assert has_all_once(kafka, 3, 2)
-        assert kafka.committed == {HostPartition("t", 0): 3, HostPartition("t", 1): 2}
+        assert kafka.committed == {KafkaPythonPartition("t", 0): 3, KafkaPythonPartition("t", 1): 2}
         assert coordinator.open == {}
     with writer(tmp_path, "other") as other:
         give(other, 0, 1)
@@ -89,7 +89,7 @@ def test_nothing_is_visible_before_the_interval_is_over(kafka: Kafka, coordinato
         kafka.feed(0, 5)
         drain(one)
         # The first commit is due at once.
-        assert (committed_values(kafka, "out"), kafka.committed) == ([b"0-1"], {HostPartition("t", 0): 1})
+        assert (committed_values(kafka, "out"), kafka.committed) == ([b"0-1"], {KafkaPythonPartition("t", 0): 1})
         one.commit()
         assert has_all_once(kafka, 6)
         kafka.feed(0, 1)
@@ -192,14 +192,14 @@ def test_functions_at_intervals_write_too_also_before_the_first_record(
         output.send(b"tick %d" % int(state.get(b"n") or 0))
 
     kafka.feed(0, 2)
-    kafka.committed[HostPartition("t", 0)] = 2
+    kafka.committed[KafkaPythonPartition("t", 0)] = 2
     with writer(tmp_path, "one", punctuate=[Punctuate(tick, 0.05, time="wall")], auto_offset_reset="latest") as one:
         give(one, 0)
         while not committed_values(kafka, "out"):
             one.poll(0)
         assert committed_values(kafka, "out")[0] == b"tick 0"
         # Where it reads is not moved by it.
-        assert kafka.committed == {HostPartition("t", 0): 2}
+        assert kafka.committed == {KafkaPythonPartition("t", 0): 2}
     assert coordinator.open == {}
 
 

@@ -75,11 +75,11 @@ class Play:
                 self.source = Scripted()
             return self.source
 
-        def seat(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
+        def member(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
             self.arguments, self.member.racks = arguments, racks
             return self.member
 
-        monkeypatch.setattr("rackassign.clients.confluent._consumer.GroupMember", seat)
+        monkeypatch.setattr("rackassign.clients.confluent._consumer.GroupMember", member)
         monkeypatch.setattr("rackassign.clients.confluent._fetcher.confluent_kafka.Consumer", make)
         self.consumer = RackAwareConsumer({**GROUP, **given}, zone_hint=zone_hint)
         self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))

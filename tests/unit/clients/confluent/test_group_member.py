@@ -62,7 +62,7 @@ def test_an_end_offset_that_is_not_known_in_time_is_no_error(error: Exception | 
 
 
 class Host:
-    """A consumer of kafka-python, as far as its metadata go, and its seat."""
+    """A consumer of kafka-python, as far as its metadata go, and its member."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The seat of a member inside kafka-python, without brokers."""
+"""The member of a group inside kafka-python, without brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import kafka.errors
 import pytest
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -25,7 +25,7 @@ from tests.helpers.fakes.confluent import ONE, TWO
 
 
 class Coordinator:
-    """As much of kafka-python's `ConsumerCoordinator` as a seat needs."""
+    """As much of kafka-python's `ConsumerCoordinator` as a member needs."""
 
     def __init__(self, protocol: RebalanceProtocol) -> None:
         self._rebalance_protocol = protocol
@@ -33,8 +33,8 @@ class Coordinator:
         self._offset_fetch_futures: dict[Any, Any] = {"old": 1}
         self._generation = SimpleNamespace(is_lost=lambda: self.lost)
         self._subscription = SimpleNamespace(assigned_partitions=lambda: set(self.assigned), subscription={"t"})
-        self.assigned: set[HostPartition] = set()
-        self.next: set[HostPartition] | None = None
+        self.assigned: set[KafkaPythonPartition] = set()
+        self.next: set[KafkaPythonPartition] | None = None
         self.joins = 0
         self.has_reason = True
         self.rejoin_needed = False
@@ -56,7 +56,7 @@ class Coordinator:
 
     async def _on_join_complete_async(
         self,
-        generation: int,  # noqa: ARG002 - a seat looks at the names
+        generation: int,  # noqa: ARG002 - a member looks at the names
         member_id: str,  # noqa: ARG002 - as above
         protocol: str,  # noqa: ARG002 - as above
         member_assignment_bytes: bytes,  # noqa: ARG002 - as above
@@ -81,93 +81,93 @@ class Coordinator:
             self.heard.append(self.answers.pop())
 
 
-def seat_of(coordinator: Coordinator) -> GroupOnlyMember:
+def member_of(coordinator: Coordinator) -> GroupOnlyMember:
     return GroupOnlyMember(SimpleNamespace(_coordinator=coordinator))
 
 
 def owner_of_one(protocol: RebalanceProtocol) -> tuple[Coordinator, GroupOnlyMember]:
     """Return a member that has joined and was assigned a partition, and its coordinator."""
     coordinator = Coordinator(protocol)
-    seat = seat_of(coordinator)
-    coordinator.next = {HostPartition("t", 0)}
-    seat.poll(5)
-    return coordinator, seat
+    member = member_of(coordinator)
+    coordinator.next = {KafkaPythonPartition("t", 0)}
+    member.poll(5)
+    return coordinator, member
 
 
 def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
-    coordinator, seat = owner_of_one(RebalanceProtocol.EAGER)
-    assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
-    assert seat.take_new_assignment() is None
+    coordinator, member = owner_of_one(RebalanceProtocol.EAGER)
+    assert member.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+    assert member.take_new_assignment() is None
     assert coordinator._offset_fetch_futures == {}
     for _ in range(2):
         with pytest.raises(RevocationRequired) as due:
-            seat.poll(5)
+            member.poll(5)
         assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
         assert coordinator.joins == 1
-    seat.acknowledge_revocation(due.value.partitions)
+    member.acknowledge_revocation(due.value.partitions)
     # The host rejects what it is given, and goes on listing what it had.
-    coordinator.next = {HostPartition("t", 1)}
-    seat.poll(5)
-    assert seat.take_new_assignment() == MemberAssignment(2, "m", frozenset())
+    coordinator.next = {KafkaPythonPartition("t", 1)}
+    member.poll(5)
+    assert member.take_new_assignment() == MemberAssignment(2, "m", frozenset())
 
 
 def test_what_is_given_again_must_be_given_up_again() -> None:
-    _, seat = owner_of_one(RebalanceProtocol.EAGER)
-    seat.acknowledge_revocation({ONE})
-    seat.poll(5)
+    _, member = owner_of_one(RebalanceProtocol.EAGER)
+    member.acknowledge_revocation({ONE})
+    member.poll(5)
     with pytest.raises(RevocationRequired):
-        seat.poll(5)
+        member.poll(5)
 
 
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol: RebalanceProtocol) -> None:
-    coordinator, seat = owner_of_one(protocol)
-    seat.take_new_assignment()
+    coordinator, member = owner_of_one(protocol)
+    member.take_new_assignment()
     coordinator._subscription.subscription = {"u"}
     with pytest.raises(RevocationRequired) as due:
-        seat.poll(5)
-    seat.acknowledge_revocation(due.value.partitions)
+        member.poll(5)
+    member.acknowledge_revocation(due.value.partitions)
     # What it subscribed to before is subscribed to again, or is back in the metadata, before the next poll.
     coordinator._subscription.subscription = {"t"}
     coordinator.has_reason = False
-    seat.poll(5)
-    assert seat.take_new_assignment() == MemberAssignment(2, "m", frozenset({ONE}))
+    member.poll(5)
+    assert member.take_new_assignment() == MemberAssignment(2, "m", frozenset({ONE}))
 
 
 def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
-    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
-    seat.poll(5)
+    coordinator, member = owner_of_one(RebalanceProtocol.COOPERATIVE)
+    member.poll(5)
     coordinator._subscription.subscription = {"u"}
     with pytest.raises(RevocationRequired) as due:
-        seat.poll(5)
+        member.poll(5)
     assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
 
 
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtocol) -> None:
-    coordinator, seat = owner_of_one(protocol)
+    coordinator, member = owner_of_one(protocol)
     coordinator.lost = True
-    assert seat.lost()
+    assert member.lost()
     with pytest.raises(RevocationRequired) as due:
-        seat.poll(5)
+        member.poll(5)
     assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), True)
 
 
 def test_what_is_committed_is_known_or_not_yet() -> None:
-    seat = seat_of(Coordinator(RebalanceProtocol.EAGER))
-    assert seat.committed([TWO], 0) is None
-    assert seat.committed([TWO], 5) == {TWO: CommittedOffset(1, 3)}
+    member = member_of(Coordinator(RebalanceProtocol.EAGER))
+    assert member.committed([TWO], 0) is None
+    assert member.committed([TWO], 5) == {TWO: CommittedOffset(1, 3)}
 
 
 def test_answers_to_commits_are_heard_by_one_thread_at_a_time() -> None:
     coordinator = Coordinator(RebalanceProtocol.EAGER)
-    seat = seat_of(coordinator)
+    member = member_of(coordinator)
     coordinator.answers = list(range(20))
     with ThreadPoolExecutor(4) as pool:
         # The host's own calls are among them.
         for done in [
             pool.submit(hear)
-            for hear in (seat.run_commit_callbacks, coordinator._invoke_completed_offset_commit_callbacks)
+            for hear in (member.run_commit_callbacks, coordinator._invoke_completed_offset_commit_callbacks)
         ]:
             done.result()
     assert sorted(coordinator.heard) == list(range(20))
@@ -177,33 +177,33 @@ def test_another_host_is_no_seat() -> None:
     coordinator = Coordinator(RebalanceProtocol.EAGER)
     del coordinator._offset_fetch_futures
     with pytest.raises(ConfigError, match=r"there is no _coordinator\._offset_fetch_futures"):
-        seat_of(coordinator)
+        member_of(coordinator)
     coordinator = Coordinator(RebalanceProtocol.EAGER)
     coordinator.poll = lambda: True  # type: ignore[assignment,method-assign,misc]
     with pytest.raises(ConfigError, match=r"_coordinator\.poll takes nothing"):
-        seat_of(coordinator)
+        member_of(coordinator)
 
 
 def test_an_assignment_that_was_not_taken_before_the_membership_was_lost_is_void() -> None:
-    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
+    coordinator, member = owner_of_one(RebalanceProtocol.COOPERATIVE)
     # The handler of a signal has raised in place of the call that would have taken it.
     coordinator.lost = True
     with pytest.raises(RevocationRequired):
-        seat.poll(5)
-    assert seat.take_new_assignment() is None
+        member.poll(5)
+    assert member.take_new_assignment() is None
 
 
 def test_of_an_assignment_that_was_not_taken_only_what_is_still_subscribed_is_left() -> None:
-    coordinator, seat = owner_of_one(RebalanceProtocol.COOPERATIVE)
-    coordinator.assigned = {HostPartition("t", 0), HostPartition("u", 0)}
-    seat._given = MemberAssignment(1, "m", frozenset({ONE, HostPartition("u", 0)}))
+    coordinator, member = owner_of_one(RebalanceProtocol.COOPERATIVE)
+    coordinator.assigned = {KafkaPythonPartition("t", 0), KafkaPythonPartition("u", 0)}
+    member._given = MemberAssignment(1, "m", frozenset({ONE, KafkaPythonPartition("u", 0)}))
     with pytest.raises(RevocationRequired):
-        seat.poll(5)
-    assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+        member.poll(5)
+    assert member.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
 
 
 def test_an_eager_assignment_that_was_not_taken_before_the_next_join_is_void() -> None:
-    _, seat = owner_of_one(RebalanceProtocol.EAGER)
+    _, member = owner_of_one(RebalanceProtocol.EAGER)
     with pytest.raises(RevocationRequired):
-        seat.poll(5)
-    assert seat.take_new_assignment() is None
+        member.poll(5)
+    assert member.take_new_assignment() is None

@@ -19,7 +19,8 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.wire.streams import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
-from tests.helpers.fakes.kafka_python import FakeCluster, FakeMembership, member
+from tests.helpers.fakes.kafka_python import FakeCluster, FakeMembership
+from tests.helpers.fakes.kafka_python import member as joining_member
 
 BOTH = ("zone", "cluster")
 OPTIONS = StandbyOptions(1, BOTH)
@@ -47,7 +48,7 @@ class StandbyMember:
 
     def joins(self) -> Any:
         sent = self.assignor.metadata(["t"])
-        return member(
+        return joining_member(
             self.name,
             ["t"],
             rack=self.name[0],
@@ -77,58 +78,60 @@ class FakeStandbyMembership(FakeMembership):
 
 def cluster() -> FakeCluster:
     made = FakeCluster({1: "a", 2: "b", 3: "c"}, {"t": [[1, 2], [2, 3], [3, 1]] * 2})
-    # Each seat ties itself to it.
+    # Each member ties itself to it.
     made._listeners = set()
     return made
 
 
-def a_round(seats: list[StandbyMember], generation: int, *, others: Any = ()) -> dict[str, ConsumerProtocolAssignment]:
+def a_round(
+    members: list[StandbyMember], generation: int, *, others: Any = ()
+) -> dict[str, ConsumerProtocolAssignment]:
     """A whole join, through bytes both ways; the first leads."""
-    members = [*(seat.joins() for seat in seats), *others]
-    answers = seats[0].assignor.assign(seats[0].tied.cluster(), members)
+    joined = [*(member.joins() for member in members), *others]
+    answers = members[0].assignor.assign(members[0].tied.cluster(), joined)
     decoded = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
-    for seat in seats:
-        seat.assignor.on_assignment(decoded[seat.name], generation)
+    for member in members:
+        member.assignor.on_assignment(decoded[member.name], generation)
         given: dict[str, list[int]] = {}
-        for topic, partition in decoded[seat.name].partitions():
+        for topic, partition in decoded[member.name].partitions():
             given.setdefault(topic, []).append(partition)
-        seat.tied.held = {topic: tuple(sorted(ids)) for topic, ids in given.items()}
-        seat.have = dict.fromkeys(seat.assignor.standbys, 100)
+        member.tied.held = {topic: tuple(sorted(ids)) for topic, ids in given.items()}
+        member.have = dict.fromkeys(member.assignor.standbys, 100)
     return decoded
 
 
 def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
     shared = cluster()
-    seats = [StandbyMember(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
-    a_round(seats, 1)
-    owners = {p: seat.name for seat in seats for p in seat.tied.held["t"]}
-    holders = {place.partition: seat.name for seat in seats for place in seat.assignor.standbys}
+    members = [StandbyMember(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
+    a_round(members, 1)
+    owners = {p: member.name for member in members for p in member.tied.held["t"]}
+    holders = {place.partition: member.name for member in members for place in member.assignor.standbys}
     assert sorted(owners) == sorted(holders) == list(range(6))
     assert all(owners[p][0] != holders[p][0] and owners[p][1] != holders[p][1] for p in range(6))
-    assert all(seat.changes == [(seat.assignor.standbys, frozenset())] for seat in seats)
-    sent = decode_streams(seats[2].joins().metadata.user_data)
+    assert all(member.changes == [(member.assignor.standbys, frozenset())] for member in members)
+    sent = decode_streams(members[2].joins().metadata.user_data)
     assert sent.tags == {"zone": "b", "cluster": "x"}
-    (mine,) = seats[2].tied.held["t"]
+    (mine,) = members[2].tied.held["t"]
     assert sent.task_offset_sums == {TaskId(0, mine, "t"): ACTIVE_SUM} | {
-        TaskId(0, place.partition, "t"): 100 for place in seats[2].assignor.standbys
+        TaskId(0, place.partition, "t"): 100 for place in members[2].assignor.standbys
     }
 
-    a_round(seats[2:], 2)
-    for seat in seats[2:]:
-        for partition in seat.tied.held["t"]:
-            assert owners[partition] == seat.name or holders[partition] == seat.name
-    assert sorted(p for seat in seats[2:] for p in seat.tied.held["t"]) == list(range(6))
+    a_round(members[2:], 2)
+    for member in members[2:]:
+        for partition in member.tied.held["t"]:
+            assert owners[partition] == member.name or holders[partition] == member.name
+    assert sorted(p for member in members[2:] for p in member.tied.held["t"]) == list(range(6))
 
 
 def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
     shared = cluster()
     ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
-    seats = [StandbyMember("ax", shared, ends=lambda: ends)]
-    a_round(seats, 1)
-    assert seats[0].tied.held == {"t": (0, 1, 2, 3, 4, 5)}
-    seats.append(StandbyMember("by", shared, ends=lambda: ends))
-    decoded = a_round(seats, 2)
-    new = seats[1]
+    members = [StandbyMember("ax", shared, ends=lambda: ends)]
+    a_round(members, 1)
+    assert members[0].tied.held == {"t": (0, 1, 2, 3, 4, 5)}
+    members.append(StandbyMember("by", shared, ends=lambda: ends))
+    decoded = a_round(members, 2)
+    new = members[1]
     assert new.tied.held == {}
     assert decode_streams_assignment(decoded["by"].user_data).next_rebalance_ms == 0
     assert decode_streams_assignment(decoded["ax"].user_data).next_rebalance_ms == NO_REBALANCE
@@ -140,9 +143,9 @@ def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
     new.tied.waiting.pop()()
     assert (new.tied.asked, new.tied.waiting) == (1, [])
     for generation in range(3, 9):
-        a_round(seats, generation)
+        a_round(members, generation)
         new.have = dict.fromkeys(new.assignor.standbys, 50_000)
-    assert [len(seat.tied.held["t"]) for seat in seats] == [3, 3]
+    assert [len(member.tied.held["t"]) for member in members] == [3, 3]
 
 
 def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less_and_less(
@@ -151,61 +154,61 @@ def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less
     caplog.set_level(logging.WARNING, "rackassign")
     shared = cluster()
     far = {TopicPartition("t", partition): 10**9 for partition in range(6)}
-    seats = [StandbyMember("ax", shared, ends=lambda: far), StandbyMember("by", shared), StandbyMember("cx", shared)]
-    a_round(seats[:1], 1)
-    a_round(seats, 2)
-    warm = [seat for seat in seats[1:] if seat.tied.waiting or seat.tied.asked]
+    members = [StandbyMember("ax", shared, ends=lambda: far), StandbyMember("by", shared), StandbyMember("cx", shared)]
+    a_round(members[:1], 1)
+    a_round(members, 2)
+    warm = [member for member in members[1:] if member.tied.waiting or member.tied.asked]
     assert warm
     for generation in range(3, 30):
         # What one asks for is a round for all: it must not make the others ask at once.
-        for seat in warm:
-            if seat.tied.waiting:
-                seat.tied.waiting.pop()()
-        asked = [seat.tied.asked for seat in warm]
-        a_round(seats, generation)
-        assert [seat.tied.asked for seat in warm] == asked
-    for seat in warm:
-        waits = seat.tied.delays[seat.tied.delays.index(2) :]
+        for member in warm:
+            if member.tied.waiting:
+                member.tied.waiting.pop()()
+        asked = [member.tied.asked for member in warm]
+        a_round(members, generation)
+        assert [member.tied.asked for member in warm] == asked
+    for member in warm:
+        waits = member.tied.delays[member.tied.delays.index(2) :]
         assert waits == [2.0**n for n in range(1, 10)] + [600] * (len(waits) - 9)
     assert len([r for r in caplog.records if "not warm for the leader" in r.message]) == len(warm)
 
 
 def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
     shared = cluster()
-    seats = [StandbyMember("ax", shared)]
-    a_round(seats, 1)
-    seats.append(StandbyMember("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
-    a_round(seats, 2)
-    waits = seats[1].tied.waiting.pop()
-    seats[1].assignor._copies.on_assigned(None)
-    seats[1].assignor._copies._awaited = at(0)
+    members = [StandbyMember("ax", shared)]
+    a_round(members, 1)
+    members.append(StandbyMember("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
+    a_round(members, 2)
+    waits = members[1].tied.waiting.pop()
+    members[1].assignor._copies.on_assigned(None)
+    members[1].assignor._copies._awaited = at(0)
     waits()
-    assert (seats[1].tied.asked, seats[1].tied.waiting) == (0, [])
+    assert (members[1].tied.asked, members[1].tied.waiting) == (0, [])
 
 
 def test_without_positions_what_is_kept_counts_as_warm() -> None:
     shared = cluster()
-    seats = [
+    members = [
         StandbyMember("ax", shared, positions=None),
         StandbyMember("bx", shared, positions=None),
         StandbyMember("cx", shared, positions=None),
     ]
-    for members in ((0,), (0, 1), (0, 1, 2)):
+    for numbers in ((0,), (0, 1), (0, 1, 2)):
         for generation in range(1, 12):
-            a_round([seats[number] for number in members], generation)
-    assert [len(seat.tied.held["t"]) for seat in seats] == [2, 2, 2]
-    assert [len(seat.assignor.standbys) for seat in seats] == [2, 2, 2]
+            a_round([members[number] for number in numbers], generation)
+    assert [len(member.tied.held["t"]) for member in members] == [2, 2, 2]
+    assert [len(member.assignor.standbys) for member in members] == [2, 2, 2]
 
 
 def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
     shared = cluster()
     ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
-    seats = [StandbyMember(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
-    a_round(seats[:2], 1)
-    for seat in seats[:2]:
-        seat.have = dict.fromkeys(seat.assignor.standbys, 50_000)
-    a_round(seats, 2)
-    new = seats[2]
+    members = [StandbyMember(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
+    a_round(members[:2], 1)
+    for member in members[:2]:
+        member.have = dict.fromkeys(member.assignor.standbys, 50_000)
+    a_round(members, 2)
+    new = members[2]
     awaited = new.assignor._copies._awaited
     assert awaited
     assert awaited <= new.assignor.standbys
@@ -224,9 +227,9 @@ def test_a_single_value_of_a_tag_is_reported_once(
 ) -> None:
     shared = cluster()
     options = StandbyOptions(1, BOTH, rule=rule)
-    seats = [StandbyMember(name, shared, standbys=options) for name in ("ax", "ay")]
+    members = [StandbyMember(name, shared, standbys=options) for name in ("ax", "ay")]
     for generation in (1, 2):
-        a_round(seats, generation)
+        a_round(members, generation)
     said = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert [message for message in said if "so all copies" in message] == expected
 
@@ -234,15 +237,15 @@ def test_a_single_value_of_a_tag_is_reported_once(
 def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rackassign")
     shared = cluster()
-    seats = [StandbyMember("ax", shared), StandbyMember("by", shared)]
+    members = [StandbyMember("ax", shared), StandbyMember("by", shared)]
     plain = StandbyAwareAssignor("c", client_tags={"zone": "c"})
     plain.bind(FakeStandbyMembership(shared))
     for generation in (1, 2, 3):
-        a_round(seats[:1], generation)
-    a_round(seats, 4)
+        a_round(members[:1], generation)
+    a_round(members, 4)
     for generation in (5, 6):
         sent = plain.metadata(["t"])
-        a_round(seats, generation, others=[member("cx", ["t"], rack="c", user_data=sent.user_data)])
+        a_round(members, generation, others=[joining_member("cx", ["t"], rack="c", user_data=sent.user_data)])
     said = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert (
         said.count("6 standbys of 6 partitions cannot be placed: there are too few members, or values of their tags")
@@ -272,12 +275,12 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
         raise RuntimeError("the owner's")
 
     shared = cluster()
-    seats = [StandbyMember("ax", shared, **{broken: fails}), StandbyMember("by", shared), StandbyMember("cx", shared)]
-    a_round(seats, 1)
-    before = [seat.tied.held for seat in seats]
+    members = [StandbyMember("ax", shared, **{broken: fails}), StandbyMember("by", shared), StandbyMember("cx", shared)]
+    a_round(members, 1)
+    before = [member.tied.held for member in members]
     works[0] = False
-    a_round(seats, 2)
-    assert [seat.tied.held for seat in seats] == before
+    a_round(members, 2)
+    assert [member.tied.held for member in members] == before
     assert {
         "ends": "the ends of changelogs are not available",
         "changelog": "the copies to keep cannot be sent to members",
@@ -312,9 +315,9 @@ def test_a_member_that_says_nothing_sensible_gets_its_part_all_the_same(
     garbage: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
-    seats = [StandbyMember("ax", cluster())]
+    members = [StandbyMember("ax", cluster())]
     for generation in (1, 2):
-        decoded = a_round(seats, generation, others=[member("odd", ["t"], rack="b", user_data=garbage)])
+        decoded = a_round(members, generation, others=[joining_member("odd", ["t"], rack="b", user_data=garbage)])
     assert sorted(tp[1] for told in decoded.values() for tp in told.partitions()) == list(range(6))
     said = [record for record in caplog.records if "tags of member odd cannot be read" in record.message]
     assert len(said) == 1
@@ -333,12 +336,12 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(
     broken = StandbyAwareAssignor(
         "b", client_tags={"zone": "b", "cluster": "x"}, standbys=OPTIONS, positions=fails, ends=fails, on_standbys=fails
     )
-    seat = StandbyMember("by", shared)
+    member = StandbyMember("by", shared)
     broken.bind(FakeStandbyMembership(shared))
     for generation in (1, 2):
         sent = broken.metadata(["t"])
-        other = member("bx", ["t"], rack="b", user_data=sent.user_data)
-        decoded = a_round([seat], generation, others=[other])
+        other = joining_member("bx", ["t"], rack="b", user_data=sent.user_data)
+        decoded = a_round([member], generation, others=[other])
         broken.on_assignment(decoded["bx"], generation)
         assert decode_streams(sent.user_data).tags == {"zone": "b", "cluster": "x"}
     assert broken.standbys
@@ -348,19 +351,19 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(
         "on_standbys raised",
     ]
     # As the leader: the group gets its assignment, though ends are not known.
-    answers = broken.assign(shared, [member("bx", ["t"]), member("by", ["t"])])
+    answers = broken.assign(shared, [joining_member("bx", ["t"]), joining_member("by", ["t"])])
     assert sorted(tp[1] for told in answers.values() for tp in told.partitions()) == list(range(6))
 
 
 def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
-    seats = [StandbyMember("ax", cluster()), StandbyMember("by", cluster())]
-    a_round(seats, 1)
-    before = seats[1].assignor.standbys
+    members = [StandbyMember("ax", cluster()), StandbyMember("by", cluster())]
+    a_round(members, 1)
+    before = members[1].assignor.standbys
     assert before
     for nothing in (None, b"", b"\0\0\0\x0b\xff"):
-        seats[1].assignor._copies.on_assigned(nothing)
-    assert seats[1].assignor.standbys == before
+        members[1].assignor._copies.on_assigned(nothing)
+    assert members[1].assignor.standbys == before
     assert "the copies to keep cannot be decoded" in caplog.text
 
 
