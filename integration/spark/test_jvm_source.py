@@ -79,9 +79,7 @@ def compressed(cluster: Cluster, topic: str) -> None:
 def with_its_beginning_gone(cluster: Cluster, topic: str) -> None:
     fill(cluster, topic, {0: 100, 2: 10})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for deleted in admin.delete_records(
-        [Offset(topic, 0, 60), Offset(topic, 2, 10)]
-    ).values():
+    for deleted in admin.delete_records([Offset(topic, 0, 60), Offset(topic, 2, 10)]).values():
         deleted.result(60)
 
 

@@ -3,15 +3,15 @@
 Invariants of this package:
 
 * A placer places new partitions, and users can write their own (`placer`, after KIP-660). The built-in ones are
-  Kafka's two, reproduced exactly (`placers.admin_utils`, `placers.striped`), and the exact one (`placers.optimal`),
-  with rules of other systems as `placers.presets`.
-* `placers.optimal` maps brokers and racks to indexes. The optimum is computed in `solver.placement`, which only has
+  Kafka's two, reproduced exactly (`kafka_placers`), and the exact one (`optimal_placer`), with rules of other systems
+  as presets.
+* `optimal_placer` maps brokers and racks to indexes. The optimum is computed in `solver.placement`, which only has
   the indexes.
-* `metrics` computes the quality of a layout independently of any placer.
+* `layout` computes the quality of a layout independently of any placer.
 * The result depends on the input only: the order of brokers, topics and settings does not matter, and random numbers
   come from a seed.
 
-`cluster_state`, `create_topic` and `group_locality` send requests to a cluster; the other modules do not.
+`cluster_state`, `create_topic` and `local_reads` send requests to a cluster; the other modules do not.
 """
 
 from __future__ import annotations

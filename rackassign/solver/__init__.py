@@ -23,12 +23,12 @@ There are four objectives. Each is optimized within the optima of the one before
    with partitions x members.
 4. *Ties*: a second cost, if there is one, with the same method (`break_ties`).
 
-Balance can be that of each topic first (`topic_balance`). Then every topic is a topic class, and the flow has bounds
-for each pair of a topic class and a member.
+Balance can be that of each topic first (`compute_topic_balance`). Then every topic is a topic class, and the flow has
+bounds for each pair of a topic class and a member.
 
-With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`skew`). Weights cannot
-be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_flow.expand_flow`
-converts flows back into partitions.
+With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`solve_with_skew`).
+Weights cannot be balanced exactly in useful time; for them the solver computes a bound (`weighted`).
+`assignment_network.expand_flow` converts flows back into partitions.
 """
 
 from __future__ import annotations

@@ -92,6 +92,40 @@ def names_in(file: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+_QUOTED_NAME = re.compile(r"(?<!`)`([a-z_]+(?:\.[a-z_]+)*)`(?!`)")
+_OF_OTHERS = re.compile(r"(rd_kafka_|rackassign_|spark\.|java\.|pytest|conftest)")
+
+
+def test_docstrings_of_modules_name_only_modules_and_names_that_exist() -> None:
+    files = sorted((ROOT / "rackassign").rglob("*.py"))
+    known: set[str] = set()
+    for file in files:
+        known.update(names_in(file), file.with_suffix("").relative_to(ROOT).parts)
+        known.update(word for node in ast.walk(ast.parse(file.read_text("utf-8"))) for word in _words(node))
+    unknown = {
+        (file.name, name)
+        for file in files
+        for name in _QUOTED_NAME.findall(ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "")
+        if not _OF_OTHERS.match(name) and not known.issuperset(name.split("."))
+    }
+    assert unknown == set()
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """Yield the names of arguments, attributes and imports, and texts that are names, as options are."""
+    if isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.alias):
+        yield from node.name.split(".")
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from re.split(r"[^a-z_]+", node.value) if len(node.value) < _LONGEST_NAME else ()
+
+
+_LONGEST_NAME = 60
+
+
 def test_the_design_names_only_files_folders_and_names_that_exist() -> None:
     paths = {each["path"] for each in _NAMED} | {quoted for quoted in _QUOTED if _FOLDER.fullmatch(quoted)}
     assert len(paths) > 50

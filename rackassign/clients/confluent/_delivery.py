@@ -23,7 +23,7 @@ librdkafka is replaced then, too: assigning and unassigning it once more would n
 **Exceptions.** confluent-kafka frees what a call has taken if the handler of a signal has raised meanwhile (Ctrl-C),
 with or without a wait. For librdkafka these records are delivered, so the next commit would skip them. Seen with
 2.16.1. The handler may also raise between that call and the user's code. Exceptions of callbacks do not get so far
-(`user_callbacks`).
+(`UserCallbacks`).
 
 So it is known at any time up to where every partition has been returned to the user. If a call ends with an exception,
 the partitions that have moved beyond that are begun there again.

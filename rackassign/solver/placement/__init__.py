@@ -6,19 +6,19 @@ any other tag), constraints limit how many of an item's copies a rack may have, 
 Rules, in addition to those of `rackassign.solver`:
 
 * No two copies of an item are on one node, and all constraints are satisfied. Copies for which no node remains are
-  reported: as an error, as an entry below 0, or, where constraints may be relaxed, as a note (`rack_limits`).
+  reported: as an error, as an entry below 0, or, where constraints may be relaxed, as a note (`bounds_of`).
 * In a result that is called proven, each objective is optimal given those before it, checked in integers
   (`min_cost_flow`).
 * Items and nodes are numbers. The caller ensures that their order is deterministic.
 
 Theory of operation
 -------------------
-1. *Bounds* (`rack_limits`, `classes`): the bounds that constraints imply for an item are computed by counting, once for
+1. *Bounds* (`bounds_of`, `Classes`): the bounds that constraints imply for an item are computed by counting, once for
    all equal items.
-2. *Sets* (`replica_network`, `convex_cost`): a flow determines how many copies of a class are on which node. Even loads
-   are a convex cost. Copies that an item has already are arcs of their own, so that moves can be counted. The order of
-   objectives is balance (coverage of racks, then nodes), moves, groups, unless configured otherwise. Flows are
-   distributed over items (`expand`) so that pairs of nodes mix.
+2. *Sets* (`replica_network`, `network_builder`): a flow determines how many copies of a class are on which node. Even
+   loads are a convex cost. Copies that an item has already are arcs of their own, so that moves can be counted. The
+   order of objectives is balance (coverage of racks, then nodes), moves, groups, unless configured otherwise. Flows are
+   distributed over items (`expand_classes`) so that pairs of nodes mix.
 3. *Order* (`leaders`): the leader of each set and then its successor are chosen, as flows again. `reorder_leaders` is
    this step alone, for copies that stay where they are. `leader_costs` chooses leaders by cost instead.
 
@@ -28,8 +28,8 @@ flows are integral. Where sets cannot be even, another choice of equally good se
 `proven` refers to sets, and to leaders for these sets. It refers to leaders in general only if their counts are as even
 as any numbers with that sum.
 
-Groups multiply the size of the network of sets. Beyond a limit they are left to `expand`, which balances new copies one
-at a time, and the result contains a note. Leaders are balanced by group in any case.
+Groups multiply the size of the network of sets. Beyond a limit they are left to `expand_with_exchange`, which balances
+new copies one at a time, and the result contains a note. Leaders are balanced by group in any case.
 """
 
 from __future__ import annotations

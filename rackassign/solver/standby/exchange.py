@@ -14,7 +14,7 @@ moved items are computed again.
 Search
 ------
 1. *Start*: each item takes a set with its fewest collisions; nodes that have a copy and less loaded nodes come first.
-2. *Even*: a path of the exchange graph (`exchange_graph`) from a node to a less loaded one has one item for each arc.
+2. *Even*: a path of the exchange graph from a node to a less loaded one has one item for each arc.
    It moves one copy from its first node to its last and leaves the loads of the others unchanged. The search starts at
    the most loaded node that has such a path. It takes the path that balances most, the shortest of those, and repeats
    this until no path improves the balance.
