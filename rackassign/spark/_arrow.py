@@ -22,7 +22,6 @@ _SIZED = ("key", "value", HEADERS)
 
 
 def check_columns(names: Sequence[str], *, headers: bool) -> None:
-    """Reject columns that do not exist."""
     known = (*COLUMNS, HEADERS) if headers else COLUMNS
     for name in names:
         if name == HEADERS and not headers:
@@ -34,13 +33,12 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
 def to_batches(
     chunks: Iterable[Sequence[Message]], names: Sequence[str], *, max_rows: int, max_bytes: int
 ) -> Iterator[RecordBatch]:
-    """Yield records as Arrow batches.
+    """Yield records as Arrow batches with these columns, in order; each chunk is of one partition, and not divided.
 
     Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
     the same time, and their memory stays in the processor's cache.
     """
-    # `names`: the columns, in order.
-    # `max_bytes`: the highest number of bytes of keys, values and headers in a batch, unless a single part has more.
+    # `max_bytes` is for keys, values and headers together. A single chunk may have more.
     parts: list[_Part] = []
     rows = size = 0
     for messages in chunks:

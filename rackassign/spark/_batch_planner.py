@@ -50,8 +50,6 @@ class MetadataSource(Protocol):
 
 
 class Planner:
-    """Plans the splits of batch queries, and the batches of streams."""
-
     def __init__(self, options: Options, brokers: MetadataSource, sample: Callable[[OffsetRange], RecordStats]) -> None:
         self._options = options
         self._brokers = brokers
@@ -65,7 +63,6 @@ class Planner:
         """Partitions of the stream that do not exist, of which it was warned."""
 
     def batch(self, bounds: RowBounds = _ALL_ROWS) -> list[Split]:
-        """Return the splits of a batch query."""
         layout, (starts, ends) = self._described(
             lambda partitions: (
                 self._resolve("startingOffsets", self._options.start, partitions),
@@ -111,7 +108,6 @@ class Planner:
         return self._described(lambda partitions: self._resolve("startingOffsets", self._options.start, partitions))[1]
 
     def latest(self) -> dict[TopicPartition, int]:
-        """Return the latest offsets of all partitions."""
         return self._described(self._latest)[1]
 
     def _described(self, resolve: Callable[[Collection[TopicPartition]], _Resolved]) -> tuple[TopicLayout, _Resolved]:
@@ -127,12 +123,12 @@ class Planner:
             time.sleep(_RETRY_S)
 
     def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
-        """Return the offsets at which the next batch of a stream ends."""
-        # `limit`: the highest number of offsets in the batch; None for no limit.
-        # Returns: An end for each partition, also for those that no longer exist: metadata may lack a topic for a
-        # while, and without an offset it would be read again from its first record. An end is before the start only if
-        # the log now ends before the start. In that case the stream continues from the new end of the log with
-        # `failOnDataLoss=false`, as with the JVM source.
+        """Return the offsets at which the next batch of a stream ends.
+
+        Partitions that no longer exist have one, too: metadata may lack a topic for a while, and without an offset it
+        would be read again from its first record. An end is before the start only if the log now ends before the start.
+        With `failOnDataLoss=false` the stream then continues from the new end of the log, as with the JVM source.
+        """
         self._reset_warnings(start)
         self._check_removed(start, latest)
         starts = self._starts(start, latest)
@@ -141,10 +137,8 @@ class Planner:
         return {**start, **(latest if limit is None else limit_offsets(starts, latest, limit))}
 
     def stream(self, start: Offsets, end: Offsets, *, guessed: bool = False) -> list[Split]:
-        """Return the splits of a batch of a stream."""
-        # `start`: the offsets at which the batch starts. A partition without one is new and read from its first record.
-        # `guessed`: whether the start is where the query would start now: the checkpoint contains the end of its first
-        # batch only.
+        """Return the splits of a batch of a stream; a partition without a start is read from its first record."""
+        # `guessed`: the start is where the query would start now; the checkpoint has the end of its first batch only.
         if guessed:
             start = {tp: offset for tp, offset in start.items() if tp in end}
         self._reset_warnings(start)
@@ -221,7 +215,6 @@ class Planner:
     def _resolve(
         self, name: str, option: StartingOffsets, known: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the offsets that an option denotes."""
         partitions = set(known)
         if option.everywhere is not None:
             return (
@@ -255,7 +248,6 @@ class Planner:
         return offsets | self._brokers.offsets(none, LATEST)
 
     def _splits(self, layout: TopicLayout, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
-        """Return the splits of these ranges, divided according to the options."""
         # `split_ranges` omits empty ranges, and a range that ends before its start is an error: none is dropped here.
         ranges = [OffsetRange(tp, start, end) for tp, (start, end) in bounds.items()]
         parts = splits.split_ranges(ranges, min_splits=self._options.min_splits, max_records=self._options.max_records)

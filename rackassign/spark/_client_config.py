@@ -22,7 +22,6 @@ _MAX_DIGITS = 19
 
 
 def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT) -> int:
-    """Parse a whole number within bounds."""
     text = str(value).strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and minimum <= int(text) <= maximum):
         raise ConfigError(
@@ -32,7 +31,6 @@ def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT
 
 
 def parse_bool(name: str, value: str) -> bool:
-    """Parse true or false."""
     return one_of("true", "false")(name, value) == "true"
 
 
@@ -126,9 +124,7 @@ _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
 def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
-    """Return the properties under librdkafka's names."""
-    # `java`: the properties under their names in Java or in librdkafka, without `kafka.`.
-    # `token_provider`: the option `tokenProvider`, the name of the function that returns tokens; None if it is not set.
+    """Return properties, whose names are those of Java or of librdkafka without `kafka.`, under librdkafka's names."""
     _check_same(java)
     translated: dict[str, str] = {}
     for name, value in java.items():
@@ -159,7 +155,6 @@ def _check_same(java: Mapping[str, str]) -> None:
 
 
 def _tokens(java: Mapping[str, str], provider: str | None) -> dict[str, str]:
-    """Return the property of librdkafka for the function that returns tokens."""
     mechanism = java.get("sasl.mechanism", java.get("sasl.mechanisms", "")).strip()
     if mechanism == "AWS_MSK_IAM":
         raise ConfigError(
@@ -177,15 +172,13 @@ def _tokens(java: Mapping[str, str], provider: str | None) -> dict[str, str]:
             "kafka.sasl.mechanism: OAUTHBEARER needs tokens: set tokenProvider to a function that returns them "
             "(for MSK rackassign.spark.msk:token), or kafka.sasl.oauthbearer.method=oidc"
         )
-    return {} if provider is None else {TOKEN_CALLBACK: _function_name(provider)}
-
-
-def _function_name(value: str) -> str:
-    if not _FUNCTION.fullmatch(value):
+    if provider is None:
+        return {}
+    if not _FUNCTION.fullmatch(provider):
         raise ConfigError(
-            f"tokenProvider: expected the name of a function, as in company.tokens:get, got {short_repr(value)}"
+            f"tokenProvider: expected the name of a function, as in company.tokens:get, got {short_repr(provider)}"
         )
-    return value
+    return {TOKEN_CALLBACK: provider}
 
 
 def _login(jaas: str) -> dict[str, str]:

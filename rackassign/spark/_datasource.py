@@ -39,13 +39,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def check_pushdown() -> None:
-    """Raise an error if this version of Spark passes no filters to Python sources."""
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         raise ConfigError("pushFilters: Spark passes filters to Python data sources since version 4.1")
 
 
 def bounds_of(filters: Iterable[Filter]) -> RowBounds:
-    """Return bounds of the rows that satisfy all of these filters."""
     bounds = RowBounds()
     for each in filters:
         # Names of columns with more than one part are of structures.
@@ -101,7 +99,6 @@ def schema_of(options: Options) -> StructType:
 
 
 def full_schema(*, headers: bool) -> StructType:
-    """Return all columns of the source."""
     from pyspark.sql.types import (  # noqa: PLC0415 - only needed here
         ArrayType,
         BinaryType,
@@ -148,7 +145,6 @@ class RackassignDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return NAME
 
     def schema(self) -> StructType:
@@ -156,7 +152,6 @@ class RackassignDataSource(DataSource):
         return schema_of(self._options("batch", only_columns=True))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch query."""
         options = self._options("batch")
         names = columns(options, schema)
         if not options.push_filters:
@@ -177,7 +172,6 @@ class RackassignDataSource(DataSource):
             return FailingStreamReader(str(error))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - as Spark calls it
-        """Refuse to write."""
         raise ConfigError(
             f'format("{NAME}") only reads: write with format("kafka"), or with RackAwareProducer in foreachPartition'
         )
@@ -199,8 +193,6 @@ class RackassignDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a batch query."""
-
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
@@ -217,7 +209,6 @@ class BatchReader(DataSourceReader):
             forget_finders_of_spark()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
 
 

@@ -32,12 +32,11 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """An executor of Spark."""
-
     host: str
+    # The ID of a process that distinguishes it from other executors on the host.
     process: int
-    # Its rack; None if unknown.
     rack: str | None
+    # The number of tasks that were seen to run at the same time, 1 or more.
     slots: int
     # Addresses of the driver to which its tasks could not connect.
     cut_off: tuple[str, ...] = ()
@@ -47,18 +46,17 @@ class Executor:
 class ExpectedLocality:
     """The expected local share for each rack binding, from 0 to 1."""
 
-    # The share without racks, where executors read from leaders.
+    # Without racks, where executors read from leaders.
     none: float
-    # The share with the rack of each executor, if brokers allow follower fetching.
+    # With the rack of each executor, if brokers allow follower fetching.
     executor: float
-    # The share if splits are chosen by the executor's rack as well: the highest one with balanced load.
+    # With splits that are chosen by the executor's rack as well: the highest share with balanced load.
     pull: float
 
 
 def expected_locality(
     executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
 ) -> ExpectedLocality:
-    """Compute the expected local shares."""
     slots = sum(executor.slots for executor in executors)
     if not slots or not partitions:
         return ExpectedLocality(0.0, 0.0, 0.0)
@@ -199,15 +197,15 @@ def diagnose(
     recipe: str = _ANY_PLATFORM,
 ) -> Diagnosis:
     """Compute a diagnosis from executors and metadata, without sending requests."""
-    # `racks`: the rack of each broker; None for a broker without one.
-    # `followers`: whether brokers allow follower fetching; None if they do not report it.
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     replicas = [{with_rack[r] for r in partition.replicas if r in with_rack} for partition in partitions]
     spreads = list(map(len, replicas)) or [0]
     occupied = {executor.rack for executor in executors if executor.rack is not None}.intersection(with_rack.values())
     locality = expected_locality(executors, partitions, with_rack)
     if followers is False:
-        locality = ExpectedLocality(locality.none, locality.none, _leaders_only(executors, partitions, with_rack))
+        led = [Partition(() if p.leader is None else (p.leader,), p.leader) for p in partitions]
+        pull = expected_locality(executors, led, with_rack).pull
+        locality = ExpectedLocality(locality.none, locality.none, pull)
     return Diagnosis(
         topic,
         tuple(executors),
@@ -227,11 +225,6 @@ def diagnose(
             *_shortage(replicas, occupied, locality),
         ),
     )
-
-
-def _leaders_only(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:
-    led = [Partition(() if p.leader is None else (p.leader,), p.leader) for p in partitions]
-    return expected_locality(executors, led, racks).pull
 
 
 def _findings(
@@ -332,8 +325,7 @@ def _coordinator_hosts(spark: SparkSession, bootstrap: str) -> Iterator[str]:
 def probe_executors(
     spark: SparkSession, rack_env: str, tasks: int, endpoints: Sequence[tuple[str, int]] = ()
 ) -> list[Executor]:
-    """Run tasks that report their executor, and return the executors, sorted."""
-    # `tasks`: the number of tasks, each of which occupies its slot for a while.
+    """Run tasks that report their executor and occupy its slot for a while, and return the executors, sorted."""
     from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only needed with a session
 
     # A UDF without Arrow requires neither pandas nor pyarrow on executors.
@@ -357,7 +349,6 @@ class ExecutorProbe(NamedTuple):
 
 
 def group_by_executor(reports: Iterable[ExecutorProbe]) -> list[Executor]:
-    """Return the executors from the reports of their tasks."""
     workers: defaultdict[tuple[str, int, str | None], list[ExecutorProbe]] = defaultdict(list)
     for report in reports:
         workers[report.host, report.process, report.rack].append(report)

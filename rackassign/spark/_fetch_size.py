@@ -46,7 +46,7 @@ _LARGE_BATCH = 128 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """The mean sizes of a topic's records and record batches on the wire."""
+    """The mean sizes in bytes of a topic's records, as compressed in their batch, and of its record batches."""
 
     record: float
     batch: float
@@ -57,8 +57,7 @@ UNKNOWN = RecordStats(1024.0, 16384.0)
 
 
 def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTES, *, ends_log: bool = False) -> int:
-    """Return the limit in bytes for the fetches of a range."""
-    # Returns: A power of two, so that ranges of similar sizes can use the same consumer.
+    """Return the limit in bytes for fetches: a power of two, so that similar ranges can use the same consumer."""
     size = records * stats.record
     if ends_log and size <= SMALL_RANGE_BYTES:
         return min(SMALL_RANGE_BYTES, _power_of_two(max_bytes))

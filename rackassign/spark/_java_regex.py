@@ -192,7 +192,6 @@ class _Translation:
         raise self._error(f"the property {short_repr(name)} is not supported")
 
     def _single(self) -> str:
-        """Return the single character that an escape sequence denotes."""
         kind = self._next()
         if kind in _CHARACTERS:
             self._at += 1

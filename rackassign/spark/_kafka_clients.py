@@ -65,14 +65,12 @@ def try_token_provider(properties: Mapping[str, Any]) -> None:
 
 
 def new_consumer(properties: Mapping[str, Any]) -> Consumer:
-    """Return a consumer with these properties."""
     from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
 
     return _created(Consumer, properties)
 
 
 def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
-    """Return an admin client with these properties."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
     return _created(AdminClient, properties)
@@ -194,7 +192,6 @@ class ConsumerPool:
     """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread."""
 
     def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
-        # `idle_s`: seconds after which an unused consumer is closed.
         self._idle_s = idle_s
         self._max_unused = max_unused
         self._unused: list[_PooledConsumer] = []
@@ -206,11 +203,10 @@ class ConsumerPool:
         self, settings: Mapping[str, Any], tps: Iterable[TopicPartition] = (), timeout_s: float = 0.0
     ) -> Iterator[Consumer]:
         """Lend a consumer with these settings and without an assignment; it is closed if the block fails."""
-        # `tps`: the partitions that are read next. Leaders that the consumer has not requested yet are requested: of a
-        # topic that is new to it, librdkafka itself asks only once a second.
         key = tuple(sorted(settings.items()))
         pooled = self._take(key) or _PooledConsumer(key, new_consumer(settings), 0.0, set())
         try:
+            # Of a topic that is new to a consumer, librdkafka itself asks only once a second.
             _request_leaders(pooled, tps, timeout_s)
             yield pooled.consumer
             pooled.consumer.unassign()
@@ -279,5 +275,4 @@ def _request_leaders(pooled: _PooledConsumer, tps: Iterable[TopicPartition], tim
 
 @functools.cache
 def consumers_of_this_process() -> ConsumerPool:
-    """Return the pool that all tasks of this worker process share."""
     return ConsumerPool()

@@ -41,8 +41,6 @@ _CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """Partitions with their replicas, and the racks of brokers."""
-
     partitions: Mapping[TopicPartition, Partition]
     # The rack of each broker that has one, including offline brokers that were seen before.
     racks: Mapping[int, str]
@@ -74,7 +72,6 @@ class KafkaMetadata:
         self._admin = self._new_client()
 
     def describe_topics(self, topics: Topics) -> TopicLayout:
-        """Return the partitions of topics."""
         names = topics.names or tuple(sorted({tp.topic for tp in topics.assigned})) or self._matching(topics.pattern)
         partitions: dict[TopicPartition, Partition] = {}
         if names:
@@ -123,12 +120,10 @@ class KafkaMetadata:
         return self._list_offsets(dict.fromkeys(tps, spec), committed=self._read_committed)
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermarks, which include open transactions."""
         return self._list_offsets(dict.fromkeys(tps, _admin_module().OffsetSpec.latest()), committed=False)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset of the first record with the timestamp or a later one, `NO_LATER` if there is none."""
-        # `timestamps`: a timestamp in milliseconds for each partition.
+        """Return the first offset with the timestamp in milliseconds or a later one; `NO_LATER` if there is none."""
         specs = _admin_module().OffsetSpec
         return self._list_offsets(
             {tp: specs.for_timestamp(timestamp) for tp, timestamp in timestamps.items()},
@@ -136,7 +131,7 @@ class KafkaMetadata:
         )
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to a consumer group without joining it."""
+        """Commit offsets to a consumer group without joining it, which Kafka refuses if the group has members."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException  # noqa: PLC0415 - loaded on first use
         from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
 
@@ -198,7 +193,6 @@ class KafkaMetadata:
         self, names: Iterable[str], *, internal: bool = True
     ) -> tuple[dict[TopicPartition, Partition], list[str]]:
         """Return the partitions of topics, and the topics that the metadata of the broker lacks."""
-        # `internal`: whether to include internal topics, which the JVM source reads only if they are named.
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - loaded on first use
 
         def ask(admin: AdminClient, limit_s: float) -> dict[str, Any]:
@@ -208,6 +202,7 @@ class KafkaMetadata:
         described = self._request(ask)
         partitions: dict[TopicPartition, Partition] = {}
         for name, topic in described.items():
+            # The JVM source reads internal topics only if they are named.
             if topic is None or (topic.is_internal and not internal):
                 continue
             for each in topic.partitions:
@@ -221,7 +216,6 @@ class KafkaMetadata:
 
         A client continues to use the broker that was the controller or leader for minutes after that broker has failed.
         """
-        # `ask`: sends the request with a client and a timeout in seconds.
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
         deadline = time.monotonic() + self._timeout_s
@@ -256,12 +250,11 @@ class KafkaMetadata:
 
 
 class _LoginError:
-    """Keeps the last error of a login; a callback that does not keep the client from being closed."""
+    """Keeps the last error of a login, without secrets; a callback that does not keep the client from being closed."""
 
     __slots__ = ("_client", "last")
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        # `client`: properties, whose secrets do not appear in the error.
         self._client = client
         self.last = ""
 

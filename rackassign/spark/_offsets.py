@@ -55,7 +55,7 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def from_json(offset: object) -> dict[TopicPartition, int]:
-    """Return the offsets of a checkpoint."""
+    """Return the offsets of a checkpoint from the parsed JSON, which `to_json` or the JVM source has written."""
     if not isinstance(offset, dict):
         raise InputError("checkpoint", f"expected offsets by topic, got {short_repr(offset)}")
     try:
@@ -110,7 +110,6 @@ def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPart
 
 
 def format_partitions(tps: Iterable[TopicPartition], limit: int = 5) -> str:
-    """Return the names of partitions for a message, at most `limit` of them."""
     return join_first([f"{tp.topic}-{tp.partition}" for tp in sorted(tps)], limit)
 
 
@@ -147,15 +146,12 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
 class RowBounds:
     """Bounds that all rows of a query satisfy. Rows within them need not be rows of the query."""
 
-    # The topics; None for all.
+    # None is for no bound, and `end` is the offset behind the highest one.
     topics: frozenset[str] | None = None
-    # The numbers of partitions; None for all.
     partitions: frozenset[int] | None = None
     first: int = 0
-    # The offset behind the highest one; None for no limit.
     end: int | None = None
-    # The lowest timestamp in milliseconds; None for no limit. There is none for the highest timestamp: a record with a
-    # lower one may be behind it in the log.
+    # There is no bound for the highest timestamp: a record with a lower one may be behind it in the log.
     since_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -163,19 +159,15 @@ class RowBounds:
             raise InputError("bounds", f"expected offsets of 0 or more, got {self.first} and {self.end}")
 
     def and_topics(self, names: frozenset[str]) -> RowBounds:
-        """Return the bounds of rows that are also of one of these topics."""
         return replace(self, topics=names if self.topics is None else self.topics & names)
 
     def and_partitions(self, numbers: frozenset[int]) -> RowBounds:
-        """Return the bounds of rows that are also of a partition with one of these numbers."""
         return replace(self, partitions=numbers if self.partitions is None else self.partitions & numbers)
 
     def and_from(self, offset: int) -> RowBounds:
-        """Return the bounds of rows that also have this offset or a higher one."""
         return replace(self, first=max(self.first, offset))
 
     def and_before(self, offset: int) -> RowBounds:
-        """Return the bounds of rows that also have a lower offset."""
         end = max(0, offset)
         return replace(self, end=end if self.end is None else min(self.end, end))
 
@@ -198,8 +190,7 @@ class RowBounds:
         self, ranges: Mapping[TopicPartition, tuple[int, int]], since: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return the parts of ranges that may have rows of the query."""
-        # `since`: the first offset that may have the timestamp `since_ms` or a later one, of partitions that have any.
-        # The others of `ranges` have no rows if `since_ms` is set.
+        # `since`: the first offset with the timestamp `since_ms` or a later one, of partitions that have any.
         narrowed: dict[TopicPartition, tuple[int, int]] = {}
         for tp, (start, end) in ranges.items():
             first = max(start, self.first, since.get(tp, end) if self.since_ms is not None else 0)

@@ -48,104 +48,74 @@ _MAX_BATCH_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics or partitions to read; exactly one of the arguments is set."""
+    """The topics or partitions to read, sorted; exactly one of the fields is set."""
 
-    # The topics of `subscribe`, sorted.
     names: tuple[str, ...] = ()
     pattern: str = ""
-    # The partitions of `assign`, sorted.
     assigned: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Where reading starts or ends; exactly one of the arguments is set."""
+    """Where reading starts or ends; exactly one of the fields is set."""
 
-    # -1 (latest) or -2 (earliest) for all partitions.
+    # An offset may be -1 (latest) or -2 (earliest), and `everywhere` is one of both. Timestamps are in milliseconds.
     everywhere: int | None = None
-    # The offset of each partition, -1 (latest) or -2 (earliest).
     offsets: Mapping[TopicPartition, int] | None = None
-    # A timestamp in milliseconds for all partitions.
     timestamp: int | None = None
-    # A timestamp in milliseconds for each partition.
     timestamps: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The validated options of a reader.
+    """The validated options of a reader; `docs/reference/spark-options.md` describes each."""
 
-    Args:
-        client: Properties for librdkafka, without the rack.
-        topics: The topics or partitions to read.
-        start: Where reading starts.
-        end: Where a batch query ends.
-        no_later_record: What `startingTimestamp` does if no record has that timestamp or a later one: fail, or start
-            at the latest offset.
-        limit: The highest number of offsets in a batch of a stream; None for no limit.
-        fail_on_loss: Whether lost records fail the query.
-        headers: Whether rows contain headers.
-        columns: The columns of the rows, in order; empty for all.
-        push_filters: Whether filters of a batch query on topic, partition, offset and timestamp limit what is read.
-        min_splits: The lowest number of splits; 0 for one per partition.
-        max_records: The highest number of offsets in a split; 0 for no limit.
-        rack_binding: When the rack is bound.
-        rack_variable: The environment variable of an executor that contains its rack.
-        rack_required: Whether an executor without a rack is an error.
-        poll_timeout_s: Seconds without any records after which a read fails.
-        batch_rows: The highest number of rows in an Arrow batch.
-        batch_bytes: The approximate highest number of bytes of values in an Arrow batch.
-        max_fetch_bytes: The highest number of bytes in a fetch.
-        tasks: The highest number of tasks, each of which reads one split after the other; 0 for one task per split.
-        steal_after_s: Seconds that a task without a local split waits before it steals one.
-        coordinator_host: The address by which executors reach the driver; empty for the address from which the driver
-            connects to Kafka.
-        coordinator_port: The port by which executors reach the driver; 0 for any free port.
-        coordinator_token: The token of the `Coordinator` that the user created, for a batch query.
-        coordinator_timeout_s: Seconds for which an executor retries a request to the coordinator.
-        commit_group: The consumer group to which a stream commits the ends of its batches; empty for none.
-        metrics_path: The directory on each executor to which tasks write what they received; empty for none.
-    """
-
+    # Properties for librdkafka, without the rack.
     client: Mapping[str, str]
     topics: Topics
     start: StartingOffsets
     end: StartingOffsets
+    # What `startingTimestamp` does if no record has that timestamp or a later one: fail, or start at the latest offset.
     no_later_record: Literal["error", "latest"] = "error"
+    # The highest number of offsets in a batch of a stream; None for no limit.
     limit: int | None = None
     fail_on_loss: bool = True
     headers: bool = False
+    # In order; empty for all.
     columns: tuple[str, ...] = ()
     push_filters: bool = False
+    # 0 for one per partition.
     min_splits: int = 0
+    # The highest number of offsets in a split; 0 for no limit.
     max_records: int = 0
     rack_binding: RackBinding = "executor"
+    # The environment variable of an executor that contains its rack, and whether an executor without one is an error.
     rack_variable: str = RACK_VARIABLE
     rack_required: bool = False
+    # Seconds without any records after which a read fails.
     poll_timeout_s: float = 60.0
+    # The highest number of rows, and approximately of bytes of values, in an Arrow batch.
     batch_rows: int = 10_000
     batch_bytes: int = 16 * 2**20
     max_fetch_bytes: int = MAX_FETCH_BYTES
+    # The highest number of tasks, each of which reads one split after the other; 0 if it follows from the splits.
     tasks: int = 0
     steal_after_s: float = 0.5
+    # Empty for the address from which the driver connects to Kafka, and 0 for any free port.
     coordinator_host: str = ""
     coordinator_port: int = 0
+    # Of the `Coordinator` that the user has created, for a batch query.
     coordinator_token: str = field(default="", repr=False)
+    # Seconds for which an executor retries a request to the coordinator.
     coordinator_timeout_s: float = 10.0
+    # The group to which a stream commits the ends of its batches, and the directory on each executor to which tasks
+    # write what they received; empty for none.
     commit_group: str = ""
     metrics_path: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
-        """Parse and validate options.
-
-        Args:
-            given: The options as Spark passes them.
-            mode: The kind of query. It determines the defaults, and some options are for one kind only.
-
-        Raises:
-            ConfigError: An option is invalid, missing, unknown or not supported. The message names it and the fix.
-        """
+        """Parse and validate options as Spark passes them. The kind of query determines defaults and valid options."""
         options = {name.lower(): str(value) for name, value in given.items()}
         kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
         own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}

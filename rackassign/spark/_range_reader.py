@@ -57,14 +57,13 @@ class DataLossError(RackassignError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options for reading ranges."""
-
     # Seconds without progress after which a read fails.
     poll_timeout_s: float = 60.0
     # Whether lost records are an error. If not, they are omitted with a warning.
     fail_on_loss: bool = True
     batch_rows: int = 10_000
-    # The highest number of bytes of keys and values at a time, unless a single record has more.
+    # The highest number of bytes of keys and values at a time, and of headers if rows have these, unless a single
+    # record has more.
     batch_bytes: int = 16 * 2**20
     headers: bool = False
     # Returns the high watermark of a partition, which includes open transactions. None with `read_uncommitted`, where
@@ -73,8 +72,6 @@ class ReadOptions:
 
 
 def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
-    """Return the properties of a librdkafka consumer for ranges with a fetch size."""
-    # `rack`: the rack of the reader; None to read from leaders.
     return {
         "group.id": GROUP,
         "fetch.wait.max.ms": _FETCH_WAIT_MS,
@@ -106,10 +103,9 @@ def read(
     """Yield the records of ranges as they arrive: some hundred at a time, each time of one partition and in order.
 
     A caller should keep what it needs of them and not the records themselves: memory that is in use again at once is in
-    the processor's cache.
+    the processor's cache. The ranges are of different partitions. The consumer has `consumer_properties`, and no
+    assignment afterwards.
     """
-    # `consumer`: a consumer with `consumer_properties`. It has no assignment afterwards.
-    # `record_bytes`: the estimated size of a record; 0 if unknown.
     return _RangesReader(consumer, ranges, options, record_bytes).records()
 
 
@@ -129,9 +125,8 @@ def end_offset(client: Mapping[str, str], tp: TopicPartition) -> int:
 
 @dataclass(slots=True)
 class _OpenRange:
-    """A range that is being read."""
-
     offsets: OffsetRange
+    # The offset behind the last one that was received.
     position: int
     records: int = 0
 

@@ -39,7 +39,7 @@ _BATCH_HEADER, _RECORD_HEADER = 61, 8
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What some responses have contained."""
+    """What some responses have contained: offsets up to the last record, and decompressed bytes."""
 
     responses: int
     offsets: int
@@ -69,9 +69,7 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
 
 
 def _read(client: Mapping[str, str], offsets: OffsetRange, fetch_bytes: int, most: int, deadline: float) -> _Sample:
-    """Read some responses from the start of a range."""
-    # `most`: the number of responses after which the read ends.
-    # `deadline`: the time at which it ends, on a monotonic clock.
+    """Read so many responses of limited size from the start of a range, until a deadline of the monotonic clock."""
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - loaded on first use
 
     consumer = new_consumer(consumer_properties(client, None, fetch_bytes))

@@ -35,7 +35,7 @@ With more, a fetch takes longer: a request and its response name each split.
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A range of offsets of one partition."""
+    """A range of offsets of one partition, without its end. Not every offset in it need have a record."""
 
     tp: TopicPartition
     start: int
@@ -56,17 +56,15 @@ class Split:
     range: OffsetRange
     # Racks with a replica of the partition, sorted. Replicas on brokers without a rack are ignored.
     racks: tuple[str, ...]
+    # The estimated bytes on the wire.
     size: int
     fetch_bytes: int
 
 
 def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_records: int = 0) -> list[OffsetRange]:
     """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted."""
-    # `ranges`: the ranges, one for each partition.
-    # `min_splits`: the lowest number of pieces, if there are as many records. There are no more unless there are more
-    # ranges, or `max_records` needs more. Ranges are divided so that the largest pieces are as small as possible.
-    # `max_records`: the highest number of offsets in a piece; 0 for no limit.
-    # Returns: The pieces. Those of a range are in order, and their sizes differ by at most one.
+    # `min_splits` pieces are made if there are as many records, and more only if there are more ranges or `max_records`
+    # needs more. The largest pieces are as small as possible. Those of a range are in order and differ by one at most.
     by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
     pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
     records = sum(map(len, by_start))
@@ -78,14 +76,13 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
 
 def worthwhile_tasks(splits: Sequence[Split], minimum: int = 1) -> int:
     """Return the number of tasks of which each reads enough to be worth its own cost."""
-    # `minimum`: the lowest number, if there are as many splits.
     records, size = sum(len(split.range) for split in splits), sum(split.size for split in splits)
     return min(len(splits), max(minimum, records // TASK_RECORDS, size // TASK_BYTES))
 
 
 def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
     """Distribute splits over tasks, evenly by size: each split, the largest first, to the task with the least."""
-    # Returns: The splits of each task, in order of partition and offset. No task is empty.
+    # The splits of a task are in order of partition and offset, and no task is empty.
     if tasks <= 0 or tasks >= len(splits):
         return [(split,) for split in splits]
     shares: list[list[Split]] = [[] for _ in range(tasks)]

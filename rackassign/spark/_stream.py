@@ -39,10 +39,9 @@ _RETRY_S = 10.0
 
 
 class OffsetPublisher:
-    """Sends offsets on a thread of its own, which starts with the first ones."""
+    """Sends offsets on a thread of its own, which starts with the first ones; `send` may raise anything."""
 
     def __init__(self, group: str, send: Callable[[Offsets], None]) -> None:
-        # `send`: commits offsets to the group; may raise anything.
         self._group = group
         self._send = send
         self._changed = threading.Condition()
@@ -114,7 +113,6 @@ def supports_read_limits() -> bool:
 
 
 def check_limit(options: Options) -> None:
-    """Reject a limit if Spark does not pass the start of a batch."""
     if options.limit is not None and not supports_read_limits():
         raise ConfigError(
             "maxOffsetsPerTrigger: not supported: Spark passes limits to Python data sources since version 4.2"
@@ -152,8 +150,6 @@ class StreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
         """Return the offsets at which the next batch ends."""
-        # `start`: the offsets at which the batch starts; None before Spark 4.2.
-        # `limit`: `ReadMaxRows`, or a read limit without a number of rows.
         passed = self._reached if start is None else start
         if passed is None:
             return self._first_end()
@@ -169,7 +165,6 @@ class StreamReader(DataSourceStreamReader):
         return passed if ends == begins else to_json(ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the input partitions of a batch, one for each task."""
         self._reached = end
         # Until the first batch is committed, Spark gets its start from `initialOffset`, at each start of the query.
         first = start == self._initial
@@ -216,7 +211,6 @@ class StreamReader(DataSourceStreamReader):
         self._newest = self._planner().latest() if self._captured is None else self._captured
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -300,7 +294,6 @@ class FailingStreamReader(DataSourceStreamReader):
         raise ConfigError(self._problem)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:  # noqa: ARG002 - as Spark calls it
-        """Raise ConfigError."""
         raise ConfigError(self._problem)
 
 
@@ -312,7 +305,6 @@ if supports_read_limits():
         """A stream reader with limits for batches and support for `availableNow`."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - as Spark calls it
-            """Return the limit of a batch."""
             limit = self.limit()
             return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -326,7 +318,6 @@ if supports_read_limits():
 
 
 def stream_reader(options: Options, names: Sequence[str]) -> StreamReader:
-    """Return a reader with the methods that this version of Spark supports."""
     if not supports_read_limits():
         return StreamReader(options, names)
     return LimitedStreamReader(options, names)

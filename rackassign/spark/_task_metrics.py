@@ -50,7 +50,6 @@ class Meter:
         self._in_flight = 0
 
     def __call__(self, statistics: str) -> None:
-        """Store the statistics of one consumer."""
         reported = ConnectionStatistics.from_json(statistics)
         # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
         brokers = [broker for broker in reported.brokers.values() if broker.broker >= 0]
@@ -63,7 +62,6 @@ class Meter:
         self._count += 1
 
     def received(self) -> Counter[int]:
-        """Return the bytes received so far, by broker."""
         total: Counter[int] = Counter()
         for each in self._received.values():
             total.update(each)
@@ -81,12 +79,10 @@ class Meter:
 
 @functools.cache
 def process_meter() -> Meter:
-    """Return the meter to which all consumers of this worker process report."""
     return Meter()
 
 
 def metered_properties() -> dict[str, Any]:
-    """Return the properties of a consumer that reports to the meter."""
     return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": process_meter()}
 
 
@@ -95,15 +91,15 @@ class SplitReport:
     """What a task has read of one split."""
 
     range: OffsetRange
-    # The rack of the executor; None if it has none.
     rack: str | None
     replica_racks: tuple[str, ...]
+    # Bytes of the values in the range, and received bytes by broker.
     useful: int
     received: Mapping[int, int]
 
     @classmethod
     def from_json(cls, line: str) -> Self:
-        """Parse a line that `to_json` has written."""
+        """Parse a line of `to_json`; raise any of KeyError, TypeError, ValueError, AttributeError, RecursionError."""
         fields = json.loads(line)
         return cls(
             OffsetRange(
@@ -118,7 +114,6 @@ class SplitReport:
         )
 
     def to_json(self) -> str:
-        """Return the report as a line of JSON."""
         line = {
             "topic": self.range.tp.topic,
             "partition": self.range.tp.partition,
@@ -140,8 +135,7 @@ def _number(value: object) -> int:
 
 
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
-    """Append a line to the file of this process."""
-    # `directory`: a directory on this machine, which is created if missing.
+    """Append a line to the file of this process in a directory, which is created if missing."""
     report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
     folder = Path(directory)
     name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
@@ -188,13 +182,13 @@ class BatchOffsets:
     """The offsets of a batch, from its progress."""
 
     batch: int
+    # Without partitions that are new.
     start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
 
     @classmethod
     def of(cls, progress: Any, source: int) -> Self:  # noqa: ANN401 - a dictionary or a class of Spark
         """Return the offsets in a query progress."""
-        # `source`: the index of the source in its `sources`.
         sources = progress["sources"]
         if not 0 <= source < len(sources):
             raise ConfigError(f"source: expected 0 to {len(sources) - 1}, got {source}")
@@ -204,18 +198,17 @@ class BatchOffsets:
         return cls(progress["batchId"], start or recorded or {}, end)
 
     def contains(self, read: OffsetRange) -> bool:
-        """Return whether a range is part of this batch."""
         return self.start.get(read.tp, 0) <= read.start and read.end <= self.end.get(read.tp, -1)
 
     def unreported(self, ranges: Iterable[OffsetRange]) -> int:
         """Return how many offsets of the batch are in none of these ranges."""
-        # `ranges`: ranges of this batch. A new partition starts at its first range, because its progress has no start.
         by_partition: dict[TopicPartition, list[OffsetRange]] = {}
         for each in ranges:
             by_partition.setdefault(each.tp, []).append(each)
         missing = 0
         for tp, end in self.end.items():
             read = sorted(by_partition.get(tp, ()), key=lambda each: each.start)
+            # A new partition starts at its first range, because its progress has no start.
             reached = self.start.get(tp, read[0].start if read else end)
             for each in read:
                 missing += max(0, each.start - reached)
@@ -266,8 +259,6 @@ def traffic_of(
     batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
 ) -> list[BatchTraffic]:
     """Return the traffic of each batch, in the order of the batches."""
-    # `reports`: reports, also of other batches.
-    # `racks`: the rack of each broker; None for a broker without one.
     rows = []
     for batch in batches:
         own = [report for report in reports if batch.contains(report.range)]

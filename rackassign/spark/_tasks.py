@@ -66,14 +66,12 @@ class PullPartition(InputPartition):
     """An input partition whose task requests its splits from a coordinator."""
 
     def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
-        # `task`: the index of the task.
         super().__init__(None)
         self.endpoint = endpoint
         self.task = task
 
 
 def make_planner(options: Options) -> Planner:
-    """Return a planner for these options that is connected to the brokers."""
     from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
     from rackassign.spark._range_reader import check_properties  # noqa: PLC0415 - executors do not need it
     from rackassign.spark._record_sampling import sample  # noqa: PLC0415 - executors do not need it
@@ -104,7 +102,6 @@ def max_splits_per_task(options: Options, tasks: int, splits: Sequence[Split]) -
 
 
 def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPartition]:
-    """Return the input partitions of these splits, each with the splits of one task."""
     return [SplitPartition(each) for each in distribute(splits, task_count(options, splits))]
 
 
@@ -137,11 +134,10 @@ def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> 
 
 
 def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
-    """Yield the records of splits as Arrow batches with these columns.
+    """Yield the records of splits as Arrow batches with these columns, in order.
 
     Splits are read together, except for measurements: the received bytes of a split are known if it is read alone.
     """
-    # `names`: the columns, in order.
     from rackassign.spark._arrow import HEADERS, to_batches  # noqa: PLC0415 - loaded on first use
 
     read_options = ReadOptions(
@@ -241,7 +237,6 @@ def await_executors(
     It returns at once if the application is older than half a minute, runs in one process, or does not report its
     slots.
     """
-    # `sleep`: waits for some seconds.
     waited, count = 0.0, slots(spark)
     while count is not None and (count == 0 or waited < _SETTLED_S) and _is_starting(spark):
         sleep(_POLL_INTERVAL_S)
@@ -271,7 +266,6 @@ def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> 
     Python creates a finder again when a module is imported from its archive. That is cheap, since the directory of the
     archive is kept, which is never out of date: the archives do not change while Spark runs. Those of the user may.
     """
-    # `finders`: the cache; `sys.path_importer_cache` if omitted.
     cache = sys.path_importer_cache if finders is None else finders
     for path, finder in list(cache.items()):
         if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(Path(finder.archive).name):

@@ -15,9 +15,16 @@ _VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def token(config: str) -> tuple[str, float]:
-    """Return a token for MSK, and the time at which it runs out in seconds since 1970."""
-    # `config`: the value of `kafka.sasl.oauthbearer.config`: `region=eu-west-1`. If empty, the region is that of the
-    # environment (`AWS_REGION` or `AWS_DEFAULT_REGION`).
+    """Return a token for MSK, and the time at which it runs out in seconds since 1970.
+
+    Args:
+        config: The value of `kafka.sasl.oauthbearer.config`: `region=eu-west-1`. If empty, the region is that of the
+            environment (`AWS_REGION` or `AWS_DEFAULT_REGION`).
+
+    Raises:
+        ConfigError: There is no region.
+        MissingExtraError: The extra `msk` is not installed.
+    """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -41,8 +41,7 @@ def request_splits(
     endpoint: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float
 ) -> Iterator[tuple[Split, ...]]:
     """Yield the splits of a task until there are no more, some at a time that are read together."""
-    # `task`: the index of the task.
-    # `rack`: the rack of the task; None if unknown.
+    # A task that gets a KafkaUnavailableError must not read other splits, which may be assigned to other tasks.
     number = 0
     while True:
         request = SplitRequest(endpoint.token, endpoint.batch, task, number, rack)
@@ -66,8 +65,6 @@ def submit_batch(
     timeout_s: float,
 ) -> CoordinatorEndpoint:
     """Submit the splits of a batch to a coordinator, and return the endpoint at which tasks request them."""
-    # `max_splits_per_task`: the highest number of splits per task; 0 for no limit.
-    # `steal_after_s`: seconds that a task waits before it steals a split that is local to others.
     submission = secrets.token_hex(8)
     first = 0
     for chunk in _chunks(splits):

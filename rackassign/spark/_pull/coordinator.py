@@ -57,19 +57,10 @@ _Value = TypeVar("_Value")
 
 
 class Coordinator:
-    """A server that assigns the splits of batches to the tasks that request them. It listens until it is closed.
-
-    Args:
-        host: The address to listen on, which executors must be able to reach.
-        port: The port to listen on; 0 for any free port.
-        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
-        accept_batches: Whether other processes with the token may submit batches.
-
-    Raises:
-        ConfigError: The address is not available, or executors cannot reach it.
-    """
+    """A server that assigns the splits of batches to the tasks that request them. It listens until it is closed."""
 
     def __init__(self, host: str, port: int = 0, *, steal_after_s: float = 0.0, accept_batches: bool = False) -> None:
+        # `accept_batches`: whether other processes with the token may submit batches.
         self._steal_after_s = steal_after_s
         self._retained = _RETAINED_SUBMITTED if accept_batches else _RETAINED
         self._accept_batches = accept_batches
@@ -94,13 +85,8 @@ class Coordinator:
     ) -> CoordinatorEndpoint:
         """Start a batch and remove batches that are too old.
 
-        Args:
-            splits: The splits of the batch.
-            tasks: The number of tasks that will request splits.
-            max_splits_per_task: The highest number of splits per task; 0 for no limit.
-            steal_after_s: Seconds before a task of this batch steals; None for the value of the coordinator.
-            key: A key of batches that are removed together. A query that reads a DataFrame more than once has one batch
-                for each read. None for a batch that belongs to no others.
+        Batches with the same key are removed together: a query that reads a DataFrame more than once has one batch for
+        each read. With None for `steal_after_s`, tasks of this batch wait as long as those of others.
         """
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
@@ -169,6 +155,14 @@ class SplitCoordinator:
     The process that plans a batch query ends before its tasks do, so the user creates the coordinator:
     `with Coordinator(spark) as c: spark.read.format("rackassign").options(**c.options)...`. All actions that read must
     run before the block ends. A stream has a coordinator of its own.
+
+    Args:
+        spark: The session, whose configuration contains the address by which executors reach this process.
+        host: The address, if it is another one. Required with Spark Connect, where the driver is another process.
+        port: The port to listen on; 0 for any free port.
+
+    Raises:
+        ConfigError: The address is not available or not known.
     """
 
     def __init__(self, spark: SparkSession, host: str = "", port: int = 0) -> None:
@@ -214,17 +208,15 @@ class _StartBatch(Protocol):
 
 
 class _PendingBatches:
-    """Batches that are being submitted, line by line; a line may be sent again."""
+    """Batches that are being submitted, line by line; a line may be sent again. Beyond a limit the oldest one goes."""
 
     def __init__(self, limit: int) -> None:
-        # `limit`: the highest number of batches to keep; the oldest one is removed.
         self._limit = limit
         self._splits: dict[str, list[Split]] = {}
         self._started: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def add(self, request: SubmitSplitsRequest) -> SubmitSplitsResponse:
-        """Add splits to a batch."""
         first, added = request.first, request.splits
         with self._lock:
             if request.submission not in self._started:

@@ -76,7 +76,6 @@ class CoordinatorEndpoint:
 
 
 def encode_split(split: Split) -> dict[str, Any]:
-    """Return a split as values that JSON can represent."""
     return {
         "topic": split.range.tp.topic,
         "partition": split.range.tp.partition,
@@ -89,7 +88,6 @@ def encode_split(split: Split) -> dict[str, Any]:
 
 
 def decode_split(value: Mapping[str, Any]) -> Split:
-    """Return the split that `encode_split` has encoded."""
     try:
         tp = TopicPartition(str(value["topic"]), int(value["partition"]))
         offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
@@ -112,7 +110,7 @@ def _encode(value: object) -> object:
 
 def _wire(name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the metadata of a field that has another name in the line, or has to be read."""
-    # `read`: returns its value; may raise a KeyError, TypeError, ValueError or RackassignError.
+    # `read` may raise a KeyError, TypeError, ValueError or RackassignError.
     return {"name": name, "read": read}
 
 
@@ -131,11 +129,9 @@ class SplitRequest:
 
     token: str = field(repr=False)
     batch: int
-    # The index of the task.
     task: int
-    # The number of the request, from 0.
+    # From 0.
     number: int
-    # The rack of the task; None if unknown.
     rack: str | None
 
     def __post_init__(self) -> None:
@@ -152,7 +148,7 @@ class SubmitSplitsRequest:
     """The request to add splits to a batch that is being submitted. The same request may be sent again, at any time."""
 
     token: str = field(repr=False)
-    # The name of the batch while it is being submitted.
+    # The name of the batch while it is being submitted, and the number of the first of these splits within it.
     submission: str = field(metadata=_wire("offer", str))
     first: int = field(metadata=_wire("at", int))
     splits: tuple[Split, ...] = field(metadata=_wire("splits", _decode_splits))
@@ -163,13 +159,11 @@ class StartBatchRequest:
     """The request to start a batch whose splits have been submitted. The same request may be sent again."""
 
     token: str = field(repr=False)
-    # The name of the batch while it is being submitted.
     submission: str = field(metadata=_wire("offer", str))
     splits: int = field(metadata=_wire("count", int))
     tasks: int = field(metadata=_wire("tasks", int))
-    # The highest number of splits per task; 0 for no limit.
+    # 0 for no limit.
     max_splits_per_task: int = field(metadata=_wire("each", int))
-    # Seconds that a task waits before it steals a split that is local to others.
     steal_after_s: float = field(metadata=_wire("steal_after_s", float))
 
 
@@ -178,17 +172,15 @@ Request = SplitRequest | SubmitSplitsRequest | StartBatchRequest
 
 @dataclass(frozen=True, slots=True)
 class SplitResponse:
-    """The response to a `SplitRequest`."""
+    """The next splits for a task, none if there are no more for it, or `wait` if it has to repeat its request later."""
 
     KEY: ClassVar = "splits"
-    # The splits to read next, none if there are no more for the task, or `wait` if the task has to repeat its request
-    # later.
     splits: tuple[Split, ...] | Wait = field(metadata=_wire("splits", _decode_splits_or_wait))
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitSplitsResponse:
-    """The response to a `SubmitSplitsRequest`."""
+    """The response to a `SubmitSplitsRequest`: the number of splits of the batch up to the last one of the request."""
 
     KEY: ClassVar = "have"
     received: int = field(metadata=_wire("have", _number("have")))
@@ -196,8 +188,6 @@ class SubmitSplitsResponse:
 
 @dataclass(frozen=True, slots=True)
 class StartBatchResponse:
-    """The response to a `StartBatchRequest`."""
-
     KEY: ClassVar = "batch"
     batch: int = field(metadata=_wire("batch", _number("batch")))
 
@@ -231,9 +221,7 @@ def _decode(kind: type[_Message], values: Mapping[str, Any]) -> _Message:
 
 
 def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
-    """Return the request in a line, after checking its token."""
-    # `line`: the line, which any program may have sent.
-    # `accept_batches`: whether batches may be submitted.
+    """Return the request in a line, which any program may have sent. The message of an error is for the sender."""
     try:
         message = json.loads(line)
         sent = message["token"].encode()
@@ -252,7 +240,7 @@ def parse_request(line: bytes, token: str, *, accept_batches: bool) -> Request:
 
 
 def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedResponse | ErrorResponse:
-    """Return the response in a line."""
+    """Return the response in a line; a ValueError or RecursionError if the sender is probably no coordinator."""
     message = json.loads(line)
     if not isinstance(message, dict) or not message.keys() & {expected.KEY, "error"}:
         raise ValueError(f"expected the response of a coordinator, got {short_repr(message)}")
@@ -260,5 +248,4 @@ def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedRes
 
 
 def unknown_batch(batch: object) -> ConfigError:
-    """Return the error for a batch that does not exist or was removed."""
     return ConfigError(f"batch {short_repr(batch)} has ended or does not exist")

@@ -75,12 +75,8 @@ class SplitScheduler:
         steal_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # `max_splits_per_task`: the highest number of splits per task; 0 for no limit. With a limit, tasks must suffice
-        # for all splits.
-        # `slots`: the number of tasks that each rack is expected to have, from the batch before; empty if unknown.
-        # `steal_after_s`: seconds that a task has to wait before it steals. Its rack may be fast, which does not mean
-        # that the other racks are late.
-        # `clock`: returns the time in seconds.
+        # `max_splits_per_task`: 0 for no limit. `slots`: the tasks that each rack is expected to have, from the batch
+        # before. `steal_after_s`: the rack of a task may be fast, which does not mean that the other racks are late.
         if tasks < 1 or (max_splits_per_task and tasks * max_splits_per_task < len(splits)):
             raise ConfigError(f"tasks: {tasks} are too few for {len(splits)} splits")
         self._splits = tuple(splits)
@@ -107,9 +103,6 @@ class SplitScheduler:
 
     def next_splits(self, task: int, number: int, rack: str | None) -> tuple[Split, ...] | Wait:
         """Return the splits of the n-th request of a task, none if it has no more, or `wait` if it has to repeat it."""
-        # `task`: the index of the task.
-        # `number`: the number of the request, from 0; at most one higher than that of the last response.
-        # `rack`: the rack of the task; None if unknown.
         if not 0 <= task < self._tasks:
             raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {short_repr(task)}")
         with self._lock:
@@ -127,12 +120,10 @@ class SplitScheduler:
             return tuple(self._splits[each] for each in assigned[number])
 
     def stats(self) -> SchedulingStats:
-        """Return how much was assigned so far."""
         with self._lock:
             return self._stats
 
     def unassigned(self) -> int:
-        """Return how many splits are not assigned."""
         with self._lock:
             return len(self._unassigned)
 
@@ -216,7 +207,10 @@ class SplitScheduler:
 
     def _replan(self) -> None:
         """Compute the plan again if the estimated number of tasks per rack has changed."""
-        if len(self._task_racks) == self._seen_tasks or not self._may_plan():
+        if len(self._task_racks) == self._seen_tasks:
+            return
+        # Without time for a plan, a later request is planned for all tasks seen by then.
+        if self._planning_s > _UNLIMITED_PLANNING_S + _PLANNING_SHARE * (self._clock() - self._begun):
             return
         self._seen_tasks = len(self._task_racks)
         self._expected = self._expected_tasks()
@@ -235,10 +229,6 @@ class SplitScheduler:
             plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
         )
         self._planning_s += self._clock() - begun
-
-    def _may_plan(self) -> bool:
-        """Return whether there is time for a plan; if not, a later request is planned for all tasks seen by then."""
-        return self._planning_s <= _UNLIMITED_PLANNING_S + _PLANNING_SHARE * (self._clock() - self._begun)
 
 
 class _Unassigned:
@@ -304,15 +294,12 @@ class _Unassigned:
         return self._planned[most][0]
 
     def planned_rack(self, number: int) -> str | None:
-        """Return the rack for which a split is planned."""
         return self._rack[number]
 
     def planned_bytes(self, rack: str | None) -> int:
-        """Return the bytes that are planned for a rack."""
         return self._bytes[rack or _ANYWHERE]
 
     def remove(self, number: int) -> None:
-        """Take a split that is assigned now."""
         self._gone.add(number)
         rack = self._rack[number]
         self._bytes[rack or _ANYWHERE] -= self._splits[number].size
@@ -320,11 +307,10 @@ class _Unassigned:
 
 
 def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, int], total: int) -> Counter[str | None]:
-    """Return the racks of the tasks that are not seen yet, so that all tasks are as the weights.
+    """Return the racks of the tasks that are not seen yet, so that all tasks are as the weights, which are not all 0.
 
     It is the result of choosing a rack for one task after the other, each time that which lacks most.
     """
-    # `weights`: the weight of each rack, not all 0.
     left, whole = total - sum(seen.values()), sum(weights.values())
     lacks = {rack: weights[rack] * total - seen.get(rack, 0) * whole for rack in sorted(weights, key=str)}
     # All that lack more than a level get tasks until they do not; the lowest such level leaves few tasks.

@@ -85,6 +85,7 @@ def listen(host: str, port: int, token: str, answer: Callable[[bytes], bytes]) -
 
 def resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
     """Return the version of the Internet Protocol as a number of the socket API, and the socket address."""
+    # Spark writes an IPv6 address in brackets. Of a name with addresses of both versions it takes an IPv4 address.
     known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     version, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
     return version, (address, port, *scope)
@@ -105,7 +106,6 @@ def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> s
 
 def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> bytes:
     """Return the bytes received until a line is complete or too long, or the connection is closed."""
-    # `deadline`: the time of `time.monotonic` at which the whole line must have been received.
     line = b""
     while not line.endswith(b"\n") and len(line) <= max_bytes:
         left = deadline - time.monotonic()
@@ -124,7 +124,6 @@ class _Client:
     """A connected client, with the part of its request that was received so far."""
 
     def __init__(self, connection: socket.socket, address: str, deadline: float) -> None:
-        # `deadline`: when the connection is closed unless its request is complete.
         self.connection = connection
         self.address = address
         self.deadline = deadline
@@ -136,7 +135,7 @@ class _Client:
 
 
 class Listener:
-    """A thread that reads requests and passes them to other threads, until it is closed."""
+    """A thread that reads requests and passes them to other threads, which call `answer`, until it is closed."""
 
     def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], bytes]) -> None:
         self._bound = bound
@@ -212,7 +211,6 @@ class Listener:
         self._receive(client)
 
     def _close_oldest(self, among: Iterable[_Client]) -> None:
-        """Close the connection that has waited longest."""
         oldest = next(iter(among), None)
         if oldest is not None:
             self._close(oldest)
