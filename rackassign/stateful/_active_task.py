@@ -111,6 +111,7 @@ class ActiveTask:
 
     def continue_restore(self) -> None:
         """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys."""
+        # After a KafkaUnavailableError the call can be repeated.
         if self._end is None:
             self._begin, self._end = self._log.offset_range([self.tp])[self.tp]
             if self.store.position > self._end:
@@ -150,7 +151,6 @@ class ActiveTask:
         return True
 
     def _next_claim(self) -> Claim:
-        """Return the claim for the fence."""
         last = self.store.replay.claim
         claim = continued(self._claim, last)
         if claim is None and last is not None and self._confirmed():
@@ -187,14 +187,14 @@ class ActiveTask:
     ) -> None:
         """Begin to write the next commit, behind the last one, which must be settled.
 
-        The last record makes all others count, so it is sent once they are written: a producer that gives a batch up,
-        after its timeout or with a new epoch, writes those behind it.
+        The last record, which is the progress, makes all others count. So it is sent once they are written: a producer
+        that gives a batch up, after its timeout or with a new epoch, writes those behind it.
         """
         records = self.records_of(changes)
         self._sent = _Sent(records, None, self._log.send(self.tp, records[:-1] or records), offsets or {})
 
     def records_of(self, changes: Mapping[bytes, bytes | None]) -> list[ChangelogRecord]:
-        """Return the records of the next commit."""
+        """Return the records of the next commit from changes, the last of which is the progress."""
         number = self.store.replay.commit + 1
         return [
             ChangelogRecord("last" if count == len(changes) else "change", self._epoch, number, key, value)
@@ -212,8 +212,8 @@ class ActiveTask:
         self._sent = sent._replace(first=first, write=last)
 
     def settle(self, *, wait: bool) -> Mapping[TopicPartition, int]:
-        """Apply the commit that was written to the local file."""
-        # Returns: The input offsets that it contains; none while it is still being written.
+        """Apply the commit that was written to the local file; return its input offsets, none while it is written."""
+        # After an error nothing is applied. After a KafkaUnavailableError it is unknown what was written.
         if self._sent is None:
             return {}
         self.send_last(wait=wait)

@@ -62,7 +62,6 @@ class MembershipCheck:
         return self._doubted is not None
 
     def claim(self, generation: int) -> Claim:
-        """Return this member's claim to the partitions of a generation."""
         return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))
 
     def present(self, generation: int) -> bool:
@@ -127,7 +126,6 @@ class ActiveTasks:
         once: WarnOnce,
         counts: StateCounts,
     ) -> None:
-        # `transactions`: the transactions; None without them.
         self._shelf = shelf
         self._logs = logs
         self._inputs = inputs
@@ -156,11 +154,9 @@ class ActiveTasks:
         return set(self._active)
 
     def ready(self) -> set[TopicPartition]:
-        """Return the active tasks whose state is restored."""
         return {task for task, active in self._active.items() if active.ready}
 
     def reading(self) -> set[TopicPartition]:
-        """Return the active tasks whose input is being read."""
         return {task for task, active in self._active.items() if active.reads}
 
     @property
@@ -312,6 +308,7 @@ class ActiveTasks:
 
     def process(self, todo: dict[TopicPartition, Sequence[Any]], reading: AbstractSet[TopicPartition]) -> int:
         """Process records, and remove the partitions that are done; return the number of processed records."""
+        # `reading`: the tasks that were being read when these records were received.
         self._settle(wait=False)
         done = 0
         failures: list[tuple[TopicPartition, Exception]] = []
@@ -402,7 +399,6 @@ class ActiveTasks:
                     self.release(task)
 
     def _settle(self, *, wait: bool) -> None:
-        """Apply the commits that have been written."""
         if wait:
             # The last records of all are sent before one of them is awaited.
             for task, active in self._writing():
@@ -485,7 +481,6 @@ class ActiveTasks:
         self._inputs.forget(task)
 
     def release_all(self) -> None:
-        """Release all tasks."""
         for task in list(self._active):
             self.release(task)
 

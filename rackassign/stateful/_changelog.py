@@ -86,6 +86,7 @@ class Claim(NamedTuple):
 
     term: int = 0
     generation: int = -1
+    # Hash of its ID.
     member: int = 0
 
 
@@ -131,8 +132,6 @@ LARGEST_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRecord:
-    """A record of a changelog."""
-
     # `change` and `last` belong to a commit, whose last change is marked; `fence` begins an epoch; `rewrite` repeats
     # the value of a key that another member has written; `lost` states that records which had been written no longer
     # exist.
@@ -140,17 +139,14 @@ class ChangelogRecord:
     epoch: int
     # Number of the commit; for `rewrite`, of the last one that is completely in the state; otherwise -1.
     commit: int = NO_COMMIT
-    # Key of the state (`keys`); empty if the record is no change.
+    # The key is empty if the record is no change, and the value None if the key is deleted. The claim is that of the
+    # writer of a fence, None if it is not known. The offset is -1 if the record was not read from the changelog.
     key: bytes = b""
-    # Its new value; None if it is deleted.
     value: bytes | None = None
-    # Claim of the writer of a fence; None if it is not known.
     claim: Claim | None = None
-    # Its offset in the changelog; -1 if it was not read from there.
     offset: int = field(default=-1, compare=False)
 
     def header(self) -> bytes:
-        """Return the header's value."""
         return _FORM.pack(_NUMBERS[self.kind], self.epoch, self.commit)
 
     def log_value(self) -> bytes | None:
@@ -159,7 +155,6 @@ class ChangelogRecord:
         return value if self.claim is None or value is None else value + _CLAIM.pack(*self.claim)
 
     def log_key(self) -> bytes:
-        """Return the key of the record."""
         return _OTHERS.get(self.kind) or self.key
 
     def digest(self) -> int:
@@ -171,8 +166,7 @@ class ChangelogRecord:
 
 
 def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
-    """Decode a record of a changelog."""
-    # `header`: value of its header; None without one.
+    """Decode a record of a changelog; raise a WireError if it is none of rackassign."""
     if header is None or len(header) != _FORM.size:
         raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
     number, epoch, commit = _FORM.unpack(header)
@@ -203,19 +197,19 @@ NO_EPOCH = -1
 class ChangelogReplay:
     """Position in a changelog, and pending changes."""
 
+    # The greatest epoch so far, and the number of its fences: of several owners, the one with the first fence is valid.
     epoch: int = NO_EPOCH
     fences: int = 0
-    # Number of the last commit that is completely in the state; -1 for none.
+    # Number of the last commit that is completely in the state, and changes, epoch and number of the one after that.
     commit: int = NO_COMMIT
-    # Changes of the commit after that, by key.
     uncommitted: dict[bytes, bytes | None] = field(default_factory=dict)
     pending_of: tuple[int, int] = (NO_EPOCH, NO_COMMIT)
-    # Keys whose last record does not count.
+    # Keys whose last record does not count, and whether the last fence does not.
     stale_keys: set[bytes] = field(default_factory=set)
-    # Whether the last fence does not count.
     fence_overwritten: bool = False
+    # Whether a member has reported missing records.
     lost: bool = False
-    # Claim of the owner; None if it is not known.
+    # Of the owner; None if it is not known.
     claim: Claim | None = None
 
     def take(self, change: ChangelogRecord) -> Iterator[tuple[bytes, bytes | None]]:

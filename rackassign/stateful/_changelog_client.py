@@ -52,7 +52,7 @@ _LINGER_MS = 1000
 
 
 class ClientSettings(NamedTuple):
-    """The settings of each client."""
+    """The settings of each client: the consumer in the group, and the clients of changelogs."""
 
     consumer: dict[str, Any]
     reader: dict[str, Any]
@@ -116,9 +116,8 @@ def is_clock_error(error: KafkaError) -> bool:
 
 
 class ChangelogBatch(NamedTuple):
-    """Records that were read from a changelog."""
+    """Records that were read from a changelog, in order and without foreign ones."""
 
-    # Records in order, without foreign ones.
     changes: list[ChangelogRecord]
     # Offset of the first record; without one, the position before or, if that is less, the new one.
     start: int
@@ -126,23 +125,20 @@ class ChangelogBatch(NamedTuple):
 
 
 class SentRecords:
-    """Records that were given to the producer."""
+    """Records that were given to the producer, with a future of kafka-python for each, in order."""
 
     __slots__ = ("_answers", "_mapped", "_until")
 
     def __init__(self, answers: Sequence[Any], mapped: Callable[[], AbstractContextManager[None]]) -> None:
-        # `answers`: futures of kafka-python, in order.
         self._answers = answers
         self._mapped = mapped
         self._until = time.monotonic() + _ANSWER_S
 
     def done(self) -> bool:
-        """Return whether all were answered."""
         # Mostly the last one is answered last, but a batch that is sent again may be behind others.
         return bool(self._answers[-1].is_done) and all(each.is_done for each in self._answers)
 
     def result(self) -> tuple[int, int]:
-        """Wait until all replicas have the records; return the first offset and the one behind the last."""
         with self._mapped():
             # Behind the first failure there may be others, and none of the offsets would count.
             offsets = [each.get(max(0.0, self._until - time.monotonic())).offset for each in self._answers]
@@ -150,8 +146,6 @@ class SentRecords:
 
 
 class ChangelogClient:
-    """The changelogs of a group's topics."""
-
     def __init__(
         self,
         name: Callable[[str], str],
@@ -161,6 +155,7 @@ class ChangelogClient:
         counts: StateCounts,
     ) -> None:
         self._counts = counts
+        # The input topics of each kind of task, of which the first one names it.
         copartitioned = list(topics)
         wanted = {each[0]: name(each[0]) for each in copartitioned}
         self._wanted = {each: wanted[each[0]] for each in copartitioned}
@@ -291,7 +286,6 @@ class ChangelogClient:
             return False
 
     def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:
-        """Begin to write records, behind those that were sent before."""
         log = self._name(tp.topic)
         with self._mapped(log, tp.partition):
             if has_failed(self._producer):
@@ -390,7 +384,6 @@ class ChangelogClient:
         return batches, then
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
-        """Return the existing records from one offset to another."""
         where = KafkaPythonPartition(self._name(tp.topic), tp.partition)
         if self._finder is None:
             self._finder = self._new_reader()
@@ -407,7 +400,6 @@ class ChangelogClient:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the changelog topics."""
         return frozenset(self._topics)
 
     def has(self, task: TopicPartition) -> bool:
@@ -415,7 +407,6 @@ class ChangelogClient:
         return task.partition < self.sizes.get(task.topic, 0)
 
     def tps(self) -> Iterator[TopicPartition]:
-        """Yield all partitions that have a changelog."""
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -440,7 +431,6 @@ class ChangelogClient:
         return str(error)
 
     def close(self) -> None:
-        """Close the clients."""
         try:
             self._producer.close(_ANSWER_S)
         finally:

@@ -57,23 +57,20 @@ _LEAST_KEPT_MS = 60_000
 
 
 class Changelog(NamedTuple):
-    """A changelog topic."""
-
     partitions: int
     # Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
     id: str
     # Why it has fewer partitions than its topic; empty if it has as many.
     problem: str = ""
-    # How long it keeps the records of deletions at least, in milliseconds.
+    # How long it keeps the records of deletions at least, and the size of a key with its value that it takes.
     deletes_ms: int = DELETES_MS
     largest_bytes: int = LARGEST_BYTES
 
 
 def check_changelog_names(wanted: Mapping[tuple[str, ...], object]) -> None:
-    """Refuse invalid names of changelogs."""
-    # `wanted`: name of the changelog of each set of topics, which a function of the user may have returned.
     names: list[str] = []
     for topics, changelog in wanted.items():
+        # A function of the user may have returned it.
         if not isinstance(changelog, str) or not TOPIC_NAME.fullmatch(changelog):
             size = len(str(changelog))
             why = f"the name has {size} characters, of which Kafka allows {_LONGEST}; " if size > _LONGEST else ""
@@ -269,8 +266,7 @@ def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int
 
 def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Refuse changelogs that are not compacted, or too soon, and warn about settings with which they may lose state."""
-    # Returns: How long each keeps the records of deletions, in milliseconds, and the size of a key and a value that it
-    # takes; nothing if that may not be read.
+    # For how many milliseconds each keeps records of deletions, and what size of a key and a value; {} if not allowed.
     try:
         configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, _LARGEST, *_LEAST_MS])
     except AuthorizationError as error:

@@ -41,7 +41,6 @@ class OffsetCommits:
         self._answer: Any = None
 
     def add(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take offsets that are to be committed."""
         self._wanted.update(ends)
 
     def send(self) -> None:
@@ -125,7 +124,6 @@ class Tasks:
         return TopicPartition(min(self.topics), tp.partition) if named else tp
 
     def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the input partitions of a task."""
         if not self.copartitioned:
             return (task,)
         return tuple(TopicPartition(topic, task.partition) for topic in sorted(self.topics))
@@ -174,7 +172,6 @@ class Inputs:
         self._received: dict[TopicPartition, int] = {}
 
     def assigned(self) -> set[TopicPartition]:
-        """Return the input partitions that are assigned to this member."""
         assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
         self._received = {tp: offset for tp, offset in self._received.items() if tp in assigned}
         if not assigned <= self._assigned:
@@ -195,18 +192,16 @@ class Inputs:
             self._renewed.discard(tp)
 
     def stop(self, task: TopicPartition) -> None:
-        """Pause the input of a task."""
         assigned = self._consumer.assignment()
         self._consumer.pause(*(tp for tp in map(_client_tp, self._tasks.inputs(task)) if tp in assigned))
 
     def rewind(self, tp: TopicPartition, offset: int) -> None:
-        """Read records again."""
         if _client_tp(tp) in self._consumer.assignment():
             self._consumer.seek(_client_tp(tp), offset)
 
     def begin(self, task: TopicPartition, run: TaskRun) -> bool | None:
         """Read the input of a task from where its state ends, now or, if Kafka does not respond, with the next poll."""
-        # Returns: Whether it is read now; None if Kafka did not respond in time.
+        # The result is whether it is read now; None if Kafka did not respond in time.
         starts: dict[TopicPartition, int] = {}
         if self._ids is None:
             try:
@@ -278,7 +273,6 @@ class Inputs:
     def by_task(
         self, records: Mapping[TopicPartition, Sequence[Any]]
     ) -> dict[TopicPartition, dict[TopicPartition, Sequence[Any]]]:
-        """Return records by task and input partition."""
         found: dict[TopicPartition, dict[TopicPartition, Sequence[Any]]] = {}
         for tp, batch in sorted(records.items()):
             found.setdefault(self._tasks.of(tp), {})[tp] = batch

@@ -71,7 +71,6 @@ class ElapsedTime:
         self.restart()
 
     def restart(self) -> None:
-        """Start from now."""
         self._since = _now()
 
     def seconds(self) -> float:
@@ -98,8 +97,8 @@ def time_of_day_ms() -> int:
 
 
 def is_too_old(stored_ms: int, deletes_ms: int) -> bool:
-    """Return whether a state may miss deletions."""
-    # `deletes_ms`: how long its changelog keeps the records of deletions.
+    """Return whether a state that was known to be current at a time may miss deletions."""
+    # A time in the future shows that one of two clocks was wrong.
     return not -_FUTURE_S <= time.time() - stored_ms / 1000 <= longest_left_s(deletes_ms)
 
 
@@ -125,7 +124,6 @@ class Overlay:
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the changes of keys from one up to another, in order."""
-        # `end`: the key behind the last one; None for all.
         if not self.changes:
             return
         if self._sorted is None:
@@ -157,8 +155,6 @@ class StateFile:
         deletes_ms: int = DELETES_MS,
         largest_bytes: int = LARGEST_BYTES,
     ) -> None:
-        # `file`: file, created if missing.
-        # `deletes_ms`: how long its changelog keeps the records of deletions, in milliseconds.
         self.file = file
         self._deletes_ms = deletes_ms
         self._largest_bytes = largest_bytes
@@ -335,7 +331,6 @@ class StateFile:
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from one up to another, with their values, in order; later changes do not show."""
-        # `end`: the key behind the last one; None for all.
         self._check()
         changed = dict(self._sent.between(start, end))
         changed.update(self._uncommitted.between(start, end))
@@ -364,6 +359,7 @@ class StateFile:
 
     def commit_record(self) -> None:
         """Keep the changes of an input record for the next commit; the next record sees them."""
+        # The file could not be read meanwhile, whatever `process` has made of that.
         self._check()
         if self._changed:
             self._uncommitted.update(self._changed)
@@ -371,7 +367,6 @@ class StateFile:
         self._takes = False
 
     def rollback_record(self) -> None:
-        """Discard the changes of the current input record."""
         self._changed, self._takes = {}, False
 
     @property
@@ -381,7 +376,6 @@ class StateFile:
 
     @property
     def uncommitted_keys(self) -> int:
-        """Number of keys that were changed since the last commit."""
         return len(self._uncommitted.changes)
 
     def take_commit(self) -> Mapping[bytes, bytes | None]:
@@ -399,13 +393,11 @@ class StateFile:
         self._bytes = 0
 
     def expired_keys(self, time_ms: int, most: int, after: tuple[int, bytes] = FIRST_EXPIRY) -> list[tuple[int, bytes]]:
-        """Return keys in the file whose time was over at a time, each behind that time, the earliest first.
+        """Return keys in the file whose time was over at a stream time, each behind that time, the earliest first.
 
         Changes that are not in the file may have deleted or renewed them.
         """
-        # `time_ms`: stream time, in milliseconds.
-        # `most`: how many at most; from the first one, beside those that such changes may have deleted.
-        # `after`: the last one that is not to be returned again.
+        # `most` is beside those that such changes may have deleted.
         self._check()
         changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
         return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]
@@ -448,7 +440,6 @@ class StateFile:
 
     def apply(self, changes: Sequence[ChangelogRecord], position: int) -> None:
         """Apply the next records of the changelog, all or none."""
-        # `changes`: records in order.
         self._check()
         self._version += 1
         last = (changes[-1].offset, changes[-1].digest()) if changes else self._last

@@ -159,7 +159,6 @@ class Output:
 
 def check_output(output: object, transactional_id: object, timeout_ms: object) -> tuple[str, ...]:
     """Refuse invalid options of transactions; return the topics to write to."""
-    # `timeout_ms`: milliseconds after which brokers abort a transaction; None for the default.
     if output is None and transactional_id is None:
         if timeout_ms is not None:
             raise ConfigError("transaction_timeout_ms is for output=..: without it there are no transactions")
@@ -202,7 +201,8 @@ def _checked_headers(headers: object) -> tuple[tuple[str, bytes], ...]:
 def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], changelogs: Collection[str]) -> None:
     """Check that the topics of `output` exist and may be written to. Does nothing without topics.
 
-    Without this check a missing permission would be known only when the first record has been processed.
+    Without this check a missing permission, which brokers report from 2.3 on, would be known only when the first record
+    has been processed.
     """
     for topic in topics:
         if topic in changelogs:

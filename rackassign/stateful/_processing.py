@@ -141,7 +141,6 @@ class Punctuate:
 
 
 def check_punctuations(given: Iterable[Punctuate]) -> tuple[Punctuate, ...]:
-    """Return functions that are called at intervals."""
     if isinstance(given, (str, Punctuate)) or not isinstance(given, Iterable):
         raise ConfigError(f"punctuate must be a list of Punctuate, got {short_repr(given)}")
     functions = tuple(given)
@@ -160,21 +159,15 @@ NO_TIME = -1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a task.
+    """The progress of a task."""
 
-    Args:
-        next: Offset of the next record of each input topic that has been read.
-        time_ms: Stream time: the latest timestamp of its input records, in milliseconds; -1 before the first.
-        punctuated: When each function of `punctuate` was due last, in milliseconds of its clock.
-        topic_ids: Topic ID of each input topic to which `next` belongs; none in a progress of before.
-
-    Raises:
-        WireError: A number is missing, or an ID is no text.
-    """
-
+    # Offset of the next record of each input topic that has been read.
     next: Mapping[str, int] = field(default_factory=dict)
+    # Stream time: the latest timestamp of its input records, in milliseconds; -1 before the first.
     time_ms: int = NO_TIME
+    # When each function of `punctuate` was due last, in milliseconds of its clock.
     punctuated: Mapping[str, int] = field(default_factory=dict)
+    # Topic ID of each input topic to which `next` belongs; none in a progress of before.
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,7 +181,6 @@ class Progress:
             raise WireError(0, "the topic IDs of a task are texts")
 
     def encode(self) -> bytes:
-        """Return the progress as it is stored."""
         fields = {"next": dict(self.next), "time": self.time_ms, "punctuated": dict(self.punctuated)}
         return json.dumps(fields | {"topic_ids": dict(self.topic_ids)}, sort_keys=True).encode()
 
@@ -205,7 +197,6 @@ def decode_progress(value: bytes | None) -> Progress:
 
 
 def read_progress(state: StateSource, name: str) -> Progress:
-    """Return the progress that is part of a state."""
     try:
         return decode_progress(state.get(PROGRESS))
     except WireError as error:
@@ -236,15 +227,12 @@ class Work:
     punctuate: tuple[Punctuate, ...] = ()
 
     def check_arguments(self, *, output: bool) -> None:
-        """Refuse functions that cannot be called with what they are called with."""
         check_arguments(self.process, "process", "record", output=output)
         for each in self.punctuate:
             check_arguments(each.call, f"{each.name} of punctuate", "time", output=output)
 
 
 class Processed(NamedTuple):
-    """What was done."""
-
     records: int
     # The error of `process` at the record behind them, or of a function that was due; None if there is none.
     failure: Exception | None
@@ -254,7 +242,6 @@ class TaskRun:
     """A task whose state is restored."""
 
     def __init__(self, store: StateFile, work: Work, once: WarnOnce, output: Output | None = None) -> None:
-        # `output`: what the functions of the user write to, as their third argument; None without transactions.
         self._store = store
         self._work = work
         self._once = once
@@ -277,7 +264,6 @@ class TaskRun:
 
     @property
     def state(self) -> State:
-        """The state, with all changes."""
         return self._state
 
     def next_offset(self, topic: str) -> int:
@@ -299,11 +285,7 @@ class TaskRun:
         return dict(self._next)
 
     def process(self, records: Iterable[Any], present: Callable[[], bool]) -> Processed | StoreError:
-        """Process records up to the first that fails."""
-        # `records`: records of kafka-python, in order.
-        # `present`: returns whether this member may process a record now.
-        # Returns: The failure of the local file, if it has failed: whatever `process` has read may be wrong, also if it
-        # has caught the error.
+        """Process records, which are in order, up to the first that fails or for which this member is not present."""
         count = 0
         failure = self._sweep() or self._stream_functions()
         for record in records if failure is None else ():
@@ -328,6 +310,7 @@ class TaskRun:
             failure = self._stream_functions()
             if failure is not None:
                 break
+        # Whatever `process` has read from a file that has failed may be wrong, also if it has caught the error.
         return self._store.failure or Processed(count, failure)
 
     def call_due(self) -> StoreError | Processed:
@@ -342,7 +325,6 @@ class TaskRun:
         return {**self._store.take_commit(), PROGRESS: progress}
 
     def take_output(self) -> list[ProducerRecord]:
-        """Return what was written to the output since the last commit."""
         return [] if self._output is None else self._output.take()
 
     @property

@@ -54,17 +54,14 @@ class _SnapshotFile:
             raise StoreError(f"{self._file} has format {found}, only {FORMAT} can be read")
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None without one."""
         stored = read_value(self._read, key)
         return None if stored is None else self._checked(key, stored)
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys from one up to another, with their values, in order."""
         for key, stored in read_rows(self._read, start, end):
             yield key, self._checked(key, stored)
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        """Refuse any change."""
         del key, value
         raise StoreError(f"{self._file.name} is read here, and changed by its member alone")
 

@@ -63,7 +63,6 @@ class SqliteFile:
     """An open SQLite file in which transactions begin explicitly."""
 
     def __init__(self, file: Path, schema: str, version: int) -> None:
-        # `file`: file, created if missing.
         self._file = file
         self.damage: DamagedError | None = None
         """The first damage that was found; the file is not to be used after that."""
@@ -106,7 +105,7 @@ class SqliteFile:
             self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Execute a statement; return its rows."""
+        """Execute a statement and return its rows; a StoreError if the file cannot be used now, or is damaged."""
         with self._mapped():
             return self._db.execute(statement, values).fetchall()
 
@@ -138,7 +137,10 @@ class SqliteFile:
         SQLite itself would keep the log, to overwrite it. If a page of such a log is damaged, the pages before it are
         read from the log, and newer versions of others from the file: a tree that fits together by chance only.
         """
-        size = self._log_bytes()
+        try:
+            size = Path(f"{self._file}-wal").stat().st_size
+        except OSError:
+            return
         if size < self._checkpoint_at:
             return
         # A reader beside the member would be waited for.
@@ -148,12 +150,6 @@ class SqliteFile:
         finally:
             self.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         self._checkpoint_at = size + _LOG_BYTES if busy else _LOG_BYTES
-
-    def _log_bytes(self) -> int:
-        try:
-            return Path(f"{self._file}-wal").stat().st_size
-        except OSError:
-            return 0
 
     def _roll_back(self) -> None:
         """End a transaction that SQLite has not ended itself; a refused COMMIT leaves it open."""
@@ -281,7 +277,6 @@ def checksum_of(stored: bytes) -> int:
 
 
 def read_checksums(read: Read, keys: Sequence[bytes]) -> dict[bytes, int]:
-    """Return the checksums of those of these keys that exist."""
     found: dict[bytes, int] = {}
     for begin in range(0, len(keys), _KEYS):
         some = tuple(keys[begin : begin + _KEYS])
@@ -312,8 +307,7 @@ def read_value(read: Read, key: bytes) -> Any:  # noqa: ANN401 - whatever a dama
 
 def read_rows(read: Read, start: bytes, end: bytes | None) -> Iterator[tuple[Any, Any]]:
     """Yield keys with what is stored as their values, in order; None for a value behind which the order is damaged."""
-    # `read`: executes a statement; called for each few rows, so that no cursor stays open.
-    # `end`: the key behind the last one; None for all.
+    # `read` is called for each few rows, so that no cursor stays open.
     condition, upper = ("", ()) if end is None else (" AND key < ?", (end,))
     statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
     while True:

@@ -44,7 +44,6 @@ _KEPT = 120
 
 
 def state_file_name(tp: TopicPartition, changelog_id: str) -> str:
-    """Return the name of a partition's file."""
     if not TOPIC_NAME.fullmatch(tp.topic):
         raise StoreError(f"{tp.topic!r} is no name of a topic")
     return f"{_short(tp.topic)}-{tp.partition}@{changelog_id}.sqlite"
@@ -72,8 +71,7 @@ _NAMED = 3
 
 
 def make_private(folder: Path, files: Iterable[Path]) -> None:
-    """Remove the permissions of others from a directory and its files, and log it once."""
-    # `files`: its files; those that do not exist any more are skipped.
+    """Remove the permissions of others from a directory and its files, as far as they exist, and log it once."""
     exposed = [path for path in (folder, *files) if _is_exposed(path, folder)]
     # Each by itself: volumes of Kubernetes have a directory of another owner, with files of this user in it.
     failures = {path: failure for path in exposed if (failure := _restrict(path))}
@@ -126,7 +124,6 @@ class StateDirectory:
     """
 
     def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
-        # `folder`: directory, created if missing. Only its owner can read it.
         self._folder = folder
         self._counts = StateCounts() if counts is None else counts
         self.ids: Mapping[str, str] = {}

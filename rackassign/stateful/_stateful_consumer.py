@@ -86,14 +86,11 @@ class _OneCall:
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
-        # `release`: called if a call ends in the middle: releases all tasks, so that records are read again with the
-        # state of the files.
         self._release = release
         self._running = ""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Run a block as a call."""
         if self._running:
             raise RackassignError(
                 f"{name}() was called while {self._running}() is running: by process, another function of yours that"
@@ -108,6 +105,7 @@ class _OneCall:
         except _REGULAR:
             raise
         except BaseException:
+            # Releases all tasks, so that records are read again with the state of the files.
             self._release()
             raise
         finally:
@@ -433,7 +431,6 @@ class StatefulConsumer:
         self.close()
 
     def _apply_assignment(self) -> None:
-        """Take assigned tasks, and release revoked ones."""
         assigned = self._inputs.assigned()
         whole = self._tasks.whole(assigned)
         parts = {self._tasks.of(tp) for tp in assigned} - whole
@@ -575,13 +572,11 @@ def check_arguments(
 
 
 def check_on_restore(on_restore: object) -> None:
-    """Refuse what cannot be called."""
     if on_restore is not None:
         check_function(on_restore, "on_restore", "partition", "read", "all")
 
 
 def check_commit_interval(commit_interval_ms: object) -> None:
-    """Refuse an invalid interval."""
     if type(commit_interval_ms) is not int or not 0 <= commit_interval_ms <= _LONGEST_COMMIT_MS:
         raise ConfigError(
             f"commit_interval_ms must be an integer from 0 to {_LONGEST_COMMIT_MS},"

@@ -22,6 +22,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 class StateCounts:
     """Counters of a member; written by its thread, read by any."""
 
+    # Those included that are processed again.
     records: int = 0
     commits: int = 0
     changelog_records: int = 0
@@ -40,6 +41,7 @@ class TaskStatistics:
     # Records of the changelog that its local state lacks, as far as the end is known: it is looked up every two
     # seconds. For a task that is restored it counts what is being written.
     lag: int
+    # While its state is restored: records read so far, and to be read in all.
     restored: int = 0
     to_restore: int = 0
 
@@ -84,7 +86,6 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
 
 
 def publish(consumer: object, statistics: Callable[[], StateStatistics], counts: StateCounts, once: WarnOnce) -> None:
-    """Add the statistics of a member to the metrics of its consumer."""
     group = MetricGroup(consumer, GROUP, once, "state is")
     for field, (name, description) in COUNTERS.items():
         group.add(name, description, {}, lambda field=field: float(getattr(counts, field)))  # type: ignore[misc]

@@ -180,7 +180,6 @@ LONGEST_NAME = 100
 
 
 def store_prefix(name: str, *, expiring: bool) -> bytes:
-    """Return the first bytes of the keys of a named store."""
     encoded = name.encode()
     return bytes((_EXPIRING if expiring else _NAMED_STORE, len(encoded))) + encoded
 
@@ -263,7 +262,6 @@ AnyStore = Store[Any, Any]
 
 
 def stores_by_name(stores: Iterable[AnyStore]) -> Mapping[str, AnyStore]:
-    """Return declared stores by name."""
     if isinstance(stores, (str, Store)) or not isinstance(stores, Iterable):
         raise ConfigError(f"stores must be a list of Store, got {short_repr(stores)}")
     by_name: dict[str, AnyStore] = {}

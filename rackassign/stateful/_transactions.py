@@ -85,7 +85,6 @@ class TransactionalProducer:
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, timeout_ms: int | None, once: WarnOnce
     ) -> None:
-        # `timeout_ms`: milliseconds after which brokers abort a transaction.
         self._timeout_ms = TIMEOUT_MS if timeout_ms is None else timeout_ms
         # After that the broker has aborted it, or is about to.
         self._limit_s = self._timeout_ms / 1000 + _SPARE_S
@@ -162,7 +161,6 @@ class TransactionalProducer:
         return producer
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic."""
         if self._producer is None:
             raise KafkaUnavailableError(f"the partitions of {topic} are not known yet")
         try:
@@ -177,8 +175,8 @@ class TransactionalProducer:
         membership: Any,  # noqa: ANN401
     ) -> list[int]:
         """Write records and commit them together with input offsets; return the offsets of the records."""
-        # `offsets`: offsets of the next records to be processed; not empty, as the coordinator of the group checks the
-        # membership only with them.
+        # With no `offsets`, the coordinator of the group would not check the membership, which has the generation in
+        # which the records were processed.
         try:
             return self._commit(records, offsets, membership)
         except _REFUSED as error:

@@ -34,6 +34,7 @@ class LocalFile:
     """A SQLite file of a partition, together with the files that SQLite keeps beside it."""
 
     name: str
+    # As it is in the name: a long one is shortened.
     topic: str
     partition: int
     # Topic ID of the changelog; empty with brokers before 2.8.
@@ -46,7 +47,6 @@ class LocalFile:
 
     @property
     def bytes(self) -> int:
-        """The size of all its files."""
         return sum(self.sizes.values())
 
     @property
@@ -57,6 +57,7 @@ class LocalFile:
 
 def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile, ...]:
     """Return the files of state in a directory, in order of their names; symbolic links and other files are skipped."""
+    # `opened`: a descriptor of the same directory, which is read instead of the path.
     try:
         with os.scandir(folder if opened is None else opened) as entries:
             files = {entry.name: status for entry in entries if (status := _regular_file(entry)) is not None}
@@ -124,10 +125,7 @@ _TABLES = frozenset({"state", "about"})
 
 @dataclass(frozen=True, slots=True)
 class UnneededFile:
-    """A file that no member needs."""
-
     file: LocalFile
-    # Why it is not needed.
     reason: str
 
 
@@ -135,24 +133,19 @@ class UnneededFile:
 class CleanResult:
     """What is not needed in a directory, and what was deleted."""
 
-    # Files that no member needs.
     unneeded: tuple[UnneededFile, ...]
     kept: int
-    # Bytes of the files that were deleted; 0 if none was to be.
+    # Bytes of the files that were deleted, and why others could not be, by name.
     freed: int = 0
-    # Why files could not be deleted, by name.
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        """The size of all files that are not needed."""
         return sum(each.file.bytes for each in self.unneeded)
 
 
 def clean(folder: Path, older_than_h: float = OLD_HOURS, *, execute: bool = False) -> CleanResult:
     """Find the files of a directory that no member needs, and delete them if that is requested."""
-    # `folder`: a `state_dir`, which no running member uses.
-    # `older_than_h`: hours after which a state is not needed, from 0.
     if not older_than_h >= 0:
         raise ConfigError(f"older-than: expected a number of hours from 0, got {older_than_h:g}")
     with _locked(folder) as opened:

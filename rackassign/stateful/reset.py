@@ -48,18 +48,16 @@ _NAMED = 3
 
 
 class Commit(NamedTuple):
-    """A committed offset."""
+    """A committed offset, and whether an earlier reset has marked it and perhaps deleted changelogs."""
 
     offset: int
     marked: bool = False
 
 
 class RecordCheck(NamedTuple):
-    """The records of a topic."""
+    """The records of a topic: how many at most, and where one was found that is foreign; empty if none was."""
 
-    # How many there are at most.
     records: int
-    # Where one was found that rackassign has not written; empty if none was.
     foreign: str = ""
 
 
@@ -105,21 +103,18 @@ class ResetCluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What is to be reset."""
+    """What is to be reset; empty for all topics with committed offsets, and for changelogs with the default names."""
 
     group: str
-    # Its input topics; empty for all of which it has committed offsets.
     topics: tuple[str, ...] = ()
-    # Names of its changelogs; empty for the default names.
     changelogs: tuple[str, ...] = ()
 
 
 class ChangelogDeletion(NamedTuple):
-    """A changelog to delete."""
+    """A changelog to delete, and the highest number of records that it may have."""
 
     name: str
     partitions: int
-    # How many records it has at most.
     records: int
 
 
@@ -249,7 +244,6 @@ def _missing(cluster: ResetCluster, name: str) -> str:
 def _checked(
     cluster: ResetCluster, names: Collection[str], there: Mapping[str, int], topics: Collection[str]
 ) -> tuple[ChangelogDeletion, ...]:
-    """Return changelogs to delete."""
     for name in names:
         if name in topics or name.startswith("__"):
             why = "it is an input topic of the group" if name in topics else "it belongs to Kafka"
@@ -331,16 +325,14 @@ _GONE_S, _LOOK_S = 20.0, 0.2
 
 
 class KafkaResetCluster:
-    """A cluster on which state is reset."""
+    """A cluster on which state is reset; nothing else uses its admin client meanwhile."""
 
     def __init__(self, admin: KafkaAdminClient, connection: Mapping[str, Any]) -> None:
-        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
         self._admin = admin
         self._groups = GroupAdmin(admin)
         self._connection = connection
 
     def group(self, name: str) -> GroupDescription | None:
-        """Return a group; None if it does not exist."""
         return find_group(self._groups, name)
 
     def group_names(self) -> list[str]:
@@ -357,17 +349,14 @@ class KafkaResetCluster:
         return names
 
     def commits(self, group: str) -> dict[TopicPartition, Commit]:
-        """Return the committed offsets of a group."""
         found = self._groups.commits(group)
         return {tp: Commit(each.offset, each.metadata == _MARK) for tp, each in found.items()}
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics that may be described."""
         found: list[str] = self._admin.list_topics()
         return found
 
     def partitions(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions of those topics that exist."""
         found = describe_topics(self._admin, names)
         for name, topic in found.items():
             if topic.refused:
@@ -377,17 +366,14 @@ class KafkaResetCluster:
         return {name: len(topic.partitions) for name, topic in found.items() if not topic.problem}
 
     def cleanup_policies(self, names: Iterable[str]) -> dict[str, str]:
-        """Return `cleanup.policy` of topics."""
         wanted = list(names)
         found = topic_configs(self._admin, wanted, [_POLICY]) if wanted else {}
         return {name: values[_POLICY] for name, values in found.items()}
 
     def check_may_delete(self, names: Iterable[str]) -> None:
-        """Raise `AuthorizationError` if DELETE on one of the topics is known to be missing."""
         check_operation(self._admin, "DELETE", names)
 
     def check_may_delete_offsets(self, group: str, topics: Iterable[str]) -> None:
-        """Raise `AuthorizationError` if a permission for offsets of the group and of topics is known to be missing."""
         self._groups.check_operations(group, ("DELETE", "READ"))
         check_operation(self._admin, "READ", topics)
 
@@ -415,7 +401,6 @@ class KafkaResetCluster:
         )
 
     def mark(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Mark committed offsets; raise `ConfigError` if the group has members."""
         with _without_members(group):
             self._groups.commit(group, {tp: CommittedOffset(offset, _MARK) for tp, offset in offsets.items()})
 
@@ -448,7 +433,6 @@ class KafkaResetCluster:
         return None
 
     def delete_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
-        """Delete committed offsets; raise `ConfigError` if the group has members."""
         with _without_members(group):
             self._groups.delete_offsets(group, tps)
 
