@@ -39,13 +39,11 @@ def resolve_version(version: str | None) -> str:
 
 
 def sort_key(version: str) -> tuple[int, ...]:
-    """Return what full versions are sorted by."""
     return tuple(int(number) for number in version.split("."))
 
 
 def broker_versions(versions: str | Sequence[str] | None, brokers: int) -> tuple[str, ...]:
-    """Return the full version of each broker."""
-    # `versions`: one version for all brokers, None for the default, or a list with one for each broker.
+    """Return the full version of each broker, from one version for all or from a list with one for each."""
     if versions is None or isinstance(versions, str) or not isinstance(versions, Sequence):
         return (resolve_version(versions),) * brokers
     if len(versions) != brokers:
@@ -113,20 +111,16 @@ log4j.logger.kafka.coordinator.group.GroupCoordinator = INFO
 
 @dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """Ports and directory of one broker."""
-
     id: int
-    # Rack; None for a broker without one.
     rack: str | None
     port: int
-    # Port of the controller listener; None for a broker that is no controller.
+    # None for a broker that is no controller.
     controller_port: int | None
     listeners: Mapping[str, int]
     directory: Path
 
     @property
     def log(self) -> Path:
-        """File for the output of the broker."""
         return self.directory / "broker.log"
 
     @property
@@ -136,7 +130,6 @@ class BrokerSpec:
 
     @property
     def properties(self) -> Path:
-        """Configuration file of the broker."""
         return self.directory / "server.properties"
 
 
@@ -202,7 +195,7 @@ def write_files(
     This function formats the storage itself because Kafka's tool needs a JVM for each broker. Brokers differ only in
     `meta.properties`.
     """
-    # `config`: properties for all brokers, which override the defaults; None removes a default.
+    # `checkpoint`: the name of the `checkpoint_file` below a log directory, and where Kafka's tool has written one.
     cluster_id = new_uuid()
     for spec in specs:
         spec.data.mkdir(parents=True)

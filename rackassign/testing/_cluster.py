@@ -345,7 +345,6 @@ def unready_brokers(expected: Sequence[tuple[int, str, int]], deadline: float) -
     A broker is up if it responds and all of the brokers list it as registered and unfenced. A broker responds only once
     it has caught up with its own registration, so an earlier registration with an equal ID is not mistaken for it.
     """
-    # `deadline`: deadline on the monotonic clock; a request to one broker takes 5 s at most.
     problems: dict[int, str] = {}
     for broker, host, port in expected:
         timeout_s = max(0.5, min(_ATTEMPT_S, deadline - time.monotonic()))

@@ -47,7 +47,7 @@ _UNUSED_S = 90 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A recorded jar."""
+    """A recorded jar: its Maven coordinates (`group:artifact:version`), its bytes, and its SHA-256 in hexadecimal."""
 
     coordinates: str
     size: int

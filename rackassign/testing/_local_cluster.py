@@ -370,8 +370,7 @@ _TIMEOUT_S = 180.0
 
 
 def raise_features(client_config: Mapping[str, Any]) -> dict[str, int]:
-    """Raise every feature of a cluster to the highest level that its brokers support."""
-    # `client_config`: arguments for a client of the cluster. All brokers must have the same version.
+    """Raise every feature of a cluster, whose brokers have one version, to the highest level; return all levels."""
     with admin_client(client_config, _TIMEOUT_S) as admin:
         described = admin.describe_features()
         levels = {name: known["finalized"][1] for name, known in described.items() if "finalized" in known}

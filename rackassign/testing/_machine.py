@@ -100,9 +100,9 @@ class ReservedPorts:
 def reserve_ports(count: int, preferred: Sequence[int] = ()) -> ReservedPorts:
     """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports.
 
-    Any outgoing connection could take a port of that range while its broker is down.
+    Any outgoing connection could take a port of that range while its broker is down. A free port takes the place of a
+    preferred one that is not free.
     """
-    # `preferred`: ports to reserve first, in this order. A free port takes the place of one that is not free.
     with cache_errors():
         return _reserve_all(count, preferred)
 
@@ -162,10 +162,9 @@ def _reserve(path: Path, port: int) -> int | str:
 
 
 class Process(NamedTuple):
-    """A process."""
-
     id: int
     parent: int
+    # Truncated to 15 characters.
     name: str
     # CPU time in seconds of the process and of its children that have ended.
     cpu_s: float

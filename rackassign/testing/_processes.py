@@ -29,10 +29,8 @@ from rackassign.util.files import lock, try_lock
 
 @dataclass(frozen=True, slots=True)
 class ClusterDirectory:
-    """Directory of one cluster."""
-
     directory: Path
-    # Lock file next to it; the cluster is running while a process holds the lock.
+    # Lock file next to it; the cluster is running while a process holds the lock, by this or an inherited descriptor.
     lock: Path
     descriptor: int
 
@@ -98,7 +96,6 @@ class ProcessSupervisor:
     """A child process that runs the processes of a cluster and outlives its owner only long enough to end them."""
 
     def __init__(self, cluster_dir: ClusterDirectory, inherit: Sequence[int] = ()) -> None:
-        # `inherit`: descriptors that the supervisor process keeps open until it ends.
         self._owner = os.getpid()
         self._changed = threading.Condition()
         self._responses: dict[int, dict[str, Any]] = {}
@@ -136,7 +133,6 @@ class ProcessSupervisor:
 
     @property
     def pid(self) -> int:
-        """Process ID of the supervisor process."""
         return self._process.pid
 
     def start(self, name: str, argv: Sequence[str], log: Path) -> int:
@@ -149,7 +145,6 @@ class ProcessSupervisor:
         self._request({"op": "signal", "name": name, "signal": int(number)})
 
     def running(self) -> dict[str, int]:
-        """Return the process IDs of the running processes by name."""
         with self._changed:
             self._check_running()
             return dict(self._running)

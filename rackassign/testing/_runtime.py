@@ -47,8 +47,6 @@ _STARTED = "Kafka Server started"
 
 @dataclass(frozen=True, slots=True)
 class KafkaRuntime:
-    """What runs a broker."""
-
     java: Path
     version: str
     jars: tuple[Path, ...]
@@ -64,7 +62,6 @@ class KafkaRuntime:
 
 
 def class_archive(runtime: KafkaRuntime) -> Path | None:
-    """Return the cached archive; None if there is none."""
     path = runtime.archive_path
     if not path.exists() or not path.stat().st_size:
         return None
@@ -78,7 +75,6 @@ def make_class_archive(
     supervisor: ProcessSupervisor, runtime: KafkaRuntime, checkpoint: Path, scratch: Path
 ) -> Path | None:
     """Make the archive, or return the one that exists; None if none can be made."""
-    # `supervisor`: supervisor that runs the broker, so that it ends with its owner.
     path = runtime.archive_path
     if not path.exists():
         try:
@@ -232,7 +228,6 @@ def bootstrap_checkpoint(
 
     The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
     """
-    # `supervisor`: supervisor that runs the tool, so that the tool ends with its owner.
     cached = _cached(version)
     if cached.exists():
         return cached

@@ -31,7 +31,6 @@ _RETRY_S = 0.1
 
 
 def check_listeners(listeners: Mapping[str, str]) -> None:
-    """Validate the names and protocols of listeners."""
     # Callers need not check types.
     unchecked: object = listeners
     if not isinstance(unchecked, Mapping):
@@ -51,8 +50,8 @@ class ClusterCertificates:
     """Certificates of one cluster: its own certificate authority, and the certificate issued to the brokers."""
 
     authority: Path
+    # PEM in one line, as Kafka properties contain it.
     key: str = field(repr=False)
-    # Certificate chain of the brokers, also PEM in one line.
     chain: str
 
     @classmethod

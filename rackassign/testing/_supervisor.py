@@ -36,8 +36,6 @@ class ParentExited(Exception):  # noqa: N818 - the normal end, not an error
 
 
 class Children:
-    """Child processes by name."""
-
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         # Loaded before any fork, because a child must not load it between fork and exec.
@@ -96,7 +94,7 @@ def send(message: dict[str, object]) -> None:
 
 
 def handle_command(children: Children, line: bytes) -> None:
-    """Execute one command and send the response."""
+    """Execute one command and send the response; raise ParentExited if the owner closes the cluster."""
     command = json.loads(line)
     if command["op"] == "end":
         raise ParentExited
@@ -113,7 +111,7 @@ def handle_command(children: Children, line: bytes) -> None:
 
 
 def serve(children: Children, owner: int) -> None:
-    """Serve the owner until it has ended."""
+    """Serve the owner until it has ended, or a signal has come: then raise ParentExited."""
     with selectors.DefaultSelector() as ready:
         wake = _wake_on_signals()
         ready.register(wake, selectors.EVENT_READ)

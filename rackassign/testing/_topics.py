@@ -130,8 +130,7 @@ def _unready(partitions: Iterable[Mapping[str, Any]], expected: Mapping[int, lis
 
 @contextmanager
 def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator[Any]:
-    """Yield an admin client and close it afterwards."""
-    # `timeout_s`: seconds for the bootstrap and for each request.
+    """Yield an admin client, with a limit in seconds for its bootstrap and for each request; close it afterwards."""
     from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster can be started without an installed client
 
     from rackassign.admin.admin_client import connected  # noqa: PLC0415 - as kafka-python

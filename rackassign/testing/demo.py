@@ -61,6 +61,7 @@ class ConsumeResult:
 
     strategy: str
     assignment: Mapping[str, frozenset[TopicPartition]]
+    # Records, and bytes of record batches, by the reader's rack, the broker's ID and the partition.
     records: Mapping[tuple[str, TopicPartition], int]
     fetched: Mapping[tuple[str, int, TopicPartition], int]
     # Number of partitions that left their reader when a further member joined; None if none joined.
@@ -76,8 +77,7 @@ class ConsumeResult:
 
 
 def produce_records(client_config: ClientConfig, topic: str, partitions: int, *, records: int, size: int) -> None:
-    """Write random records."""
-    # `records`: number of records for each partition.
+    """Write so many random records of a size to each partition."""
     producer = KafkaProducer(**client_config, acks="all", linger_ms=20, batch_size=2**18)
     with closing(producer):
         for _ in range(records):
@@ -89,7 +89,7 @@ def produce_records(client_config: ClientConfig, topic: str, partitions: int, *,
 def produce_without_keys(
     producers: Mapping[str, Callable[[], KafkaProducer]], topic: str, *, records: int, size: int
 ) -> dict[tuple[str, int], int]:
-    """Write random records without a key, from one producer in each rack."""
+    """Write random records without a key, from one producer in each rack; return acknowledged bytes."""
     written: dict[tuple[str, int], int] = {}
     for rack, make in producers.items():
         with closing(make()) as producer:
@@ -115,10 +115,9 @@ def consume_topic(
     The consumers differ only in their rack. Nothing is fetched before the group is stable, so every record is
     read by the one consumer that the final assignment names.
     """
-    # `joining`: the rack in which a further consumer joins when all is read; None for none.
-    # `at_once`: whether all consumers get their first partitions in the same generation; until then groups are made
-    # again. The result of a sticky assignor depends on the partitions that members had before.
-    # `timeout_s`: time limit in seconds for all of it, a guard against hanging.
+    # `joining`: the rack in which a further consumer joins when all is read.
+    # `at_once`: all consumers get their first partitions in the same generation; until then groups are made again. The
+    # result of a sticky assignor depends on the partitions that members had before.
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
         meters = {rack: FetchMeter() for rack in clients}
@@ -263,7 +262,6 @@ class _RackReportingRange(RangePartitionAssignor):  # type: ignore[misc] # kafka
         self._rack = rack
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """Return the subscription with the rack."""
         return ConsumerProtocolSubscription(3, sorted(topics), None, [], -1, self._rack)
 
 
@@ -277,7 +275,6 @@ class _Member(ThreadedMember):
 
     @property
     def id(self) -> str:
-        """Member ID; empty before it has joined."""
         return "" if self.consumer is None else str(self.consumer.group_metadata().member_id)
 
     def _run(self) -> None:
@@ -321,7 +318,6 @@ class _Producer:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop and wait for the thread."""
         self.stop()
         self._thread.join(_TIMEOUT_S)
 

@@ -75,7 +75,6 @@ _NOT_PROPERTIES = frozenset(
 
 
 def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) -> None:
-    """Validate racks and properties."""
     if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
         raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
     check_config(config)
@@ -94,15 +93,12 @@ def alias(broker_id: int) -> str:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable that sets a broker property."""
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def environment(
     broker: Broker, brokers: int, cluster_id: str, config: Mapping[str, str | None], protocols: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of one broker's container."""
-    # `config`: properties for all brokers, which override the defaults; None removes a default.
     chosen = {**default_properties(brokers), **config, **_identity(broker, brokers, protocols)}
     properties = {name: value for name, value in chosen.items() if value is not None}
     return {"CLUSTER_ID": cluster_id, **_JVM, **{variable(name): value for name, value in properties.items()}}
@@ -252,8 +248,6 @@ _PATIENCE_S, _PAUSE_S = 60.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """Owner of a container or network on a Docker engine."""
-
     run: str
     # Machine of the owner's process; the state of other machines' processes is unknown here.
     host: str
@@ -274,7 +268,6 @@ class ResourceOwner:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of all resources of this owner."""
         return {_RUN: self.run, _HOST: self.host, _LOCK: self.lock}
 
     def is_gone(self) -> bool:
@@ -309,7 +302,7 @@ def remove(
     should_remove: Callable[[ResourceOwner], bool],
     patience_s: float = _PATIENCE_S,
 ) -> int:
-    """Remove containers with their volumes, then networks, of owners for which `should_remove` returns true.
+    """Remove containers with their volumes, then networks, of owners that `should_remove` selects; return how many.
 
     Two processes may clean up at the same time, and what a killed process had requested may still be going on. The
     engine then refuses to remove a container that is being removed, and a network to which a container is connected.
@@ -400,7 +393,6 @@ class DockerResources:
             container.get_docker_client().client.close()
 
     def disconnect(self, container: Any) -> None:  # noqa: ANN401
-        """Disconnect a container from the network."""
         self._client.networks.get(self._network.id).disconnect(container, force=True)
 
     def reconnect(self, container: Any, broker: Broker) -> None:  # noqa: ANN401

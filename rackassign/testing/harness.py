@@ -94,10 +94,14 @@ def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = T
 
 
 class ThreadedMember(ABC):
-    """A consumer that a thread creates, polls and closes, as long as the `with` block lasts."""
+    """A consumer that a thread creates, polls and closes, as long as the `with` block lasts.
+
+    Attributes:
+        consumer: The consumer; None before it was created.
+        records: What was received, in this order.
+    """
 
     def __init__(self) -> None:
-        # `consumer`: the consumer; None before it was created.
         self.consumer: Any = None
         self.records: list[Record] = []
         self._stopping = threading.Event()
@@ -203,17 +207,19 @@ class _PolledMember(ThreadedMember):
 
 
 class KafkaPythonMember(_PolledMember):
-    """A consumer of kafka-python."""
+    """A consumer of kafka-python.
+
+    Args:
+        make: Creates the subscribed consumer. A plain `KafkaConsumer` should have gone through `rackassign.attach`:
+            without patches it may miss the end of a join between two polls, and then stays out of its group for good.
+        commit: Whether it commits after each poll that returned records. A commit that a rebalance prevents is skipped.
+        poll_ms: Duration of a poll in milliseconds.
+        pause_s: Time between two polls in seconds, as if records were processed.
+    """
 
     def __init__(
         self, make: Callable[[], KafkaConsumer], *, commit: bool = False, poll_ms: int = 200, pause_s: float = 0.0
     ) -> None:
-        # `make`: creates the subscribed consumer. A plain `KafkaConsumer` should have gone through `rackassign.attach`:
-        # without patches it may miss the end of a join between two polls, and then stays out of its group for good.
-        # `commit`: whether it commits after each poll that returned records. A commit that a rebalance prevents is
-        # skipped.
-        # `poll_ms`: duration of a poll in milliseconds.
-        # `pause_s`: time between two polls in seconds, as if records were processed.
         super().__init__()
         self.commits = commit
         self._make = make
@@ -359,10 +365,20 @@ MemberT = TypeVar("MemberT", bound=GroupMember)
 
 
 class GroupHarness(Generic[MemberT]):
-    """Members of one group by name, as long as the `with` block lasts."""
+    """Members of one group by name, as long as the `with` block lasts.
+
+    Args:
+        client_config: Connection arguments of a kafka-python client, such as `cluster.client_config()`.
+        group: The group's name (`group.id`).
+        topics: Number of partitions of each topic that the members subscribe to.
+
+    Attributes:
+        admin: An admin client of the cluster.
+        members: Members that have been added and have not ended.
+        client_config, group, topics: The arguments.
+    """
 
     def __init__(self, client_config: Mapping[str, Any], group: str, topics: Mapping[str, int]) -> None:
-        # `members`: members that have been added and have not ended.
         self.group = group
         self.members: dict[str, MemberT] = {}
         self.client_config = client_config
@@ -387,7 +403,11 @@ class GroupHarness(Generic[MemberT]):
         self.admin = connected(KafkaAdminClient, self.client_config)
 
     def add(self, name: str, member: Any) -> None:  # noqa: ANN401 - a MemberT that is a context manager
-        """Start a member; it joins the group in its own time."""
+        """Start a member; it joins the group in its own time.
+
+        Raises:
+            ConfigError: There is a member with this name.
+        """
         if name in self.members:
             raise ConfigError(f"there is a member {name!r} already: members of one rack need different names")
         opened = ExitStack()
@@ -400,7 +420,14 @@ class GroupHarness(Generic[MemberT]):
         self._open.pop(name).close()
 
     def settle(self) -> dict[str, Owned]:
-        """Wait until every partition is owned exactly once, as the coordinator assigned it."""
+        """Wait until every partition is owned exactly once, as the coordinator assigned it.
+
+        Returns:
+            The partitions of each member, by its name.
+
+        Raises:
+            TimeoutError: It did not happen in `TIMEOUT_S`.
+        """
         owned = settle(self.admin, self.group, list(self.members.values()), self.topics)
         return dict(zip(self.members, owned, strict=True))
 
@@ -413,9 +440,21 @@ def settle(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> list[Owned]:
-    """Wait until a group is stable, has exactly these members, and each owns what the coordinator assigned to it."""
-    # `topics`: number of partitions of each topic; each of them must be owned exactly once.
-    # `timeout_s`: time limit in seconds.
+    """Wait until a group is stable, has exactly these members, and each owns what the coordinator assigned to it.
+
+    Args:
+        admin: Client that asks the coordinator.
+        group: The group's name.
+        members: All of its members.
+        topics: Number of partitions of each topic; each of them must be owned exactly once.
+        timeout_s: Time limit in seconds.
+
+    Returns:
+        The partitions of each member.
+
+    Raises:
+        TimeoutError: It did not happen in time; the message has what members own and what was assigned.
+    """
     expected = sorted(TopicPartition(topic, p) for topic, count in topics.items() for p in range(count))
     owned: list[Owned] = []
 

@@ -52,7 +52,6 @@ MakeTopic = Callable[..., str]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for the racks and for the provider of the brokers."""
     help_text = (
         "racks of the brokers of the fixture rack_cluster, separated by commas; empty for a broker without a rack"
     )
@@ -136,7 +135,6 @@ class OtherCluster:
         return self._cluster
 
     def close(self) -> None:
-        """Close the cluster, if there is one."""
         self._cluster = None
         self._opened.close()
 

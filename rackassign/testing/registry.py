@@ -159,8 +159,6 @@ _LONGEST = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class RackChange:
-    """Result of a request."""
-
     rack: str
     # IDs of the brokers that were killed or started; empty if all were in the requested state.
     changed: tuple[int, ...]
@@ -177,11 +175,9 @@ class ControlServer:
 
     @property
     def address(self) -> ControlAddress:
-        """The address for `send_request`."""
         return ControlAddress(self._socket.getsockname()[1], self._token)
 
     def close(self) -> None:
-        """Take no more requests."""
         self._socket.close()
 
     def serve(self) -> NoReturn:
@@ -253,7 +249,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _read_line(connection: socket.socket) -> dict[str, Any]:
-    """Read one JSON object."""
+    """Read one JSON object; raise an OSError if nothing came in time, and a ValueError for anything else."""
     with connection.makefile("rb") as stream:
         line = stream.readline(_LONGEST)
     if not line:
