@@ -59,7 +59,7 @@ class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[mis
 
 @contextmanager
 def requires(operation: str, resource: str) -> Iterator[None]:
-    """State the operation that the requests in the block require."""
+    """State the operation that the requests in the block require; an error that it is missing names it then."""
     try:
         yield
     except REFUSALS:
@@ -84,7 +84,6 @@ def topic_resource(names: Iterable[str]) -> str:
 
 
 def group_resource(name: str) -> str:
-    """Return a text for a group."""
     return _named("group", [name])
 
 

@@ -57,16 +57,14 @@ class RequestRejectedError(KafkaUnavailableError):
     """The cluster rejected a request."""
 
     def __init__(self, what: str, kind: str, reason: str) -> None:
-        # `reason`: the broker's error message; may be empty.
+        # `kind`: name of Kafka's error. `reason`: the broker's message, which may be empty.
         super().__init__(f"{what}: {kind}" + (f": {reason}" if reason else ""))
         self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
 class TopicValidation:
-    """Result of the validation of a topic that does not exist yet."""
-
-    # Effective `min.insync.replicas` of the topic; None if the broker does not return it.
+    # Effective value for the topic; None if the broker does not return it.
     min_isr: int | None
 
 
@@ -79,8 +77,7 @@ class TopicAdmin:
     def validate(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None = None
     ) -> TopicValidation:
-        """Validate a topic without creating it."""
-        # `lists`: the replicas of each partition; if omitted, one replica on any broker.
+        """Validate a topic without creating it; without `lists` it has one replica on any broker."""
         response = self.send(lambda: self._create(name, configs, lists, validate_only=True))
         _check(name, response)
         configured = response.get("configs") or {}
@@ -91,7 +88,6 @@ class TopicAdmin:
         return TopicValidation(int(value) if value is not None else None)
 
     def create(self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]]) -> None:
-        """Create a topic with these replicas."""
         tries = 0
 
         def ask() -> dict[str, Any]:
@@ -101,12 +97,11 @@ class TopicAdmin:
 
         response = self.send(ask)
         exists = response["error_code"] == TopicAlreadyExistsError.errno
-        if not (exists and tries > 1 and self._exists_as_requested(name, lists)):
+        if not (exists and tries > 1 and self._ends_as_requested(name, len(lists), lists)):
             _check(name, response)
 
     def add(self, name: str, count: int, lists: Sequence[Sequence[int]], *, validate_only: bool = False) -> None:
-        """Add partitions to a topic."""
-        # `validate_only`: whether only to validate the request.
+        """Add partitions with these replicas to a topic, which has `count` of them afterwards."""
         wanted = {name: {"count": count, "assignments": [list(row) for row in lists]}}
         tries = 0
 
@@ -125,7 +120,7 @@ class TopicAdmin:
             )
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics; those that do not exist are skipped."""
+        """Delete topics; those that do not exist are skipped. After an error, others may have been deleted."""
         wanted = sorted(names)
         answer = self.send(lambda: self._admin.delete_topics(wanted, raise_errors=False))
         failed = {row["name"]: row for row in answer["topics"] if row["error_code"] not in _GONE}
@@ -146,9 +141,6 @@ class TopicAdmin:
         answer = self._admin.create_topics(wanted, validate_only=validate_only, raise_errors=False)
         found: dict[str, Any] = answer["topics"][0]
         return found
-
-    def _exists_as_requested(self, name: str, lists: Sequence[Sequence[int]]) -> bool:
-        return self._ends_as_requested(name, len(lists), lists)
 
     def _ends_as_requested(self, name: str, count: int, lists: Sequence[Sequence[int]]) -> bool:
         """Return whether a topic has so many partitions, and these replicas in the last of them.
@@ -200,8 +192,6 @@ class OngoingReassignment:
 
 
 class ReassignmentAdmin:
-    """Sends requests to the controller."""
-
     def __init__(self, admin: KafkaAdminClient) -> None:
         self._admin = admin
         self._controller = TopicAdmin(admin)
@@ -213,7 +203,7 @@ class ReassignmentAdmin:
         return {TopicPartition(*tp): _moving(row) for tp, row in found.items()}
 
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
-        """Start reassignments of partitions to these replicas; None cancels the one in progress."""
+        """Start reassignments to these replicas, or with None cancel one; return the errors of rejected partitions."""
         wanted = {
             KafkaPythonPartition(*tp): None if replicas is None else list(replicas) for tp, replicas in lists.items()
         }
@@ -247,13 +237,11 @@ class ReassignmentAdmin:
         self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
     ) -> dict[str, dict[str, str]]:
         """Return keys of topics that have a value; topics that were deleted are omitted."""
-        # `broker`: broker that gets the request; any if omitted.
         found = topic_configs(self._admin, topics, keys, broker)
         return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
     def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
         """Return keys of the cluster-wide broker configuration that are set."""
-        # `broker`: broker that gets the request; any if omitted.
         return default_configs(self._admin, keys, broker)
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:

@@ -67,9 +67,7 @@ def list_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """The description of a topic."""
-
-    # Partitions in order of their IDs.
+    # In order of their IDs, and for each the in-sync replicas and those whose broker or disk is offline.
     partitions: tuple[Partition, ...] = ()
     in_sync: tuple[tuple[int, ...], ...] = ()
     offline: tuple[tuple[int, ...], ...] = ()
@@ -135,8 +133,7 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
 def describe_topics_on(
     admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None
 ) -> dict[str, DescribedTopic]:
-    """Describe topics by the metadata of one broker."""
-    # `names`: topics; all that may be described if omitted.
+    """Describe topics, or all that may be described, by the metadata of one broker."""
     wanted = None if names is None else sorted(set(names))
     return {topic["name"]: _topic(topic) for topic in raw_requests.fetch_metadata(admin, broker, wanted)}
 
@@ -159,7 +156,6 @@ def topic_configs(
     admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str], broker: int | None = None
 ) -> dict[str, dict[str, str]]:
     """Return effective configuration values of topics; topics that do not exist are omitted."""
-    # `broker`: broker that gets the request; any if omitted.
     wanted = sorted(names)
     results: list[raw_requests.ConfigResult] = []
     for start in range(0, len(wanted), _AT_ONCE):
@@ -195,7 +191,6 @@ def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) ->
 
 def default_configs(admin: KafkaAdminClient, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
     """Return cluster-wide default configuration values of brokers; keys that are not set are omitted."""
-    # `broker`: broker that gets the request; any if omitted.
     (defaults,) = _described_configs(admin, "broker", [raw_requests.EVERY_BROKER], keys, broker)
     check_authorized(defaults.code, "DESCRIBE_CONFIGS", CLUSTER)
     return defaults.values if _is_available(defaults) else {}
@@ -233,6 +228,7 @@ def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
 def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
     """Return the size in bytes of each replica on a broker."""
     found = raw_requests.describe_log_dirs(admin, broker, {topic: range(count) for topic, count in wanted.items()})
+    # Without the permission, brokers before 3.2 return an empty list, as if their disks were empty.
     check_authorized(found.code, "DESCRIBE", CLUSTER)
     sizes: dict[TopicPartition, int] = {}
     for directory in found.directories:
@@ -245,7 +241,7 @@ def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str,
 
 
 def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the log start offset and the end offset of each partition; all should have the same leader."""
+    """Return the log start offset and the end offset of partitions of one leader; a KafkaError if one has none."""
     tps = [KafkaPythonPartition(*tp) for tp in wanted]
     with requires("DESCRIBE", topic_resource(tp.topic for tp in tps)):
         earliest, latest = (
@@ -266,7 +262,7 @@ def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
 
 
 def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
-    """Return the `replica.selector.class` of each broker that returns it."""
+    """Return the `replica.selector.class` of each broker that returns it; fenced brokers are omitted."""
     selectors: dict[int, str | None] = {}
     for broker in list_brokers(admin):
         if not broker.fenced:

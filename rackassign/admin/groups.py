@@ -43,17 +43,19 @@ class DescribedMember:
     instance_id: str | None
     client_id: str
     host: str
-    # Its subscription, undecoded; empty unless the group is stable.
+    # Its subscription, which is empty unless the group is stable, and its assignment from the group leader, undecoded.
     metadata: bytes = b""
     assignment: bytes = b""
     # Whether it joined with JoinGroup; None if the broker is too old to report it.
     classic: bool | None = True
+    # From here on only in a server-assigned group.
     rack: str | None = None
     topics: tuple[str, ...] = ()
     assigned: Partitions = field(default_factory=dict)
     pattern: str = ""
-    # Epoch of the assignment that a member of a server-assigned group has; -1 in a classic group.
+    # Epoch of the assignment that it has; -1 in a classic group.
     epoch: int = -1
+    # Partitions that it is to have.
     target: Partitions = field(default_factory=dict)
 
 
@@ -67,26 +69,24 @@ class DescribedGroup:
     # The strategy chosen by the group, empty unless it is stable; the broker's own in a server-assigned group.
     strategy: str
     members: tuple[DescribedMember, ...]
-    # Epoch of a server-assigned group, which grows with each change of members or topics; -1 otherwise.
+    # Of a server-assigned group, otherwise -1: the epoch, which grows with each change of members or topics; that for
+    # which the broker last planned; and the node ID of the coordinator, which plans.
     epoch: int = -1
-    # Epoch of the group for which the broker last planned; -1 otherwise.
     assignment_epoch: int = -1
-    # Node ID of the coordinator of a server-assigned group, which plans; -1 otherwise.
     coordinator: int = -1
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset."""
+    """A committed offset, and the text that was committed with it."""
 
     offset: int
     metadata: str
 
 
 class GroupAdmin:
-    """Requests about groups, sent to their coordinators."""
+    """Requests about groups, sent to their coordinators. Nothing else uses the admin client meanwhile."""
 
     def __init__(self, admin: Any) -> None:
-        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
         self._admin = admin
         self._coordinators = GroupCoordinators(admin)
         self._ask = self._coordinators.ask
@@ -185,6 +185,7 @@ class GroupAdmin:
             for tp, error in found.items():
                 if error is errors.TopicAuthorizationFailedError:
                     raise AuthorizationError("READ", topic_resource([tp.topic]))
+                # `UnknownMemberIdError` or `IllegalGenerationError` if the group has members.
                 if error not in {errors.NoError, errors.UnknownTopicOrPartitionError}:
                     raise error
 
@@ -203,6 +204,7 @@ class GroupAdmin:
             ],
         )
         with requires("DELETE", group_resource(group)):
+            # `NonEmptyGroupError` or `GroupSubscribedToTopicError` if the group has members.
             response = self._ask(group, request)
             if _failed(response.error_code, *_NOT_FOUND):
                 return
@@ -214,9 +216,9 @@ class GroupAdmin:
     def join_pending(self, group: str, strategies: tuple[str, ...]) -> str | None:
         """Do the first of the two steps of a join; return the member ID, or None if the group rejects it.
 
-        The pending member is not in the group yet. A rebalance that is under way waits for it, until it leaves.
+        The pending member is not in the group yet. A rebalance that is under way waits for it, until it leaves. All
+        members must have one of the strategies.
         """
-        # `strategies`: strategies, of which all members must have one.
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=_PENDING_MS,

@@ -75,8 +75,7 @@ def authorized_to_describe_cluster(admin: Any) -> bool | None:
 
 
 def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return topics by the metadata of one broker, which may be minutes behind that of another."""
-    # `names`: topics; all that may be described if omitted.
+    """Return topics, or all that may be described, by the metadata of one broker; others may be minutes ahead."""
     rows = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     # By default brokers create the topics in the request.
     response = send(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
@@ -94,7 +93,7 @@ EVERY_BROKER = ""
 
 
 class ConfigResult(NamedTuple):
-    """The configuration of a topic or a broker, or an error."""
+    """The configuration of a topic or a broker, or an error; the code is 0 for none."""
 
     name: str
     code: int
@@ -106,7 +105,7 @@ class ConfigResult(NamedTuple):
 def describe_configs(
     admin: Any, kind: ResourceKind, names: Iterable[str], keys: Sequence[str], broker: int | None = None
 ) -> list[ConfigResult]:
-    """Return configuration values of topics or brokers."""
+    """Return configuration values of topics or brokers; for those of a broker, `broker` has to be that one."""
     resources = [(RESOURCES[kind], name, list(keys)) for name in names]
     response = send(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
@@ -121,10 +120,7 @@ def describe_configs(
 
 
 class LogDirs(NamedTuple):
-    """The log directories of a broker."""
-
-    # Error code, if the whole request is rejected; 0 for none. Brokers before 3.2 have no code, and return nothing
-    # then.
+    # Error code if the whole request is rejected, otherwise 0. Brokers before 3.2 have none, and return nothing then.
     code: int
     directories: list[dict[str, Any]]
 
@@ -136,9 +132,6 @@ def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int
 
 
 def send(admin: Any, request: Any, broker: int | None = None) -> Any:
-    """Send a request and return the response."""
-    # `broker`: broker that gets the request; any if omitted.
-
     async def ask() -> Any:
         return await admin._manager.send(request, node_id=broker)
 
@@ -226,8 +219,7 @@ class GroupCoordinators:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        # `admin`: a `KafkaAdminClient` that is not used elsewhere meanwhile.
-        # `clock`: as `time.monotonic`.
+        # Nothing else uses the admin client meanwhile.
         try:
             attrgetter(*_NEEDED)(admin)
         except AttributeError as error:
@@ -247,7 +239,7 @@ class GroupCoordinators:
         return int(self._admin._manager.run(self._admin._find_coordinator_id, group))
 
     def ask(self, group: str, request: Any) -> Any:
-        """Send a request to the coordinator of a group; return the response, which may contain any error."""
+        """Send a request about one group to its coordinator; return the response, which may contain any error."""
         tries = 0
         while True:
             tries += 1
