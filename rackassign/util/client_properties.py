@@ -24,6 +24,7 @@ class ConnectionProperty:
     kafka_python: str
     # Its name in the Java client if that differs; a PEM store stands for the file.
     java: str | None = None
+    # Whether the value is the name of a PEM file.
     is_file: bool = False
 
 
@@ -97,7 +98,6 @@ def _jaas_text(quoted: str) -> str:
 
 def missing_login(arguments: Mapping[str, Any], *, alternative: str = "") -> str | None:
     """Return which property kafka-python needs for SASL and does not have; None if nothing is missing."""
-    # `alternative`: property that gives user name and password as well, if there is one.
     protocol = arguments.get("security_protocol", "")
     if not protocol.startswith("SASL_"):
         return None

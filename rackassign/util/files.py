@@ -6,7 +6,8 @@ leaves no lock behind.
 
 A file that is a symbolic link stays one: what it leads to is replaced, and the lock file is beside that.
 
-Fields of parsed JSON are checked one by one; errors name the path of the field.
+Fields of parsed JSON are checked one by one: a value of another type is an `InputError` that names the path of the
+field.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from rackassign.text import short_repr
 
 
 def object_field(value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
-    """Return an object; raise `InputError` for anything else."""
     if not isinstance(value, dict):
         raise InputError(path, f"expected an object, got {short_repr(value)}")
     return value
@@ -44,28 +44,24 @@ def object_fields(value: Any, path: str, needed: Iterable[str], others: Iterable
 
 
 def array_field(value: Any, path: str) -> list[Any]:  # noqa: ANN401 - parsed JSON
-    """Return an array; raise `InputError` for anything else."""
     if not isinstance(value, list):
         raise InputError(path, f"expected an array, got {short_repr(value)}")
     return value
 
 
 def text_field(value: Any, path: str) -> str:  # noqa: ANN401 - parsed JSON
-    """Return a text; raise `InputError` for anything else."""
     if not isinstance(value, str):
         raise InputError(path, f"expected text, got {short_repr(value)}")
     return value
 
 
 def number_field(value: Any, path: str) -> int:  # noqa: ANN401 - parsed JSON
-    """Return an integer; raise `InputError` for anything else."""
     if type(value) is not int:
         raise InputError(path, f"expected an integer, got {short_repr(value)}")
     return value
 
 
 def bool_field(value: Any, path: str) -> bool:  # noqa: ANN401 - parsed JSON
-    """Return a boolean; raise `InputError` for anything else."""
     if not isinstance(value, bool):
         raise InputError(path, f"expected true or false, got {short_repr(value)}")
     return value
@@ -87,8 +83,7 @@ def try_lock(file: int | IO[Any]) -> bool:
 
 @contextmanager
 def locked(file: Path, *, wait: bool) -> Iterator[None]:
-    """Lock a file's name against other processes during the block."""
-    # `file`: the file, which need not exist; its folder must.
+    """Lock a file's name against other processes during the block; the file need not exist, but its folder must."""
     target = _target(file)
     try:
         handle = target.with_name(f".{target.name}.lock").open("w")

@@ -35,10 +35,11 @@ class BrokerStatistics(Struct, frozen=True):
 class PartitionStatistics(Struct, frozen=True, gc=False):
     """Counts of one partition since librdkafka has known it."""
 
-    # Its number; -1 for messages without a partition.
+    # -1 for messages without a partition.
     partition: int
     # Broker ID of the replica it is read from or written to; -1 for none.
     broker: int
+    # Bytes of keys and values, decompressed.
     received_bytes: int = field(name="rxbytes")
     received_records: int = field(name="rxmsgs")
     # Offset of the next record to fetch; negative before the first fetch.
@@ -46,8 +47,10 @@ class PartitionStatistics(Struct, frozen=True, gc=False):
     # Offset after the last record returned to the application; negative before the first one.
     delivered_offset: int = field(name="app_offset")
     fetch_state: str
+    # Of the queue that it is delivered from; consumers have one for all partitions.
     queued_records: int = field(name="fetchq_cnt")
     queued_bytes: int = field(name="fetchq_size")
+    # Bytes of keys and values that a producer has sent, uncompressed.
     sent_bytes: int = field(name="txbytes")
     sent_records: int = field(name="txmsgs")
 
@@ -61,20 +64,20 @@ class TopicStatistics(Struct, frozen=True):
 class ConnectionStatistics(Struct, frozen=True):
     """Statistics of one client, without its partitions."""
 
+    # Unique in a process.
     client: str = field(name="name")
     # When they were made, in microseconds of a clock that never goes back.
     made_us: int = field(name="ts")
+    # By name; the group coordinator has a connection of its own.
     brokers: dict[str, BrokerStatistics]
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse what librdkafka passes to a `stats_cb`."""
+        """Parse what librdkafka passes to a `stats_cb`; raise a ValueError for anything else."""
         return msgspec.json.decode(text, type=cls)
 
 
 class ClientStatistics(ConnectionStatistics, frozen=True):
-    """Statistics of one client."""
-
     topics: dict[str, TopicStatistics]
 
     def partitions(self) -> Iterator[tuple[str, PartitionStatistics]]:
@@ -97,8 +100,6 @@ def await_reports(
     Reports that are queued already can be older than that, and the first one after them can be, too. So the queue is
     emptied first, and the second report after that is the one.
     """
-    # `poll`: calls the client's callbacks, for up to the given seconds.
-    # `timeout_s`: time limit in seconds.
     deadline = time.monotonic() + timeout_s
     poll(0.0)
     enough = reports() + 2
