@@ -154,7 +154,9 @@ class RackAwarePartitionAssignor(PartitionAssignor):
         options = Options(self._member.locality, balance="topic", time_limit_s=max(0.0, until - time.monotonic()))
         if self.replicas:
             copies = {member: theirs.copies(sets) for member, theirs in joined.items()}
-            found = assign_eager_standbys(group, copies, self._standby_options(joined), options)
+            wanted = min(self.replicas, max(0, len(joined) - 1))
+            of_standbys = StandbyOptions(num_standby_replicas=wanted, rack_aware_assignment_tags=[_TAG])
+            found = assign_eager_standbys(group, copies, of_standbys, options)
             plan, standbys = found.plan, found.standbys
         else:
             plan, standbys = plan_sticky(group, options), {}
@@ -197,16 +199,11 @@ class RackAwarePartitionAssignor(PartitionAssignor):
             for member, each in plain.items()
         }
 
-    def _standby_options(self, joined: Mapping[str, _Joined]) -> StandbyOptions:
-        wanted = min(self.replicas, max(0, len(joined) - 1))
-        return StandbyOptions(num_standby_replicas=wanted, rack_aware_assignment_tags=[_TAG])
-
 
 class _Part(NamedTuple):
-    """What a worker gets of the topics that are assigned by number."""
+    """What a worker gets of the topics that are assigned by number: partitions by topic."""
 
     active: Mapping[str, Iterable[int]]
-    # Partitions it keeps a standby of, by topic.
     standby: Mapping[str, Iterable[int]]
 
 
@@ -240,7 +237,7 @@ def _topic_sets(
     everywhere: Iterable[str],
 ) -> list[_TopicSet]:
     """Return what Faust assigns together: topics with equal subscribers and equal numbers of partitions."""
-    # `changelogs`: changelogs of tables, which count for locality only where no other topic does.
+    # `changelogs` count for locality only where no other topic does; all workers read those of `everywhere` as a whole.
     subscribers: dict[str, set[str]] = defaultdict(set)
     for member, theirs in joined.items():
         for topic in theirs.topics:
@@ -258,7 +255,7 @@ def _topic_sets(
 
 
 class _Joined(NamedTuple):
-    """What a worker sends."""
+    """What a worker sends: its subscription, its rack if it has one, and its last assignment by topic."""
 
     topics: frozenset[str]
     rack: str | None

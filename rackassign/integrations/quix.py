@@ -70,8 +70,6 @@ def create_when_subscribed(consumer: Any, create: Create, once: WarnOnce) -> Non
     Shadows the public method `subscribe` on the instance. Reads `_consumer_config` and sets `_inner_consumer`, which is
     None until the first use. A consumer that is used without subscribing, as those of sources are, stays as it is.
     """
-    # `consumer`: the consumer, which was not used yet.
-    # `once`: for a warning if Quix Streams differs.
     subscribe = consumer.subscribe
 
     def create_and_subscribe(topics: list[Any], *args: Any, **callbacks: Any) -> None:
@@ -169,9 +167,6 @@ class RackAwareApplication(ConsumerApplication):
 
 
 class _Assignor(RackAwareStickyAssignor):
-    """The sticky assignor of an application."""
-
     def __init__(self, rack: str | None, copartition: Iterable[Sequence[str]], changelogs: frozenset[str]) -> None:
-        # `changelogs`: topics that do not count for locality.
         super().__init__(rack, copartition=[*copartition])
         self._member.unread_topics = changelogs
