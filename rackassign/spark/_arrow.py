@@ -33,11 +33,9 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
 def to_batches(
     chunks: Iterable[Sequence[Message]], names: Sequence[str], *, max_rows: int, max_bytes: int
 ) -> Iterator[RecordBatch]:
-    """Yield records as Arrow batches with these columns, in order; each chunk is of one partition, and not divided.
-
-    Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
-    the same time, and their memory stays in the processor's cache.
-    """
+    """Yield records as Arrow batches with these columns in order. A chunk is of one partition and fits into a batch."""
+    # Records are converted as they arrive, some hundred at a time, and their arrays are joined. So few records exist at
+    # the same time, and their memory stays in the processor's cache.
     # `max_bytes` is for keys, values and headers together. A single chunk may have more.
     parts: list[_Part] = []
     rows = size = 0

@@ -84,7 +84,6 @@ class Planner:
         return self._splits(layout, ranges if bounds == _ALL_ROWS else self._narrowed(ranges, bounds))
 
     def _reversed(self, tp: TopicPartition, start: int, end: int) -> str:
-        """Return the message about a range that ends before it starts, with the name of the option to blame."""
         if self._options.end.everywhere is not None:
             return f"startingOffsets: {_format(tp)} starts at offset {start}, after the end of its log at {end}"
         return f"endingOffsets: {_format(tp)} ends at offset {end}, before its start at {start}"
@@ -164,11 +163,8 @@ class Planner:
         return self._splits(layout, {tp: (starts[tp], max(starts[tp], end[tp])) for tp in starts})
 
     def _behind_start(self, starts: Offsets, end: Offsets) -> list[TopicPartition]:
-        """Return the partitions whose end is before their start although their log reaches the start.
-
-        With `read_committed` the end of a range is the start of the first open transaction, and a batch may have read
-        further before.
-        """
+        """Return the partitions whose end is before their start although their log reaches the start."""
+        # With `read_committed` a range ends at the first open transaction, and a batch may have read further before.
         behind = [tp for tp in sorted(end) if end[tp] < starts[tp]]
         high = self._brokers.high_watermarks(behind) if behind else {}
         for tp in behind:

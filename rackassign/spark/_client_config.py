@@ -35,7 +35,6 @@ def parse_bool(name: str, value: str) -> bool:
 
 
 def parse_text(name: str, value: str) -> str:
-    """Return a value that must not be empty."""
     if not value:
         raise ConfigError(f"{name}: expected a value, got an empty string")
     return value

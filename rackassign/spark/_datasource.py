@@ -225,14 +225,12 @@ class FilteredBatchReader(BatchReader):
 
 
 def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
-    """Submit the splits to the coordinator of the user, and return input partitions that request them there.
-
-    If the coordinator does not respond, no split has been assigned yet. The splits are then distributed over the tasks
-    here, as with `rackBinding=executor`.
-    """
+    """Submit the splits to the coordinator of the user, and return input partitions that request them there."""
     from rackassign.spark._pull.client import submit_batch  # noqa: PLC0415 - most queries do not need it
     from rackassign.spark._pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
+    # If the coordinator does not respond, no split has been assigned yet. The splits are then distributed over the
+    # tasks here, as with `rackBinding=executor`.
     endpoint = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
 
     def begin(tasks: int, max_splits_per_task: int) -> CoordinatorEndpoint:

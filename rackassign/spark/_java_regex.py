@@ -117,7 +117,6 @@ class _Translation:
         return match
 
     def _group(self) -> str:
-        """Return the translated beginning of a group."""
         begin = self._at
         for plain in ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"):
             if self._accept(plain):

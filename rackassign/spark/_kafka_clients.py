@@ -91,7 +91,6 @@ def _created(kind: Callable[[dict[str, Any]], _Client], properties: Mapping[str,
 
 
 def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties with the function in place of its name."""
     given = dict(properties)
     if TOKEN_CALLBACK in given:
         given[TOKEN_CALLBACK] = _checked(given[TOKEN_CALLBACK])
@@ -99,11 +98,9 @@ def _with_function(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(name: str) -> Callable[[str], Token]:
-    """Import a function, and return it with a check of what it returns.
-
-    librdkafka reports an error in a callback as a failed login, and a wrong expiry time not at all: the connection then
-    fails when the broker rejects the token, or no new one is ever requested.
-    """
+    """Import a function, and return it with a check of what it returns."""
+    # librdkafka reports an error in a callback as a failed login, and a wrong expiry time not at all: the connection
+    # then fails when the broker rejects the token, or no new one is ever requested.
     provide = _imported(name)
 
     def token(config: str) -> Token:
@@ -160,7 +157,6 @@ def _problem_of(answer: object) -> str:
 
 
 def _problem_of_extensions(extensions: object) -> str:
-    """Return what is wrong with SASL extensions; empty if nothing is."""
     if not isinstance(extensions, dict):
         return f"expected a dict of extensions, got a value of type {type(extensions).__name__}"
     for name, value in extensions.items():
@@ -261,12 +257,10 @@ class ConsumerPool:
 
 
 def _request_leaders(pooled: _PooledConsumer, tps: Iterable[TopicPartition], timeout_s: float) -> None:
-    """Request the leaders of the topics of partitions whose leader the consumer does not know.
-
-    What fails here fails when the partitions are read, where it is reported.
-    """
+    """Request the leaders of the topics of partitions whose leader the consumer does not know."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
+    # What fails here fails when the partitions are read, where it is reported.
     for topic in sorted({tp.topic for tp in tps if tp not in pooled.led}):
         with suppress(KafkaException):
             partitions = pooled.consumer.list_topics(topic, timeout_s).topics[topic].partitions

@@ -212,12 +212,10 @@ class KafkaMetadata:
         return partitions, [name for name, topic in described.items() if topic is None]
 
     def _request(self, ask: Callable[[AdminClient, float], _Response]) -> _Response:
-        """Return the response to a request, retrying with a new client until there is one.
-
-        A client continues to use the broker that was the controller or leader for minutes after that broker has failed.
-        """
+        """Return the response to a request, retrying with a new client until there is one."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
+        # A client uses the broker that was the controller or leader for minutes after that broker has failed.
         deadline = time.monotonic() + self._timeout_s
         limit_s = min(_FIRST_TIMEOUT_S, self._timeout_s)
         while True:
@@ -237,6 +235,8 @@ class KafkaMetadata:
         return new_admin_client({**self._client, "error_cb": self._login_error})
 
     def _unavailable(self, error: Exception) -> KafkaUnavailableError:
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
+
         # librdkafka retries a login and reports a timeout of the request; the cause is in an event of its own.
         self._admin.poll(0)
         if self._login_error.last:
@@ -245,7 +245,9 @@ class KafkaMetadata:
             )
         reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
         what = "does not respond" if _is_transient(error) else "refuses the request"
-        kind = UnknownPartitionError if _is_unknown(error) else KafkaUnavailableError
+        unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
+        is_unknown = isinstance(error, KafkaException) and error.args[0].code() in unknown
+        kind = UnknownPartitionError if is_unknown else KafkaUnavailableError
         return kind(f"Kafka at {truncate(self._bootstrap)} {what}: {reason or 'the request timed out'}")
 
 
@@ -275,13 +277,6 @@ def _description(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures 
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
         return None
-
-
-def _is_unknown(error: Exception) -> bool:
-    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
-
-    unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
-    return isinstance(error, KafkaException) and error.args[0].code() in unknown
 
 
 def _is_transient(error: Exception) -> bool:

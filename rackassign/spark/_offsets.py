@@ -33,7 +33,6 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def parse_offsets(name: str, text: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
-    """Parse the offsets or timestamps of partitions from an option."""
     return _numbers(name, _object(name, text), lowest)
 
 
@@ -73,10 +72,8 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
-    """Return the end of a query's first batch with the start of the query, which Spark stores nowhere else.
-
-    The start is in the name of a topic that has no partitions and cannot exist, so the JVM source ignores it.
-    """
+    """Return the end of a query's first batch with the start of the query, which Spark stores nowhere else."""
+    # The start is in the name of a topic that has no partitions and cannot exist, so the JVM source ignores it.
     return {**to_json(end), _START + json.dumps(to_json(start), separators=(",", ":")): {}}
 
 
@@ -92,12 +89,10 @@ def recorded_start(offset: Mapping[str, Any]) -> dict[TopicPartition, int] | Non
 
 
 def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return the offsets at which a batch with a limit of offsets ends.
-
-    The limit is divided in proportion to the offsets that each partition has available, rounded down. A partition whose
-    share is less than one offset gets one, so that none starves. So a batch may contain a few offsets less than the
-    limit, or one more for each very small partition, as with the JVM source.
-    """
+    """Return the offsets at which a batch with a limit of offsets ends."""
+    # The limit is divided in proportion to the offsets that each partition has available, rounded down. A partition
+    # whose share is less than one offset gets one, so that none starves. So a batch may contain a few offsets less than
+    # the limit, or one more for each very small partition, as with the JVM source.
     waiting = {tp: latest[tp] - start[tp] for tp in latest if latest[tp] > start[tp]}
     total = sum(waiting.values())
     ends = dict(latest)
@@ -172,10 +167,7 @@ class RowBounds:
         return replace(self, end=end if self.end is None else min(self.end, end))
 
     def and_since(self, timestamp_ms: int) -> RowBounds:
-        """Return the bounds of rows that also have this timestamp or a later one.
-
-        A timestamp before 1970 is no bound: Kafka finds no offset by it, and records without a timestamp have -1.
-        """
+        # A timestamp before 1970 is no bound: Kafka finds no offset by it, and records without a timestamp have -1.
         if timestamp_ms < 0:
             return self
         return replace(self, since_ms=timestamp_ms if self.since_ms is None else max(self.since_ms, timestamp_ms))

@@ -62,8 +62,7 @@ class ReadOptions:
     # Whether lost records are an error. If not, they are omitted with a warning.
     fail_on_loss: bool = True
     batch_rows: int = 10_000
-    # The highest number of bytes of keys and values at a time, and of headers if rows have these, unless a single
-    # record has more.
+    # At a time at most, of keys and values and, if rows have them, headers, unless a single record has more.
     batch_bytes: int = 16 * 2**20
     headers: bool = False
     # Returns the high watermark of a partition, which includes open transactions. None with `read_uncommitted`, where
@@ -211,11 +210,8 @@ class _RangesReader:
         return records
 
     def _next_request_size(self) -> int:
-        """Return how many records to request: at most as many as the rest of the ranges is expected to contain.
-
-        librdkafka fetches more as soon as records leave its queue, so a request for records behind the end would fetch
-        past the end.
-        """
+        """Return how many records to request: at most as many as the rest of the ranges is expected to contain."""
+        # librdkafka fetches as soon as records leave its queue: a request for records behind the end would fetch them.
         expected = sum(each.expected() for each in self._open.values())
         return max(1, min(self._request_size, expected))
 

@@ -49,11 +49,9 @@ class _Sample:
 
 
 def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
-    """Read the first record batches of a range one by one, then several at once, and return their mean sizes.
-
-    The reads end after eight batches, after a quarter of a megabyte each, or after three seconds together. The sizes
-    only determine the size of fetches, so an estimate is sufficient: if there are no records, the result is `UNKNOWN`.
-    """
+    """Read the first record batches of a range one by one, then several at once, and return their mean sizes."""
+    # The reads end after eight batches, after a quarter of a megabyte each, or after three seconds together. The sizes
+    # only determine the size of fetches, so an estimate is sufficient, and `UNKNOWN` if there are no records.
     deadline = time.monotonic() + _MAX_S
     batches = _read(client, offsets, ONE_BATCH, _MAX_BATCHES, deadline)
     if not batches.responses:

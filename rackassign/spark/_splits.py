@@ -96,12 +96,10 @@ def distribute(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
 
 
 def read_together(splits: Iterable[Split], max_bytes: int) -> list[tuple[Split, ...]]:
-    """Return the groups of splits that a task reads at the same time, with one consumer each.
-
-    One fetch for each split of a group is no larger than the largest fetch for one split, so that a group takes no more
-    memory than a split. Small fetches are the exception: 512 of them are 32 MiB if each partition is written to
-    meanwhile. The splits of a group have the same size of fetches, and different partitions.
-    """
+    """Return the groups of splits that a task reads at the same time, with one consumer each."""
+    # One fetch for each split of a group is no larger than the largest fetch for one split, so that a group takes no
+    # more memory than a split. Small fetches are the exception: 512 of them are 32 MiB if each partition is written to
+    # meanwhile. The splits of a group have the same size of fetches, and different partitions.
     groups: list[dict[TopicPartition, Split]] = []
     open_groups: dict[int, dict[TopicPartition, Split]] = {}
     for split in splits:

@@ -53,11 +53,9 @@ class OffsetPublisher:
         self._retry_at: float | None = None
 
     def publish(self, offsets: Offsets) -> None:
-        """Send these offsets in place of those that wait, unless they are the same and not due again; return at once.
-
-        Offsets that could not be sent are due again after a while. A stream without new records has no others, and its
-        group would be behind for as long.
-        """
+        """Send these offsets in place of those that wait, unless they are equal and not due again; return at once."""
+        # Offsets that could not be sent are due again after a while. A stream without new records has no others, and
+        # its group would be behind for as long.
         with self._changed:
             due = self._retry_at is not None and time.monotonic() >= self._retry_at
             if self._closed or (offsets == self._newest and not due):
@@ -120,11 +118,8 @@ def check_limit(options: Options) -> None:
 
 
 class StreamReader(DataSourceStreamReader):
-    """The reader of a stream.
-
-    Spark creates one reader that plans and exists as long as the query, and others in the workers, of which it only
-    calls `read`. The planner is therefore created on first use.
-    """
+    # Spark creates one reader that plans and exists as long as the query, and others in the workers, of which it only
+    # calls `read`. The planner is therefore created on first use.
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
@@ -140,16 +135,13 @@ class StreamReader(DataSourceStreamReader):
         """The start of the next batch, as far as it is known without Spark passing it."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
-        """Return the offsets at which a query without a checkpoint starts.
-
-        Spark calls this more than once, and before version 4.2 after `latestOffset`. So the answer does not change, and
-        is not later than the end of the first batch.
-        """
+        """Return the offsets at which a query without a checkpoint starts."""
+        # Spark calls this more than once, and before version 4.2 after `latestOffset`. So the answer does not change,
+        # and is not later than the end of the first batch.
         self._reached = self._start_of_new_query()
         return self._reached
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
-        """Return the offsets at which the next batch ends."""
         passed = self._reached if start is None else start
         if passed is None:
             return self._first_end()
@@ -186,10 +178,8 @@ class StreamReader(DataSourceStreamReader):
         )
 
     def _first_end(self) -> dict[str, Any]:
-        """Return the end of a batch of which only `partitions` gets the start, before Spark 4.2.
-
-        The query is new or was restarted. If it is new, its start must be known before its first end.
-        """
+        """Return the end of a batch of which only `partitions` gets the start, before Spark 4.2."""
+        # The query is new or was restarted. If it is new, its start must be known before its first end.
         try:
             start = self._start_of_new_query()
         except ConfigError as error:

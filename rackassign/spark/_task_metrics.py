@@ -68,11 +68,9 @@ class Meter:
         return total
 
     def settle(self, consumer: Consumer) -> Counter[int]:
-        """Return the bytes received once all of a consumer are reported; it must not have an assignment.
-
-        A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
-        counted for the next range that this process reads.
-        """
+        """Return the bytes received once all of a consumer are reported; it must not have an assignment."""
+        # A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
+        # counted for the next range that this process reads.
         await_reports(consumer.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
         return self.received()
 
@@ -289,11 +287,9 @@ def _kind(reader: str | None, broker: str | None) -> str:
 
 
 def _offsets(written: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """Return offsets of a progress, none at the start of a new query, and the start that they contain.
-
-    The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed JSON,
-    which is a Python literal, and so is this JSON.
-    """
+    """Return offsets of a progress, none at the start of a new query, and the start that they contain."""
+    # The progress of a listener has them as JSON. `recentProgress` of pyspark 4.0 to 4.3 has the text of the parsed
+    # JSON, which is a Python literal, and so is this JSON.
     if str(written) in {"None", "null"}:
         return {}, None
     try:

@@ -81,11 +81,8 @@ def make_planner(options: Options) -> Planner:
 
 
 def task_count(options: Options, splits: Sequence[Split]) -> int:
-    """Return the number of tasks that read these splits.
-
-    It is what the option `tasks` allows. Without the option there is one task for each split if the user has determined
-    the number of splits, and otherwise as few as are worth their cost.
-    """
+    # As the option `tasks` allows. Without it, one for each split if the user has determined the number of splits, and
+    # otherwise as few as are worth their cost.
     if options.tasks:
         return min(options.tasks, len(splits))
     if options.min_splits or options.max_records:
@@ -108,7 +105,6 @@ def split_partitions(options: Options, splits: Sequence[Split]) -> list[InputPar
 def pull_partitions(
     options: Options, splits: Sequence[Split], begin: Callable[[int, int], CoordinatorEndpoint]
 ) -> list[InputPartition]:
-    """Return the input partitions of tasks that request these splits."""
     tasks = task_count(options, splits)
     endpoint = begin(tasks, max_splits_per_task(options, tasks, splits))
     return [PullPartition(endpoint, task) for task in range(tasks)]
@@ -134,12 +130,10 @@ def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> 
 
 
 def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rack: str | None) -> Iterator[RecordBatch]:
-    """Yield the records of splits as Arrow batches with these columns, in order.
-
-    Splits are read together, except for measurements: the received bytes of a split are known if it is read alone.
-    """
+    """Yield the records of splits as Arrow batches with these columns, in order."""
     from rackassign.spark._arrow import HEADERS, to_batches  # noqa: PLC0415 - loaded on first use
 
+    # Splits are read together, except for measurements: the received bytes of a split are known if it is read alone.
     read_options = ReadOptions(
         options.poll_timeout_s,
         options.fail_on_loss,
@@ -232,11 +226,8 @@ def await_executors(
     slots: Callable[[SparkSession], int | None] = total_slots,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until the executors of an application that has just started have registered.
-
-    It returns at once if the application is older than half a minute, runs in one process, or does not report its
-    slots.
-    """
+    """Wait until the executors of an application that has just started have registered."""
+    # At once if the application is older than half a minute, runs in one process, or does not report its slots.
     waited, count = 0.0, slots(spark)
     while count is not None and (count == 0 or waited < _SETTLED_S) and _is_starting(spark):
         sleep(_POLL_INTERVAL_S)
@@ -261,11 +252,9 @@ _ARCHIVE_OF_SPARK = re.compile(r"pyspark\.zip|py4j-.*-src\.zip|spark-core_.*\.ja
 
 
 def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> None:
-    """Remove the finders of Spark's own archives from the cache of the import system.
-
-    Python creates a finder again when a module is imported from its archive. That is cheap, since the directory of the
-    archive is kept, which is never out of date: the archives do not change while Spark runs. Those of the user may.
-    """
+    """Remove the finders of Spark's own archives from the cache of the import system."""
+    # Python creates a finder again when a module is imported from its archive. That is cheap, since the directory of
+    # the archive is kept, which is never out of date: unlike those of the user, the archives do not change.
     cache = sys.path_importer_cache if finders is None else finders
     for path, finder in list(cache.items()):
         if isinstance(finder, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(Path(finder.archive).name):

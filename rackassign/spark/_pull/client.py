@@ -94,11 +94,9 @@ def _chunks(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
 def _send(
     endpoint: CoordinatorEndpoint, request: Request, expected: type[ExpectedResponse], timeout_s: float
 ) -> ExpectedResponse:
-    """Send a request until there is a response, and return it unless it is an error.
-
-    A request can be repeated at any time, because an equal one changes nothing and has the same response. The exception
-    is `wait`, in place of which splits are the response later.
-    """
+    """Send a request until there is a response, and return it unless it is an error."""
+    # A request can be repeated at any time, because an equal one changes nothing and has the same response. The
+    # exception is `wait`, in place of which splits are the response later.
     response = _exchange(endpoint, encode(request), expected, timeout_s)
     if isinstance(response, ErrorResponse):
         raise RequestRejectedError(f"the coordinator at {endpoint.address} rejected the request: {response.error}")

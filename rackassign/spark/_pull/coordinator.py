@@ -83,11 +83,9 @@ class Coordinator:
         steal_after_s: float | None = None,
         key: Hashable = None,
     ) -> CoordinatorEndpoint:
-        """Start a batch and remove batches that are too old.
-
-        Batches with the same key are removed together: a query that reads a DataFrame more than once has one batch for
-        each read. With None for `steal_after_s`, tasks of this batch wait as long as those of others.
-        """
+        """Start a batch and remove batches that are too old."""
+        # Batches with the same key are removed together: a query that reads a DataFrame more than once has one batch
+        # for each read. With None for `steal_after_s`, tasks of this batch wait as long as those of others.
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
             slots = self._schedulers[self._next - 1].slots() if self._schedulers else {}
@@ -109,7 +107,6 @@ class Coordinator:
         return CoordinatorEndpoint(*self._listener.address, self._token, batch)
 
     def stats(self) -> SchedulingStats:
-        """Return how much of the last batch was assigned to tasks."""
         with self._lock:
             scheduler = self._schedulers.get(self._next - 1)
         return SchedulingStats() if scheduler is None else scheduler.stats()

@@ -55,8 +55,6 @@ def check_reachable(host: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEndpoint:
-    """The endpoint at which tasks request the splits of a batch."""
-
     host: str
     port: int
     token: str

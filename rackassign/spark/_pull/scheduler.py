@@ -163,11 +163,9 @@ class SplitScheduler:
         return tuple(chosen) or "wait"
 
     def _expected_tasks(self) -> Counter[str | None]:
-        """Estimate how many tasks each rack will have run at the end of the batch.
-
-        The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
-        number is expected in each rack with replicas or tasks.
-        """
+        """Estimate how many tasks each rack will have run at the end of the batch."""
+        # The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
+        # number is expected in each rack with replicas or tasks.
         tasks: Counter[str | None] = Counter(self._task_racks.values())
         weights: dict[str | None, int] = dict(self._slots)
         if not weights:
@@ -181,10 +179,8 @@ class SplitScheduler:
         return rack is not None and bool(split.racks) and rack not in split.racks
 
     def _must_wait(self, task: int, number: int, racks: Sequence[str]) -> bool:
-        """Return whether a task still has to wait before it steals; the time starts when it first sends the request.
-
-        Once the batch is older than the time to wait, a task only waits if the split is local to a task seen so far.
-        """
+        """Return whether a task still has to wait before it steals; the time starts when it first sends the request."""
+        # Once the batch is older than the time to wait, a task only waits if the split is local to a task seen so far.
         now = self._clock()
         if self._first_steal is None:
             self._first_steal = now
@@ -307,10 +303,8 @@ class _Unassigned:
 
 
 def _apportioned(weights: Mapping[str | None, int], seen: Mapping[str | None, int], total: int) -> Counter[str | None]:
-    """Return the racks of the tasks that are not seen yet, so that all tasks are as the weights, which are not all 0.
-
-    It is the result of choosing a rack for one task after the other, each time that which lacks most.
-    """
+    """Return the racks of tasks that are not seen yet, so that all tasks are as the weights, which are not all 0."""
+    # It is the result of choosing a rack for one task after the other, each time that which lacks most.
     left, whole = total - sum(seen.values()), sum(weights.values())
     lacks = {rack: weights[rack] * total - seen.get(rack, 0) * whole for rack in sorted(weights, key=str)}
     # All that lack more than a level get tasks until they do not; the lowest such level leaves few tasks.
