@@ -135,11 +135,9 @@ class ActiveTask:
         self.ready = True
 
     def _begin_epoch(self) -> bool:
-        """Write the fence; return whether everything is read that was written in between, before or with another fence.
-
-        If a transaction is open that began before the fence, its end has to be awaited, which may take seconds: then it
-        is read by the caller, as all before. One that begins later cannot be committed by a former owner.
-        """
+        """Write the fence; return whether all is read that was written in between, before or with another fence."""
+        # If a transaction is open that began before the fence, its end has to be awaited, which may take seconds: then
+        # it is read by the caller, as all before. One that begins later cannot be committed by a former owner.
         self._claim = self._next_claim()
         self._epoch = self.store.replay.epoch + 1
         fence = [self._fence()]
@@ -185,11 +183,9 @@ class ActiveTask:
     def commit(
         self, changes: Mapping[bytes, bytes | None], offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Begin to write the next commit, behind the last one, which must be settled.
-
-        The last record, which is the progress, makes all others count. So it is sent once they are written: a producer
-        that gives a batch up, after its timeout or with a new epoch, writes those behind it.
-        """
+        """Begin to write the next commit, behind the last one, which must be settled."""
+        # The last record, which is the progress, makes all others count. So it is sent once they are written: a
+        # producer that gives a batch up, after its timeout or with a new epoch, writes those behind it.
         records = self.records_of(changes)
         self._sent = _Sent(records, None, self._log.send(self.tp, records[:-1] or records), offsets or {})
 
@@ -229,11 +225,9 @@ class ActiveTask:
         return sent.offsets
 
     def committed(self, records: Sequence[ChangelogRecord], first: int, behind: int) -> bool:
-        """Apply a commit that was written in a transaction, which is committed; return whether that was possible.
-
-        If another member has written before it, the state has to be restored: to read that may need the end of a
-        transaction of that member, for which other tasks are not to wait.
-        """
+        """Apply a commit that was written in a transaction, which is committed; return whether that was possible."""
+        # If another member has written before it, the state has to be restored: to read that may need the end of a
+        # transaction of that member, for which other tasks are not to wait.
         if first > self.store.position + self._marker or behind - first != len(records):
             return False
         self._finish_commit(records, first, behind, marker=1)

@@ -226,10 +226,8 @@ class ActiveTasks:
                 self._active[task] = self._taken(task, store)
 
     def _hand_over(self, tasks: AbstractSet[TopicPartition]) -> None:
-        """Commit what was processed of revoked tasks, if that is possible soon.
-
-        If their next owners were faster, these commits do not count, and the records are processed again.
-        """
+        """Commit what was processed of revoked tasks, if that is possible soon."""
+        # If their next owners were faster, these commits do not count, and the records are processed again.
         if self._transactions is not None:
             if tasks:
                 self._commit_together()
@@ -412,10 +410,8 @@ class ActiveTasks:
         return [(task, active) for task, active in self._active.items() if active.writes]
 
     def finish(self) -> None:
-        """Write all changes and wait for that, before this member leaves the group.
-
-        Behind the first task that fails none is tried: each might wait for Kafka.
-        """
+        """Write all changes and wait for that, before this member leaves the group."""
+        # Behind the first task that fails none is tried: each might wait for Kafka.
         if self._transactions is not None:
             self._commit_together()
             return
@@ -491,11 +487,9 @@ class ActiveTasks:
         self._shelf.failed(task, error)
 
     def changelogs_are_known(self) -> bool:
-        """Return whether local files may be used; discard those of changelogs that are other topics by now.
-
-        A group can be reset only while it has no members. A member that was cut off is none, and returns with the state
-        and the epoch of before: it would take the records of the new changelog for those of a former owner.
-        """
+        """Return whether local files may be used; discard those of changelogs that are other topics by now."""
+        # A group can be reset only while it has no members. A member that was cut off is none, and returns with the
+        # state and the epoch of before: it would take the records of the new changelog for those of a former owner.
         if not self._was_absent:
             return True
         if time.monotonic() < self._look_at:

@@ -82,11 +82,9 @@ from rackassign.stateful._stores import is_state_key
 
 
 class Claim(NamedTuple):
-    """A claim to a partition."""
-
     term: int = 0
     generation: int = -1
-    # Hash of its ID.
+    # Hash of the member's ID.
     member: int = 0
 
 
@@ -218,7 +216,10 @@ class ChangelogReplay:
             self.lost = True
             return
         if change.epoch < self.epoch or not self._in_order(change):
-            self._spoiled_by(change)
+            if change.kind == "fence":
+                self.fence_overwritten = True
+            else:
+                self.stale_keys.add(change.key)
             return
         if change.epoch > self.epoch:
             self.epoch, self.fences, self.claim = change.epoch, 0, None
@@ -250,12 +251,6 @@ class ChangelogReplay:
             # Behind its records only after compaction, and otherwise repeated by the owner.
             return self.claim is None or change.claim == self.claim
         return in_order(change.claim, self.claim)
-
-    def _spoiled_by(self, change: ChangelogRecord) -> None:
-        if change.kind == "fence":
-            self.fence_overwritten = True
-        else:
-            self.stale_keys.add(change.key)
 
     def _completed(self) -> Iterator[tuple[bytes, bytes | None]]:
         if self.uncommitted:

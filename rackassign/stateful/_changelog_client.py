@@ -61,11 +61,8 @@ class ClientSettings(NamedTuple):
 
 
 def client_settings(config: Mapping[str, Any]) -> ClientSettings:
-    """Return the settings of all clients.
-
-    Whatever belongs to a connection (addresses, security, proxy, versions, timeouts) goes to each client that has the
-    setting. The rest configures the consumer alone.
-    """
+    # Whatever belongs to a connection (addresses, security, proxy, versions, timeouts) goes to each client that has the
+    # setting. The rest configures the consumer alone.
     known = _CONSUMER_SETTINGS
     for name in config:
         if name not in known:
@@ -317,7 +314,6 @@ class ChangelogClient:
 
     @contextmanager
     def _mapped(self, log: str, partition: int) -> Iterator[None]:
-        """Raise errors of the producer as those of this module."""
         try:
             yield
         except MessageSizeTooLargeError:
@@ -350,11 +346,9 @@ class ChangelogClient:
         self._positions = wanted
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
-        """Return the new records of the assigned partitions.
-
-        A batch that starts before the position of its partition is of a log that has lost records since: it was cut, or
-        it is another one. The client notices that while it fetches, and has its new position some calls later.
-        """
+        """Return the new records of the assigned partitions."""
+        # A batch that starts before the position of its partition is of a log that has lost records since: it was cut,
+        # or it is another one. The client notices that while it fetches, and has its new position some calls later.
         if not self._positions:
             return {}
         before, self._positions = self._positions, {}
@@ -365,7 +359,6 @@ class ChangelogClient:
     def _batches(
         self, positions: Mapping[Any, int], polled: Mapping[Any, Sequence[Any]]
     ) -> tuple[dict[TopicPartition, ChangelogBatch], dict[Any, int]]:
-        """Return what was read since these positions, and the new positions."""
         batches: dict[TopicPartition, ChangelogBatch] = {}
         then, until = dict(positions), time.monotonic() + _POSITIONS_S
         for log_tp, start in positions.items():
@@ -403,7 +396,6 @@ class ChangelogClient:
         return frozenset(self._topics)
 
     def has(self, task: TopicPartition) -> bool:
-        """Return whether a task has a changelog yet."""
         return task.partition < self.sizes.get(task.topic, 0)
 
     def tps(self) -> Iterator[TopicPartition]:

@@ -187,7 +187,6 @@ def _extended(admin: KafkaAdminClient, growth: _Growth, connection: Mapping[str,
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of the topics that exist."""
     described = retry_on_disconnect(lambda: admin.describe_topics(list(names)))
     for topic in described:
         check_authorized(topic["error_code"], "DESCRIBE", topic_resource([topic["name"]]))

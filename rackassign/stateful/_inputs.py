@@ -118,7 +118,6 @@ class Tasks:
         return (tuple(sorted(self.topics)),) if self.copartitioned else tuple((topic,) for topic in self.topics)
 
     def of(self, tp: TopicPartition) -> TopicPartition:
-        """Return the task of an input partition."""
         # Another topic has no task; it keeps its own name, under which nothing is found.
         named = self.copartitioned and tp.topic in self.topics
         return TopicPartition(min(self.topics), tp.partition) if named else tp
@@ -280,10 +279,8 @@ class Inputs:
 
 
 def in_order(batches: Iterable[Sequence[Any]]) -> Iterable[Any]:
-    """Return the records of co-partitioned topics in the order of their timestamps, those of each topic in its order.
-
-    Only what was fetched together can be ordered, as in Kafka Streams with `max.task.idle.ms=-1`.
-    """
+    """Return records of co-partitioned topics in the order of their timestamps, those of each topic in its order."""
+    # Only what was fetched together can be ordered, as in Kafka Streams with `max.task.idle.ms=-1`.
     all_batches = list(batches)
     return all_batches[0] if len(all_batches) == 1 else merge(*all_batches, key=lambda record: record.timestamp)
 

@@ -263,12 +263,10 @@ class StateFile:
         self._version += 1
 
     def _verify(self) -> None:
-        """Read the whole state once, which no error of SQLite can replace.
-
-        A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log was
-        taken into the file, and the log is damaged after that, then pages of two times are one tree, which may fit
-        together without some of its keys.
-        """
+        """Read the whole state once, which no error of SQLite can replace."""
+        # A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log
+        # was taken into the file, and the log is damaged after that, then pages of two times are one tree, which may
+        # fit together without some of its keys.
         begun = time.monotonic()
         self._db.verify()
         rows = total = 0
@@ -293,7 +291,6 @@ class StateFile:
         return self.stored_value(key)
 
     def stored_value(self, key: bytes) -> bytes | None:
-        """Return the value of a key in the file."""
         self._check()
         stored = read_value(self._read, key)
         return None if stored is None else self._unsealed(key, stored)
@@ -393,11 +390,8 @@ class StateFile:
         self._bytes = 0
 
     def expired_keys(self, time_ms: int, most: int, after: tuple[int, bytes] = FIRST_EXPIRY) -> list[tuple[int, bytes]]:
-        """Return keys in the file whose time was over at a stream time, each behind that time, the earliest first.
-
-        Changes that are not in the file may have deleted or renewed them.
-        """
-        # `most` is beside those that such changes may have deleted.
+        """Return keys in the file whose time was over at a stream time, each behind that time, the earliest first."""
+        # Changes that are not in the file may have deleted or renewed them: from the first one, `most` is beside those.
         self._check()
         changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
         return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]

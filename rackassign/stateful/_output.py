@@ -199,11 +199,8 @@ def _checked_headers(headers: object) -> tuple[tuple[str, bytes], ...]:
 
 
 def check_output_topics(connection: Mapping[str, Any], topics: Sequence[str], changelogs: Collection[str]) -> None:
-    """Check that the topics of `output` exist and may be written to. Does nothing without topics.
-
-    Without this check a missing permission, which brokers report from 2.3 on, would be known only when the first record
-    has been processed.
-    """
+    """Check that the topics of `output` exist and may be written to. Does nothing without topics."""
+    # Otherwise a missing permission, which brokers report from 2.3 on, is known when the first record is processed.
     for topic in topics:
         if topic in changelogs:
             # Records that are not changes would be restored as state.

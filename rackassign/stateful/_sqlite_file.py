@@ -132,11 +132,9 @@ class SqliteFile:
             raise
 
     def checkpoint(self) -> None:
-        """Take a long write-ahead log into the file, and empty it.
-
-        SQLite itself would keep the log, to overwrite it. If a page of such a log is damaged, the pages before it are
-        read from the log, and newer versions of others from the file: a tree that fits together by chance only.
-        """
+        """Take a long write-ahead log into the file, and empty it."""
+        # SQLite itself would keep the log, to overwrite it. If a page of such a log is damaged, the pages before it are
+        # read from the log, and newer versions of others from the file: a tree that fits together by chance only.
         try:
             size = Path(f"{self._file}-wal").stat().st_size
         except OSError:
@@ -181,7 +179,6 @@ class SqliteFile:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """Raise errors of SQLite as those of this module."""
         try:
             yield
         except sqlite3.Error as error:
@@ -224,10 +221,8 @@ def _errno_of_writes(file: Path) -> int:
 
 
 def _is_damage(error: sqlite3.Error, text: str) -> bool:
-    """Return whether the content of a file is damaged, as opposed to a full disk, missing descriptors or a closed file.
-
-    A damaged page can cause any message, so what is no damage is listed. Error codes exist from Python 3.11 on only.
-    """
+    """Return whether the content of a file is damaged, unlike for a full disk, missing descriptors or a closed file."""
+    # A damaged page can cause any message, so what is no damage is listed. Error codes exist from Python 3.11 on only.
     if isinstance(error, sqlite3.OperationalError):
         return not any(each in text for each in _NO_DAMAGE)
     return not isinstance(error, sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError)

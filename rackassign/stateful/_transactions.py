@@ -103,7 +103,6 @@ class TransactionalProducer:
         self._refused: KafkaError | None = None
 
     def wait_until_ready(self) -> None:
-        """Wait until the first producer has begun."""
         until = time.monotonic() + _BEGIN_S
         while not self.is_ready():
             if isinstance(self._refused, AuthorizationError):
@@ -319,11 +318,8 @@ class TransactionCommits:
         return Output(self._topics, self._producer.partitions)
 
     def commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> set[TopicPartition]:
-        """Commit all that these tasks have processed; return those whose states have to be restored.
-
-        These are all of them if the transaction has failed, or after an error: what the changelogs have of it is not
-        known.
-        """
+        """Commit all that these tasks have processed; return those whose states have to be restored."""
+        # All of them if the transaction has failed, and after an error: what the changelogs have of it is not known.
         try:
             return self._commit(tasks, generation)
         except (_StaleGenerationError, FencedError) as error:

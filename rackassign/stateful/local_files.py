@@ -67,7 +67,8 @@ def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile
         raise StoreError(f"state-dir: {folder} is not the state_dir of a StatefulConsumer: it has no file {LOCK!r}")
     alike: dict[str, list[str]] = {}
     for name in sorted(files):
-        alike.setdefault(_without_end(name), []).append(name)
+        whole = next((name.removesuffix(end) for end in _BESIDE if name.endswith(end)), name)
+        alike.setdefault(whole, []).append(name)
     return tuple(
         _local_file(name, {each: files[each] for each in names})
         for name, names in alike.items()
@@ -96,10 +97,6 @@ def _regular_file(entry: os.DirEntry[str]) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     return found if stat.S_ISREG(found.st_mode) else None
-
-
-def _without_end(name: str) -> str:
-    return next((name.removesuffix(end) for end in _BESIDE if name.endswith(end)), name)
 
 
 def _local_file(name: str, found: Mapping[str, os.stat_result]) -> LocalFile:
