@@ -190,11 +190,8 @@ def write_files(
     checkpoint: tuple[str, Path],
     protocols: Mapping[str, str],
 ) -> None:
-    """Write the files that brokers need before their first start: properties, logging, formatted storage.
-
-    This function formats the storage itself because Kafka's tool needs a JVM for each broker. Brokers differ only in
-    `meta.properties`.
-    """
+    """Write the files that brokers need before their first start: properties, logging, formatted storage."""
+    # The storage is formatted here, as Kafka's tool needs a JVM for each broker, which differs in one file only.
     # `checkpoint`: the name of the `checkpoint_file` below a log directory, and where Kafka's tool has written one.
     cluster_id = new_uuid()
     for spec in specs:

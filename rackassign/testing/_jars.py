@@ -129,10 +129,8 @@ def _read_index(index: Path) -> tuple[Path, ...]:
 
 
 def _listed(index: Path) -> dict[str, int]:
-    """Return the sizes of the jars of an index by name; empty if it is damaged, as a machine that lost power leaves it.
-
-    Jars of a damaged index are checked by their hashes, as those without an index are.
-    """
+    """Return the sizes of the jars of an index by name; empty if it is damaged, as by a machine that lost power."""
+    # Jars of a damaged index are checked by their hashes, as those without an index are.
     try:
         listed = json.loads(index.read_text("utf-8"))
     except ValueError:
@@ -149,10 +147,8 @@ def _is_unused(index: Path, seconds: float) -> bool:
 
 
 def _remove_unused(root: Path) -> None:
-    """Remove the jars of versions that were not used for a long time; the caller holds the lock.
-
-    A process without the lock reads only an index that was used more recently, so it never gets a jar that is removed.
-    """
+    """Remove the jars of versions that were not used for a long time; the caller holds the lock."""
+    # A process without the lock reads only an index that was used more recently, so it never gets a removed jar.
     indexes = set(root.glob("kafka-*.json"))
     unused = {index for index in indexes if _is_unused(index, _UNUSED_S)}
     kept = {name for index in indexes - unused for name in _listed(index)}

@@ -54,10 +54,8 @@ def cache_dir() -> Path:
 
 
 def check_cache_path() -> None:
-    """Check that processes of Java and Kafka can be given paths below `cache_dir()`.
-
-    A colon separates the jars of a class path, and a comma the directories of a broker. Neither can be escaped.
-    """
+    """Check that processes of Java and Kafka can be given paths below `cache_dir()`."""
+    # A colon separates the jars of a class path, and a comma the directories of a broker. Neither can be escaped.
     path = str(cache_dir())
     if set(path) & set(":,\n\r"):
         raise ConfigError(
@@ -98,11 +96,9 @@ class ReservedPorts:
 
 
 def reserve_ports(count: int, preferred: Sequence[int] = ()) -> ReservedPorts:
-    """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports.
-
-    Any outgoing connection could take a port of that range while its broker is down. A free port takes the place of a
-    preferred one that is not free.
-    """
+    """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports."""
+    # Any outgoing connection could take a port of that range while its broker is down. A free port takes the place of a
+    # preferred one that is not free.
     with cache_errors():
         return _reserve_all(count, preferred)
 

@@ -224,10 +224,8 @@ def _cached(version: str) -> Path:
 def bootstrap_checkpoint(
     supervisor: ProcessSupervisor, java: Path, version: str, jars: Sequence[Path], scratch: Path
 ) -> Path:
-    """Return a `checkpoint_file` that Kafka's storage tool wrote for new clusters of a version.
-
-    The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
-    """
+    """Return a `checkpoint_file` that Kafka's storage tool wrote for new clusters of a version."""
+    # The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
     cached = _cached(version)
     if cached.exists():
         return cached

@@ -66,7 +66,6 @@ class Children:
         return child.pid
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a child; do nothing if it has already ended."""
         if name in self._running:
             self._running[name].send_signal(number)
 

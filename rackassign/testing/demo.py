@@ -110,11 +110,9 @@ def consume_topic(
     at_once: bool = False,
     timeout_s: float = 600,
 ) -> ConsumeResult:
-    """Read all of a topic with a new group that has one consumer in each rack.
-
-    The consumers differ only in their rack. Nothing is fetched before the group is stable, so every record is
-    read by the one consumer that the final assignment names.
-    """
+    """Read all of a topic with a new group that has one consumer in each rack."""
+    # The consumers differ only in their rack. Nothing is fetched before the group is stable, so every record is read by
+    # the one consumer that the final assignment names.
     # `joining`: the rack in which a further consumer joins when all is read.
     # `at_once`: all consumers get their first partitions in the same generation; until then groups are made again. The
     # result of a sticky assignor depends on the partitions that members had before.
@@ -341,11 +339,8 @@ class _Producer:
 def demo_group(
     client_config: Mapping[str, Any], racks: Sequence[str], replicas: Sequence[Sequence[int]]
 ) -> Iterator[None]:
-    """Create the topic and run the group and its producer while the block lasts.
-
-    The block begins once the group is stable and has committed an offset of each partition, so that `inspect` knows its
-    lag.
-    """
+    """Create the topic and run the group and its producer while the block lasts."""
+    # The block begins once the group is stable and has committed offsets of all partitions: `inspect` knows its lag.
     create_topic(client_config["bootstrap_servers"], TOPIC, replicas, config=_TOPIC_CONFIG)
     with ExitStack() as opened:
         members = [opened.enter_context(_Member(client_config, rack)) for rack in racks]

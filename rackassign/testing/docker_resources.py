@@ -88,7 +88,6 @@ def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) 
 
 
 def alias(broker_id: int) -> str:
-    """Return the host name of a broker on the network of the cluster."""
     return f"kafka-{broker_id}"
 
 
@@ -223,10 +222,8 @@ def _pull_if_missing(client: Any, image: str, on_progress: ProgressCallback) -> 
 
 
 def _drop_socket(error: BaseException) -> None:
-    """Release the socket that docker-py leaves open when no engine responds.
-
-    Otherwise its ResourceWarning appears at some later time. If warnings are errors, it then fails an unrelated test.
-    """
+    """Release the socket that docker-py leaves open when no engine responds."""
+    # Otherwise its ResourceWarning appears at some later time. If warnings are errors, it then fails an unrelated test.
     cause: BaseException | None = error.__cause__
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -302,11 +299,9 @@ def remove(
     should_remove: Callable[[ResourceOwner], bool],
     patience_s: float = _PATIENCE_S,
 ) -> int:
-    """Remove containers with their volumes, then networks, of owners that `should_remove` selects; return how many.
-
-    Two processes may clean up at the same time, and what a killed process had requested may still be going on. The
-    engine then refuses to remove a container that is being removed, and a network to which a container is connected.
-    """
+    """Remove containers with their volumes, then networks, of owners that `should_remove` selects; return how many."""
+    # Two processes may clean up at the same time, and what a killed process had requested may still be going on. The
+    # engine then refuses to remove a container that is being removed, and a network to which a container is connected.
     removed: set[str] = set()
     until = time.monotonic() + patience_s
     with engine_errors("containers and networks cannot be removed"):
@@ -368,7 +363,6 @@ class DockerResources:
             self._undo = undo.pop_all()
 
     def run(self, broker: Broker, environment: Mapping[str, str], plugins: Iterable[Path] = ()) -> Any:  # noqa: ANN401
-        """Start a new container for a broker and return it."""
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only for this provider
 
         container = (
@@ -396,7 +390,6 @@ class DockerResources:
         self._client.networks.get(self._network.id).disconnect(container, force=True)
 
     def reconnect(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
-        """Reconnect a broker's container to the network under its name."""
         self._client.networks.get(self._network.id).connect(container, aliases=[alias(broker.id)])
 
     def close(self) -> None:
@@ -420,12 +413,10 @@ class DockerResources:
 
 @contextmanager
 def _without_reaper() -> Iterator[None]:
-    """Prevent testcontainers from starting its reaper, which needs one more image and duplicates `sweep()`.
-
-    This applies only while rackassign starts something, so the user's other containers keep their reaper.
-    """
+    """Prevent testcontainers from starting its reaper, which needs one more image and duplicates `sweep()`."""
     from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - only for this provider
 
+    # This applies only while rackassign starts something, so the user's other containers keep their reaper.
     before = testcontainers_config.ryuk_disabled
     testcontainers_config.ryuk_disabled = True
     try:

@@ -166,8 +166,6 @@ class RackChange:
 
 
 class ControlServer:
-    """Takes requests for one cluster."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._token = secrets.token_hex(16)
