@@ -41,13 +41,10 @@ class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[mis
     """A permission is missing.
 
     It is an error of kafka-python as well, so that code which tolerates a missing response tolerates this, too.
-
-    Args:
-        operation: Operation of Kafka's ACLs; ` or ` between several of which one is sufficient.
-        resource: Resource for which it is missing.
     """
 
     def __init__(self, operation: str, resource: str) -> None:
+        # `operation`: of Kafka's ACLs, with ` or ` between several of which one is sufficient.
         super().__init__(f"not allowed: {operation} on {resource}")
         self.operation = operation
         self.resource = resource
@@ -96,12 +93,9 @@ AdminT = TypeVar("AdminT")
 
 
 def connected(kind: Callable[..., AdminT], config: Mapping[str, Any]) -> AdminT:
-    """Return a connected admin client.
-
-    kafka-python (3.0.12) starts the IO thread of an admin client before it connects, and stops the thread in `close()`
-    only. If no broker responds, its constructor raises, and the thread and five file descriptors are left. A process
-    that tries again every minute could open no more files after some hours.
-    """
+    # kafka-python (3.0.12) starts the IO thread of an admin client before it connects, and stops the thread in
+    # `close()` only. If no broker responds, its constructor raises, and the thread and five file descriptors are left.
+    # A process that tries again every minute could open no more files after some hours.
     make = config.get("kafka_client", getattr(kind, "DEFAULT_CONFIG", {}).get("kafka_client"))
     if make is None:
         # A version without this option: what is left of its clients cannot be closed.

@@ -143,11 +143,9 @@ class TopicAdmin:
         return found
 
     def _ends_as_requested(self, name: str, count: int, lists: Sequence[Sequence[int]]) -> bool:
-        """Return whether a topic has so many partitions, and these replicas in the last of them.
-
-        An earlier request may have been executed although its response was lost. The broker that is asked may not have
-        applied that yet, so it is asked again for some seconds.
-        """
+        """Return whether a topic has so many partitions, and these replicas in the last of them."""
+        # An earlier request may have been executed although its response was lost. The broker that is asked may not
+        # have applied that yet, so it is asked again for some seconds.
         wanted = [tuple(row) for row in lists]
         until = time.monotonic() + _APPLIED_S
         while True:
@@ -251,10 +249,8 @@ class ReassignmentAdmin:
             self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
 
     def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
-        """Set keys of the cluster-wide broker configuration, unset those with None.
-
-        An offline broker gets the change when it is online again.
-        """
+        """Set keys of the cluster-wide broker configuration, unset those with None."""
+        # An offline broker gets the change when it is online again.
         self._change("broker", {EVERY_BROKER: changes})
 
     def _change(self, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> None:

@@ -214,10 +214,8 @@ def _is_available(found: raw_requests.ConfigResult, *unless: int) -> bool:
 
 
 def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
-    """Return the groups that a broker coordinates, each with its type: `consumer` for classic and new consumer groups.
-
-    Without DESCRIBE on the cluster brokers omit groups that may not be described, without an error.
-    """
+    """Return the groups that a broker coordinates, each with its type: `consumer` for both kinds of consumer groups."""
+    # Without DESCRIBE on the cluster brokers omit groups that may not be described, without an error.
     with requires("DESCRIBE", CLUSTER):
         found = admin.list_groups(broker_ids=[broker])
     # The group type of KIP-848 states which side assigns; the members of both types are consumers.

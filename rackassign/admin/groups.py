@@ -92,10 +92,8 @@ class GroupAdmin:
         self._ask = self._coordinators.ask
 
     def listed_type(self, group: str) -> str:
-        """Return the type with which brokers list a group, such as `share`; empty if none lists it.
-
-        Coordinators answer that a group of another type than requested does not exist.
-        """
+        """Return the type with which brokers list a group, such as `share`; empty if none lists it."""
+        # Coordinators answer that a group of another type than requested does not exist.
         with suppress(errors.KafkaError):
             for found in self._admin.list_groups():
                 if found["group_id"] == group:
@@ -143,11 +141,8 @@ class GroupAdmin:
         return {tp: committed.offset for tp, committed in self.commits(group).items()}
 
     def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group with their metadata, as `committed_offsets` does.
-
-        kafka-python's own `list_group_offsets` raises for the first partition with an error, and does not retry if the
-        coordinator has moved.
-        """
+        """Return the committed offsets of a group with their metadata, as `committed_offsets` does."""
+        # kafka-python's `list_group_offsets` raises for the first partition with an error, and for a moved coordinator.
         with requires("DESCRIBE", group_resource(group)):
             try:
                 wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
@@ -337,12 +332,9 @@ _RESPONSE = _message(
 
 
 def _own_messages() -> Any:
-    """Create the request and its response, which kafka-python lacks; none of its own classes is replaced.
+    """Create the request and its response, which kafka-python lacks; none of its own classes is replaced."""
 
-    kafka-python reads a schema from a file named like the class, and the class may change it in `json_patch`; hence the
-    names.
-    """
-
+    # So named because kafka-python reads a schema from a file named like the class, which `json_patch` may change.
     class DescribeGroupsResponse(ApiMessage):  # type: ignore[misc] # kafka-python is untyped
         @classmethod
         def json_patch(cls, _json: Any) -> Any:

@@ -40,11 +40,9 @@ from rackassign.text import with_version
 
 
 def list_brokers(admin: Any) -> tuple[Broker, ...]:
-    """Return all brokers in order of their IDs; fenced ones only if the brokers report them (4.0).
-
-    In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest response to its request (Kafka 2.8 to
-    3.6); the metadata behind `_get_cluster_metadata`, which it uses for still older brokers, is sufficient here.
-    """
+    """Return all brokers in order of their IDs; fenced ones only if the brokers report them (4.0)."""
+    # In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest response to its request (Kafka 2.8 to
+    # 3.6); the metadata behind `_get_cluster_metadata`, which it uses for still older brokers, is sufficient here.
     try:
         found = admin.describe_cluster()["brokers"]
     except KeyError:
@@ -62,10 +60,8 @@ def cluster_id(admin: Any) -> str:
 
 
 def authorized_to_describe_cluster(admin: Any) -> bool | None:
-    """Return whether the user has DESCRIBE on the cluster; None if brokers do not report it (before 2.8).
-
-    The request bypasses kafka-python's own method, which loses the response of brokers before 3.7 (see `list_brokers`).
-    """
+    """Return whether the user has DESCRIBE on the cluster; None if brokers do not report it (before 2.8)."""
+    # kafka-python's own method loses the response of brokers before 3.7 (see `list_brokers`).
     try:
         response = send(admin, DescribeClusterRequest(include_cluster_authorized_operations=True))
     except IncompatibleBrokerVersion:

@@ -59,11 +59,9 @@ def check_function(function: object, option: str, *arguments: str) -> None:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether what a user's function has raised is a failure of it, rather than a request to end the program.
-
-    `asyncio.CancelledError` or `sys.exit()` in it would end a client's task or thread, and the consumer would wait for
-    ever. In the main thread `SystemExit` may come from the handler of a signal, which must not be ignored.
-    """
+    """Return whether what a user's function has raised is a failure of it, rather than a request to end the program."""
+    # `asyncio.CancelledError` or `sys.exit()` in it would end a client's task or thread, and the consumer would wait
+    # for ever. In the main thread `SystemExit` may come from the handler of a signal, which must not be ignored.
     if isinstance(error, SystemExit):
         return threading.current_thread() is not threading.main_thread()
     return not isinstance(error, KeyboardInterrupt)

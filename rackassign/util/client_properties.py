@@ -76,10 +76,8 @@ def jaas_credentials(jaas: str) -> tuple[str, str] | None:
 
 
 def uses_delegation_token(jaas: str) -> bool:
-    """Return whether Java's `sasl.jaas.config` has a delegation token (KIP-48) in place of user name and password.
-
-    Brokers find the token only if the login has the extension `tokenauth`, which no client but Java's can send.
-    """
+    """Return whether Java's `sasl.jaas.config` has a delegation token (KIP-48) in place of user name and password."""
+    # Brokers find the token only if the login has the extension `tokenauth`, which no client but Java's can send.
     return _jaas_options(jaas).get("tokenauth", "").lower() == "true"
 
 

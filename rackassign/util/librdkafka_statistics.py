@@ -95,11 +95,9 @@ def await_reports(
     timeout_s: float,
     settled: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Wait for statistics that include all that a client did before this call; return whether they came in time.
-
-    Reports that are queued already can be older than that, and the first one after them can be, too. So the queue is
-    emptied first, and the second report after that is the one.
-    """
+    """Wait for statistics that include all that a client did before this call; return whether they came in time."""
+    # Reports that are queued already can be older than that, and the first one after them can be, too. So the queue is
+    # emptied first, and the second report after that is the one.
     deadline = time.monotonic() + timeout_s
     poll(0.0)
     enough = reports() + 2
