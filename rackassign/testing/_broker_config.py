@@ -191,7 +191,7 @@ def write_files(
     protocols: Mapping[str, str],
 ) -> None:
     """Write the files that brokers need before their first start: properties, logging, formatted storage."""
-    # The storage is formatted here, as Kafka's tool needs a JVM for each broker, which differs in one file only.
+    # The storage is formatted here, as Kafka's tool needs a JVM for each broker. Only `meta.properties` differs.
     # `checkpoint`: the name of the `checkpoint_file` below a log directory, and where Kafka's tool has written one.
     cluster_id = new_uuid()
     for spec in specs:
