@@ -298,13 +298,14 @@ def recipe(spark: SparkSession) -> str:
 @contextmanager
 def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
     """Listen on a port of each address during the block; unavailable addresses are omitted."""
-    from rackassign.spark._pull.server import bind_socket, resolve  # noqa: PLC0415 - executors do not need it
+    from rackassign.spark._pull.server import resolve  # noqa: PLC0415 - executors do not need it
 
     with ExitStack() as opened:
         endpoints = []
         for host in dict.fromkeys(hosts):
             try:
-                listener = opened.enter_context(bind_socket(*resolve(host, 0), _BACKLOG))
+                family, address = resolve(host, 0)
+                listener = opened.enter_context(socket.create_server(address, family=family, backlog=_BACKLOG))
             except OSError:
                 # The address is not one of this machine, for example behind a proxy. It cannot be checked.
                 continue

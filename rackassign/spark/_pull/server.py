@@ -1,14 +1,7 @@
-"""The sockets of a coordinator. Any program can connect to them, and none without the token can block them.
+"""The sockets of a coordinator, which any program in the network of the driver can connect to.
 
-Theory of operation
--------------------
-A request begins with the token, so that its first bytes authenticate the sender. One thread reads all requests. Only
-complete requests with the token are answered, in threads of their own. So a client without the token costs a file
-descriptor and no thread, even if it is silent, slow or never stops sending.
-
-A connection that has not authenticated is closed after two seconds. The number of such connections is limited, per
-address and in total. A connection that exceeds the limit replaces the one that has waited longest and is not rejected
-itself. Clients with the token send it immediately, and then do not count towards the limits any more.
+A request begins with the token, so that its first bytes authenticate the sender. Each connection has a thread, and they
+are limited in number. One that has not sent the token within two seconds is closed, so that others wait no longer.
 """
 
 from __future__ import annotations
@@ -16,13 +9,13 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-import selectors
 import socket
+import socketserver
+import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
+from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.spark._pull.protocol import (
@@ -37,12 +30,8 @@ from rackassign.text import truncate
 
 log = logging.getLogger(__name__)
 
-MAX_UNAUTHENTICATED = 256
-MAX_UNAUTHENTICATED_PER_ADDRESS = 32
-"""The highest numbers of connections that have not sent the token yet: in total, and per address."""
-
-_MAX_CONCURRENT_REQUESTS = 64
-"""Requests that are processed at the same time; others wait."""
+_MAX_CONNECTIONS = 512
+"""Connections at the same time, of which each has a thread; others wait until one ends."""
 
 _TOKEN_S = 2.0
 """Seconds in which a connection has to send the token."""
@@ -50,7 +39,7 @@ _TOKEN_S = 2.0
 _LINE_S = 10.0
 """Seconds for the rest of a request after its token, and for sending the response."""
 
-_MAX_SELECT_S = 1.0
+_CLOSED_WITHIN_S = 0.05
 _ACCEPT_BACKOFF_S = 0.05
 _BACKLOG = 256
 _TOKEN_BYTES = 128
@@ -77,7 +66,7 @@ def listen(host: str, port: int, token: str, answer: Callable[[bytes], bytes]) -
     try:
         version, address = resolve(host, port)
         check_reachable(str(address[0]))
-        return Listener(bind_socket(version, address, _BACKLOG), token, answer)
+        return Listener(version, address, token, answer)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"coordinatorHost: cannot listen on {truncate(host)}, port {port}: {problem}") from None
@@ -89,19 +78,6 @@ def resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
     known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     version, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
     return version, (address, port, *scope)
-
-
-def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> socket.socket:
-    """Return a socket that listens on an address from `resolve`."""
-    bound = socket.socket(version, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(backlog)
-    except BaseException:
-        bound.close()
-        raise
-    return bound
 
 
 def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> bytes:
@@ -120,194 +96,84 @@ def read_line(connection: socket.socket, deadline: float, max_bytes: int) -> byt
     return line
 
 
-class _Client:
-    """A connected client, with the part of its request that was received so far."""
+class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Reads a request from each connection, and answers it with `answer`, in a thread for each, until it is closed."""
 
-    def __init__(self, connection: socket.socket, address: str, deadline: float) -> None:
-        self.connection = connection
-        self.address = address
-        self.deadline = deadline
-        self.line = bytearray()
-        self.received = 0
-        """Bytes received, including those that were discarded."""
-        self.checked = False
-        self.authenticated = False
+    allow_reuse_address = True
+    request_queue_size = _BACKLOG
+    # A connection has an end of its own, so nothing waits for it.
+    daemon_threads = True
+    block_on_close = False
 
-
-class Listener:
-    """A thread that reads requests and passes them to other threads, which call `answer`, until it is closed."""
-
-    def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], bytes]) -> None:
-        self._bound = bound
-        self.address: tuple[str, int] = bound.getsockname()[:2]
-        self._token = token.encode()
-        self._answers = _AnswerThreads(answer)
-        self._unauthenticated: dict[_Client, None] = {}
-        self._authenticated: dict[_Client, None] = {}
-        self._selector = selectors.DefaultSelector()
-        self._wake, self._woken = socket.socketpair()
-        self._closing = threading.Event()
-        self._warned = False
-        bound.settimeout(0)
-        self._selector.register(bound, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="rackassign-coordinator", daemon=True)
+    def __init__(
+        self, family: int, address: tuple[str | int, ...], token: str, answer: Callable[[bytes], bytes]
+    ) -> None:
+        self.address_family = family
+        super().__init__(address, _Request)  # type: ignore[arg-type] # an IPv6 address has four parts
+        self.address: tuple[str, int] = self.server_address[:2]  # type: ignore[assignment] # of TCP
+        self.token = token.encode()
+        self.answer = answer
+        self._free = threading.Semaphore(_MAX_CONNECTIONS)
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(_CLOSED_WITHIN_S,), name="rackassign-coordinator", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
         """Stop listening. Repeated calls have no effect."""
-        if not self._closing.is_set():
-            self._closing.set()
-            with suppress(OSError):
-                self._wake.send(b"x")
+        self.shutdown()
         self._thread.join()
+        self.server_close()
 
-    def _serve(self) -> None:
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
         try:
-            while not self._closing.is_set():
-                for key, _ in self._selector.select(self._select_timeout_s()):
-                    if key.fileobj is self._bound:
-                        self._accept()
-                    elif key.data in self._unauthenticated or key.data in self._authenticated:
-                        # Otherwise the connection was closed for one that was accepted in this very round.
-                        self._receive(key.data)
-                self._close_late()
-        finally:
-            for client in [*self._unauthenticated, *self._authenticated]:
-                self._close(client)
-            self._selector.close()
-            for each in (self._bound, self._wake, self._woken):
-                each.close()
-
-    def _select_timeout_s(self) -> float:
-        first = [next(iter(client)).deadline for client in (self._unauthenticated, self._authenticated) if client]
-        return max(0.0, min([*first, time.monotonic() + _MAX_SELECT_S]) - time.monotonic())
-
-    def _accept(self) -> None:
-        try:
-            connection, (address, *_) = self._bound.accept()
-        except BlockingIOError:
-            return
+            return super().get_request()
         except OSError as error:
-            # Probably no file descriptors are left: closing a connection without the token frees one.
-            if not self._warned:
-                log.warning("the coordinator cannot accept a connection and closes the oldest one: %s", error.strerror)
-            self._warned = True
-            self._close_oldest(self._unauthenticated)
+            # Probably no file descriptors are left. Connections that end free some.
+            log.warning("the coordinator cannot accept a connection: %s", error.strerror)
             time.sleep(_ACCEPT_BACKOFF_S)
-            return
-        self._warned = False
-        connection.settimeout(0)
-        client = _Client(connection, str(address), time.monotonic() + _TOKEN_S)
-        of_address = [each for each in self._unauthenticated if each.address == client.address]
-        if len(of_address) >= MAX_UNAUTHENTICATED_PER_ADDRESS:
-            self._close_oldest(of_address)
-        elif len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
-            most = Counter(each.address for each in self._unauthenticated).most_common(1)[0][0]
-            self._close_oldest(each for each in self._unauthenticated if each.address == most)
-        self._unauthenticated[client] = None
-        self._selector.register(connection, selectors.EVENT_READ, client)
-        # In most cases the request has been received already.
-        self._receive(client)
+            raise
 
-    def _close_oldest(self, among: Iterable[_Client]) -> None:
-        oldest = next(iter(among), None)
-        if oldest is not None:
-            self._close(oldest)
-
-    def _receive(self, client: _Client) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as of socketserver
+        """Answer in another thread, or in this one if no more can be started."""
+        self._free.acquire()
         try:
-            data = client.connection.recv(MAX_LINE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            # The connection broke. The client repeats its request.
-            self._close(client)
-            return
-        client.received += len(data)
-        client.line += data
-        complete = data.endswith(b"\n")
-        if not client.checked and (complete or len(client.line) >= _TOKEN_BYTES):
-            self._authenticate(client)
-        if not data or client.received > MAX_LINE_BYTES:
-            self._close(client)
-        elif complete and client.authenticated:
-            self._unregister(client)
-            self._answers.submit(client.connection, bytes(client.line))
-        elif complete:
-            self._reject(client)
-        elif client.checked and not client.authenticated:
-            # The rest of the request is irrelevant, but reading it lets the client receive the response.
-            del client.line[_TOKEN_BYTES:]
-
-    def _authenticate(self, client: _Client) -> None:
-        client.checked = True
-        match = _TOKEN.match(client.line)
-        if match is not None and hmac.compare_digest(match[1], self._token):
-            client.authenticated = True
-            client.deadline = time.monotonic() + _LINE_S
-            del self._unauthenticated[client]
-            self._authenticated[client] = None
-
-    def _reject(self, client: _Client) -> None:
-        problem = MALFORMED if _TOKEN.match(client.line) is None else WRONG_TOKEN
-        # The response fits into the send buffer, which is empty. If sending fails, the client has gone.
-        with suppress(OSError):
-            client.connection.send(encode(ErrorResponse(problem)))
-        self._close(client)
-
-    def _close_late(self) -> None:
-        now = time.monotonic()
-        # Both are in the order of deadlines.
-        for waiting in (self._unauthenticated, self._authenticated):
-            while waiting and (first := next(iter(waiting))).deadline <= now:
-                self._close(first)
-
-    def _close(self, client: _Client) -> None:
-        self._unregister(client)
-        client.connection.close()
-
-    def _unregister(self, client: _Client) -> None:
-        self._unauthenticated.pop(client, None)
-        self._authenticated.pop(client, None)
-        self._selector.unregister(client.connection)
-
-
-class _AnswerThreads:
-    """A limited number of threads that answer requests, and that end when there are no more requests."""
-
-    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
-        self._answer = answer
-        self._waiting: deque[tuple[socket.socket, bytes]] = deque()
-        self._threads = 0
-        self._lock = threading.Lock()
-
-    def submit(self, connection: socket.socket, line: bytes) -> None:
-        """Answer a line in a thread, and then close the connection."""
-        with self._lock:
-            self._waiting.append((connection, line))
-            if self._threads >= _MAX_CONCURRENT_REQUESTS:
-                return
-            self._threads += 1
-        try:
-            threading.Thread(target=self._work, name="rackassign-coordinator-answer", daemon=True).start()
+            super().process_request(request, client_address)
         except RuntimeError:
-            # No more threads can be started: the thread that reads requests also answers this one.
-            self._work()
+            self.process_request_thread(request, client_address)
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._threads -= 1
-                    return
-                connection, line = self._waiting.popleft()
-            with connection:
-                try:
-                    connection.settimeout(_LINE_S)
-                    connection.sendall(self._answer(line))
-                except OSError:
-                    # The connection broke. The client repeats its request.
-                    continue
-                except Exception:
-                    log.exception("the coordinator failed to answer a request")
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as of socketserver
+        """Answer, and let another connection in."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as of socketserver
+        """Log an error; of a connection that broke or is too slow nothing, as the client repeats its request."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            log.error("the coordinator failed to answer a request", exc_info=error)
+
+
+class _Request(socketserver.BaseRequestHandler):
+    server: Listener
+
+    def handle(self) -> None:
+        connection: socket.socket = self.request
+        deadline = time.monotonic() + _TOKEN_S
+        line = read_line(connection, deadline, _TOKEN_BYTES)
+        match = _TOKEN.match(line)
+        known = match is not None and hmac.compare_digest(match[1], self.server.token)
+        if not line.endswith(b"\n"):
+            # Of a client without the token the rest is irrelevant, but reading it lets the client receive the response.
+            deadline = time.monotonic() + _LINE_S if known else deadline
+            line += read_line(connection, deadline, MAX_LINE_BYTES - len(line))
+        if not line.endswith(b"\n") or len(line) > MAX_LINE_BYTES:
+            return
+        connection.settimeout(_LINE_S)
+        if known:
+            connection.sendall(self.server.answer(line))
+        else:
+            connection.sendall(encode(ErrorResponse(MALFORMED if match is None else WRONG_TOKEN)))

@@ -6,7 +6,6 @@ Splits that are pulled: each is read by one task, every question has one answer,
 from __future__ import annotations
 
 import json
-import selectors
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +30,6 @@ from rackassign.spark._pull.protocol import MAX_LINE_BYTES, CoordinatorEndpoint,
 from rackassign.spark._pull.scheduler import SchedulingStats, SplitScheduler, _apportioned, plan
 from rackassign.spark._pull.server import local_address_for
 from rackassign.spark._splits import OffsetRange, Split
-from rackassign.testing.harness import wait_until
 from tests.helpers.machine_speed import scaled_s
 
 WITHIN_S = 600.0
@@ -238,42 +235,18 @@ def is_closed(connection: socket.socket) -> bool:
         b"y" * 5000,
     ],
 )
-def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    # They would be borne for longer than the test takes, and longer than who asks has patience.
-    monkeypatch.setattr(server, "_TOKEN_S", 4 * WITHIN_S)
+def test_300_strangers_delay_nobody_for_longer_than_they_have_time(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(server, "_TOKEN_S", 0.05)
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 6)
         before = threading.active_count()
         with silent(desk, 300, said) as held:
             assert sum(len(requested(desk, task, "abc"[task % 3], WITHIN_S)) for task in range(6)) == 30
-            # Those of answers, which may be about to end.
-            assert threading.active_count() < before + 10
-            # One more takes the place of the one that has waited longest.
-            assert all(is_closed(each) for each in held[: 300 - server.MAX_UNAUTHENTICATED_PER_ADDRESS])
-
-
-def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "_TOKEN_S", 4 * WITHIN_S)
-    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED", 10)
-    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED_PER_ADDRESS", 8)
-    with Coordinator("127.0.0.1") as coordinator, ExitStack() as opened:
-        desk = coordinator.begin(SPLITS, 1)
-
-        def come(address: str) -> socket.socket:
-            return opened.enter_context(
-                socket.create_connection((desk.host, desk.port), timeout=WITHIN_S, source_address=(address, 0))
-            )
-
-        crowd = [come("127.0.0.2") for _ in range(8)]
-        others = [come(f"127.0.0.{last}") for last in (3, 4, 5, 6)]
-        assert len(requested(desk, 0, "a", WITHIN_S)) == 30
-        assert all(is_closed(each) for each in crowd[:2])
-        for each in (*crowd[3:], *others):
-            each.settimeout(0.05)
-            with pytest.raises(TimeoutError):
-                each.recv(1)
+            assert threading.active_count() <= before + 20
+            assert all(map(is_closed, held))
 
 
 def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,41 +331,6 @@ def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None
         closing.join(WITHIN_S)
         assert not closing.is_alive()
         coordinator.close()
-
-
-def test_a_connection_that_is_closed_for_another_one_of_the_same_round_is_not_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The listener may find at once that one wants to connect, and that the one to close for it has sent something."""
-    may_look = threading.Event()
-    may_look.set()
-
-    class Selector(selectors.DefaultSelector):
-        def select(self, timeout: float | None = None) -> Any:
-            may_look.wait(WITHIN_S)
-            # The listening socket has no data, and comes first.
-            return sorted(super().select(timeout), key=lambda found: found[0].data is not None)
-
-    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
-    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED_PER_ADDRESS", 1)
-    monkeypatch.setattr(server, "_TOKEN_S", 2 * WITHIN_S)
-    with Coordinator("127.0.0.1") as coordinator, ExitStack() as opened:
-        desk = coordinator.begin(SPLITS, 1)
-        waiting = coordinator._listener._unauthenticated
-
-        def connect() -> socket.socket:
-            return opened.enter_context(socket.create_connection((desk.host, desk.port), timeout=WITHIN_S))
-
-        first = connect()
-        wait_until(lambda: len(waiting) == 1, "the first")
-        may_look.clear()
-        first.sendall(b"x")
-        # It has read that, and does not look again until it may.
-        wait_until(lambda: next(iter(waiting)).received == 1, "a letter of the first")
-        first.sendall(b"x")
-        connect()
-        may_look.set()
-        assert len(requested(desk, 0, "a", WITHIN_S)) == 30
 
 
 def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
