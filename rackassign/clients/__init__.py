@@ -35,9 +35,7 @@ def close_dropped(close: Callable[[], object]) -> None:
 def resolve_client_rack(
     configs: dict[str, Any], client_rack: str | None, zone_hint: ZoneHint | None, client_id: str
 ) -> str | None:
-    """Return the rack of a client as `resolve_rack` does, and put it into its client ID if there is a hint."""
-    # `zone_hint`: the vendor of a service that reads the zone from the client ID; None for none.
-    # `client_id`: the client ID without a configured one.
+    """Resolve the rack of a client; with a hint, put it into its client ID, `client_id` if none is configured."""
     rack = resolve_rack(client_rack)
     if zone_hint is not None:
         configs["client_id"] = client_id_with_zone(zone_hint, configs.get("client_id") or client_id, rack)

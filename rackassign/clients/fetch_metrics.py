@@ -35,7 +35,6 @@ class Traffic(NamedTuple):
     records: int = 0
 
     def plus(self, more: Traffic) -> Traffic:
-        """Return the sum of both."""
         return Traffic(self.bytes + more.bytes, self.records + more.records)
 
 
@@ -52,14 +51,12 @@ class RackTraffic(NamedTuple):
 
     @classmethod
     def of(cls, rack: str | None, counts: Mapping[tuple[str, str | None], Traffic]) -> RackTraffic:
-        """Return counts by topic and rack as those of a client in this rack."""
         topics: dict[str, dict[str | None, Traffic]] = {}
         for (topic, other), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
             topics.setdefault(topic, {})[other] = amount
         return cls(rack, topics)
 
     def by_rack(self, topic: str | None = None) -> dict[str | None, Traffic]:
-        """Return the traffic with each rack, of one topic or of all."""
         totals: dict[str | None, Traffic] = {}
         for name, of_topic in self.topics.items():
             if topic in {None, name}:
@@ -68,7 +65,6 @@ class RackTraffic(NamedTuple):
         return totals
 
     def local(self, topic: str | None = None) -> Traffic:
-        """Return the traffic with the client's own rack."""
         return Traffic() if self.rack is None else self.by_rack(topic).get(self.rack, Traffic())
 
     def unknown(self, topic: str | None = None) -> Traffic:
@@ -77,7 +73,6 @@ class RackTraffic(NamedTuple):
         return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Traffic())
 
     def cross(self, topic: str | None = None) -> Traffic:
-        """Return the traffic with other racks."""
         if self.rack is None:
             return Traffic()
         return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
@@ -99,6 +94,7 @@ class FetchedPartition(NamedTuple):
     """One partition of a fetch response."""
 
     partition: TopicPartition
+    # Bytes of record batches, and the records of complete ones.
     size: int
     records: int
     # The preferred read replica, if the response names one (KIP-392).
@@ -106,7 +102,6 @@ class FetchedPartition(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Return the partition's topic."""
         return self.partition.topic
 
 
@@ -230,7 +225,6 @@ _ATTRIBUTE = "_rackassign_view"
 class ConsumerView(NamedTuple):
     """How a consumer is read; it does not keep the consumer itself."""
 
-    # Its group; None if it has none.
     group: str | None
     # Returns what it has fetched so far; also after it was closed or garbage-collected.
     locality: Callable[[], RackTraffic]
@@ -241,14 +235,12 @@ class ConsumerView(NamedTuple):
 
 
 def count_reads(home: str | None, brokers: Iterable[int | None], rack_of: Callable[[int], str | None]) -> Locality:
-    """Count the partitions of a consumer by the racks they are read from."""
-    # `brokers`: for each partition the broker it is fetched from; None if there is none.
+    """Count the partitions of a consumer by the racks of the brokers they are read from, None for no broker."""
     sources = (None if broker is None else rack_of(broker) for broker in brokers)
     return Locality.of_reads(read_locality(source, home) for source in sources)
 
 
 def set_view(consumer: object, view: ConsumerView) -> None:
-    """Store how a consumer is read, in an attribute of the consumer."""
     vars(consumer)[_ATTRIBUTE] = view
 
 
@@ -275,17 +267,15 @@ class FollowerFetchCheck:
     def __init__(
         self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
     ) -> None:
-        # `near_elsewhere`: returns for a broker and a partition whether the broker is in another rack while a replica
-        # in this one is in sync.
         self._rack = rack
         self._racks = racks
         self._found = self._warned = False
+        # Whether the broker is in another rack, while a replica of the partition in this one is in sync.
         self._near_elsewhere = near_elsewhere
         self._cross_rack = 0
         self._done = False
 
     def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
-        """Process one response."""
         if self._done or not self._has_rack():
             return
         for partition in fetched:

@@ -69,8 +69,11 @@ class Metadata(Protocol):
 class Candidates:
     """The partitions of a topic to choose from."""
 
+    # The first tier is used first, `local` if its leaders are in the producer's rack. Only with `max_share` there are
+    # others: the partitions that are led in each other rack.
     tiers: tuple[Sequence[int], ...]
     local: bool
+    # Those with a leader, of which each has a fair share.
     partitions: int
 
 
@@ -82,12 +85,11 @@ class Choice:
     """
 
     partition: TopicPartition
-    # Its leader when it was chosen; None if there was none.
+    # Its leader when it was chosen, and whether that was in the producer's rack.
     node: Node | None
     local: bool
-    # Bytes that it may still get.
+    # Bytes that it may still get, and when another one is chosen in any case, by the clock.
     left: float
-    # When another one is chosen in any case, by the clock.
     until: float
     # The metadata it was chosen by, if these cannot change.
     seen: Metadata | None
@@ -120,7 +122,6 @@ class RecentBytes:
         self.total += size
 
     def of(self, partition: int) -> float:
-        """Return the bytes of a partition."""
         return self._now.get(partition, 0.0) + self._before.get(partition, 0.0)
 
 
@@ -152,16 +153,10 @@ class LocalLeaders:
         clock: Callable[[], float] = time.monotonic,
         snapshots: bool = False,
     ) -> None:
-        # `rack`: rack of the producer; None if it has none.
-        # `batch_size`: bytes after which another partition is chosen.
-        # `keep_s`: seconds after which another partition is chosen.
+        # Another partition is chosen after `batch_size` bytes or `keep_s` seconds.
         # `max_share`: how many times its fair share of what was written in the last minutes a partition may get. What
         # exceeds that goes to the rack after this one, in the order of names, then to the next. None for no limit.
-        # `clock`: returns seconds; only its differences count.
         # `snapshots`: whether metadata are never changed but replaced by another object. Then they are read only once.
-        # `choices`: the partition in use for each topic.
-        # `queued`: returns the number of batches of a partition that are to be sent; None if the client does not show
-        # it.
         if batch_size != inf and (type(batch_size) is not int or batch_size < 0):
             raise ConfigError(f"batch_size must be a number of bytes, 0 or more, got {short_repr(batch_size)}")
         if max_share is not None and (type(max_share) not in {int, float} or not 1 <= max_share < inf):
@@ -177,10 +172,11 @@ class LocalLeaders:
         self._lock = threading.Lock()
         self._once = WarnOnce(log)
         self.choices: dict[str, Choice] = {}
+        # Returns the batches of a partition that are to be sent; None if the client does not show them.
         self.queued: Callable[[TopicPartition], int] | None = None
 
     def choose(self, topic: str, size: float, metadata: Metadata) -> int | None:
-        """Return the partition of the next record; None if the topic is not in the metadata."""
+        """Return the partition of a record of `size` bytes in a batch; None if the topic is not in the metadata."""
         with self._lock:
             choice = self.choices.get(topic)
             if choice is None or size > choice.left or not self._is_usable(choice, metadata):
@@ -268,7 +264,6 @@ class LocalLeaders:
         return one if one != avoid else other
 
     def _candidates(self, topic: str, metadata: Metadata, before: Choice | None) -> Candidates:
-        """Return the partitions to choose from."""
         every = sorted(metadata.partitions_for_topic(topic) or ())
         leaders = {number: metadata.leader_for_partition(TopicPartition(topic, number)) for number in every}
         led = {number: leader for number, leader in leaders.items() if leader is not None and leader >= 0}
@@ -315,6 +310,5 @@ class LocalLeaders:
 
 
 def _leader(partition: TopicPartition, metadata: Metadata) -> Node | None:
-    """Return the broker that leads a partition; None if there is none, or it is not known."""
     leader = metadata.leader_for_partition(partition)
     return None if leader is None or leader < 0 else metadata.broker_metadata(leader)

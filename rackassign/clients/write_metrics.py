@@ -30,15 +30,13 @@ class WriteMeter:
     __slots__ = ("__weakref__", "_lock", "_rack_of", "counts", "rack")
 
     def __init__(self, rack: str | None, rack_of: Callable[[int], str | None]) -> None:
-        # `rack`: rack of the producer; None if it has none.
-        # `rack_of`: returns the rack of a broker, None if it is not known.
         self.rack = rack
         self._rack_of = rack_of
         self._lock = threading.Lock()
+        # Outlives the meter.
         self.counts: dict[tuple[TopicPartition, str | None], Traffic] = {}
 
     def __call__(self, broker: int, sent: Iterable[tuple[TopicPartition, Traffic]]) -> None:
-        """Count what was sent to a broker."""
         rack = self._rack_of(broker)
         with self._lock:
             for partition, amount in sent:
@@ -64,7 +62,7 @@ def set_meter(producer: object, meter: WriteMeter | str) -> None:
 
 
 def meter_of(producer: Any) -> WriteMeter:  # noqa: ANN401 - a producer of any client library
-    """Return what counts the writes of a producer."""
+    """Return what counts the writes of a producer, or raise the reason why nothing does."""
     meter: WriteMeter | str = getattr(producer, _ATTRIBUTE, f"{type(producer).__name__} is no RackAwareProducer")
     if isinstance(meter, str):
         raise ConfigError(f"what this producer writes is not counted: {meter}")

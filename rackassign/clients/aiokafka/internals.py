@@ -106,7 +106,6 @@ def near_replica_elsewhere(cluster: Any, rack: str, broker: int, partition: Topi
 
 
 def rack_of(cluster: Any, broker: int) -> str | None:
-    """Return the rack of a broker in a client's view of its cluster; None if it is not known."""
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack
 
@@ -474,7 +473,7 @@ class Later:
     aiokafka calls `assign` on the consumer's loop, which would be blocked while a large group is planned.
     """
 
-    # Computes a plan; may run on any thread.
+    # May run on any thread; `finish` runs on the consumer's loop.
     plan: Callable[[], Any]
     finish: Callable[[Any], dict[str, bytes]]
 
@@ -553,7 +552,7 @@ class _Reading:
 class Join:
     """The join that a coordinator is calling its assignor for."""
 
-    # The assignor that is called; it may wrap another one.
+    # It may wrap another one.
     assignor: object
     members: tuple[JoinMember, ...]
 
@@ -622,7 +621,6 @@ def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
 
 def join_again(owner: Consumer | Coordinator, once: WarnOnce) -> None:
     """Let a consumer join again when its group became a consumer group meanwhile; a second call changes nothing."""
-    # `once`: logs if aiokafka has changed.
     _sending(owner, once)
 
 
@@ -691,7 +689,6 @@ def find_unknown_followers(owner: Consumer | Coordinator, once: WarnOnce) -> Non
 
     Uses `_client.cluster.broker_metadata` and `_client.force_metadata_update`.
     """
-    # `once`: logs if aiokafka has changed.
     client: Any = getattr(owner, "_client", None)
     known = getattr(getattr(client, "cluster", None), "broker_metadata", None)
     update = getattr(client, "force_metadata_update", None)

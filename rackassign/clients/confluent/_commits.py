@@ -210,7 +210,7 @@ class Commits:
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
     def store(self, message: Message | None, offsets: Sequence[ConfluentPartition] | None) -> None:
-        """Store offsets to be committed."""
+        """Store offsets to be committed; none of them if a partition is not assigned."""
         if self._properties.auto_store:
             raise kafka_exception(INVALID_ARG, "store_offsets() needs enable.auto.offset.store=false")
         chosen = _chosen(message, offsets)
@@ -243,8 +243,7 @@ class Commits:
         timeout: float,
     ) -> list[ConfluentPartition] | None:
         """Commit with the current generation, and only partitions that are assigned in it."""
-        # Returns: The committed offsets of a synchronous commit; a warning names partitions that are not assigned. Of
-        # an asynchronous one, they are reported to the callback.
+        # A warning names partitions that are not assigned; of an asynchronous commit, the callback gets them.
         end, drops = monotonic() + timeout, self._drops
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]

@@ -129,10 +129,6 @@ def _servers(name: str, value: object) -> list[str]:
     return [server for server in servers if server]
 
 
-def _protocol(name: str, value: object) -> str:
-    return _one_of(*SECURITY_PROTOCOLS)(name, value)
-
-
 def _checks_names(name: str, value: object) -> bool:
     return _one_of("https", "none")(name, value) == "https"
 
@@ -150,7 +146,7 @@ _TABLE: Mapping[str, tuple[Whose, str, Callable[[str, object], Any]]] = {
     "isolation.level": ("both", "isolation_level", _one_of("read_committed", "read_uncommitted")),
     "reconnect.backoff.ms": ("both", "reconnect_backoff_ms", _number),
     "reconnect.backoff.max.ms": ("both", "reconnect_backoff_max_ms", _number),
-    "security.protocol": ("both", "security_protocol", _protocol),
+    "security.protocol": ("both", "security_protocol", _one_of(*SECURITY_PROTOCOLS)),
     "sasl.mechanism": ("both", "sasl_mechanism", _one_of(*SASL_MECHANISMS)),
     **{each.librdkafka: ("both", each.kafka_python, _text) for each in CONNECTION_PROPERTIES},
     "ssl.cipher.suites": ("both", "ssl_ciphers", _text),
@@ -178,14 +174,13 @@ _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl."
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The size of the queue of fetched records at which librdkafka stops to fetch."""
+    """The size of the queue of fetched records, in records and bytes, at which librdkafka stops to fetch."""
 
     records: int = 100_000
     size: int = 65_536 * 1024
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueLimits:
-        """Return the limits that properties of librdkafka set, or its defaults."""
         limits, records, kilobytes = cls(), given.get(_QUEUE_RECORDS), given.get(_QUEUE_KILOBYTES)
         return cls(
             limits.records if records is None else _number(_QUEUE_RECORDS, records),
@@ -201,12 +196,14 @@ class QueueLimits:
 class ConsumerConfig:
     """The configuration of a consumer."""
 
+    # Arguments of kafka-python's consumer, the member of the group, and properties of librdkafka's, which reads.
     member: Mapping[str, Any]
     reader: Mapping[str, Any]
     # Initial position of a partition without committed offset, as a logical offset of librdkafka.
     start: int
-    # Interval of automatic commits in seconds; None if they are disabled.
+    # None if automatic commits are disabled.
     auto_commit_s: float | None
+    # Whether all delivered offsets are to be committed, rather than those that the user stores.
     auto_store: bool
     on_commit: Callable[[Any, list[Any]], object] | None
     stats_cb: Callable[[str], object] | None = field(default=None)
@@ -214,7 +211,7 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> ConsumerConfig:
-        """Distribute the properties."""
+        """Distribute the properties; `assignors` replace `partition.assignment.strategy`."""
         properties = _plain_names(config)
         if not properties.get("group.id"):
             raise ConfigError("group.id is missing")
@@ -281,10 +278,10 @@ class ProducerConfig:
     """The configuration of a producer."""
 
     properties: Mapping[str, Any]
-    # How long a partition is kept for records without a key, in seconds.
+    # How long a partition is kept for records without a key, and the time between two looks at the leaders.
     keep_s: float
-    # Time between two looks at the leaders, in seconds.
     refresh_s: float
+    # Whether librdkafka reports its statistics.
     counts: bool
 
     @classmethod

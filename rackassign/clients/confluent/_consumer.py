@@ -57,7 +57,6 @@ class TransactionMetadata:
     def __init__(
         self, group_id: str, instance_id: str | None, member: GroupMember, rebalances: RebalanceHandler
     ) -> None:
-        # `instance_id`: its `group.instance.id`; None for a dynamic member.
         self._group_id = group_id
         self._instance_id = instance_id
         self._member = member
@@ -65,7 +64,6 @@ class TransactionMetadata:
         self._form_checked = False
 
     def current(self) -> bytes:
-        """Return the metadata as of now."""
         following = self._rebalances.following
         if following is None or self._member.lost():
             reason = "this consumer has no assignment in its group: abort the transaction, and poll"

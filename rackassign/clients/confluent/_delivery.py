@@ -62,6 +62,7 @@ class _Seen:
 
     offset: int
     state: str
+    # When the offset was first seen, and when it was last seen.
     since: float
     at: float
     # Number of the look at which the end offset was further; None if it was not.
@@ -74,7 +75,6 @@ class StallDetector:
     """Detects such partitions; for the polling thread."""
 
     def __init__(self, limits: QueueLimits, clock: Callable[[], float] = monotonic) -> None:
-        # `clock`: monotonic clock, in seconds.
         self._limits = limits
         self._clock = clock
         self._once = WarnOnce(log)
@@ -178,11 +178,11 @@ class Delivery:
         callbacks: UserCallbacks,
         lost: Callable[[], bool],
     ) -> None:
-        # `callbacks`: what a callback has raised is raised here, if there are no records to return.
-        # `lost`: returns whether the membership is lost: then no record is returned, as others own the partitions now.
         self._reader = reader
         self._stalls = stalls
+        # What a callback has raised is raised by this, if there are no records to return.
         self._callbacks = callbacks
+        # With the membership lost no record is returned, as others own the partitions now.
         self._lost = lost
         self._taken: Sequence[Message] | None = ()
         """What the current call has taken, or the one before it; None if it is too much to be kept."""
@@ -206,7 +206,6 @@ class Delivery:
         self._taken = ()
 
     def poll(self, wait_s: float) -> Message | None:
-        """Return a message, or None after so many seconds."""
         self._callbacks.raise_error()
         if self._noted is None or self._revision != self._reader.revision:
             self._note()

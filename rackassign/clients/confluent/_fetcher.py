@@ -58,7 +58,6 @@ class UserCallbacks:
         return self._error is not None
 
     def guard_all(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        """Return properties of librdkafka with guarded callbacks."""
         return {name: self.guard(value) if callable(value) else value for name, value in properties.items()}
 
     def guard(self, callback: Callable[[Any], object]) -> Callable[[Any], None]:
@@ -156,10 +155,10 @@ class PartitionFetcher:
         start: int,
         make_other: Callable[[], confluent_kafka.Consumer],
     ) -> None:
-        # `make`: creates a consumer of librdkafka, whose partitions must not be changed elsewhere.
-        # `start`: initial position of a partition without committed offset.
+        # Partitions of the first consumer are changed only here; the second has equal properties and reads nothing.
         self._make, self._make_other = make, make_other
         self.consumer = make()
+        # Of a partition without committed offset.
         self._start = start
         self.held: Partitions = frozenset()
         """All partitions that were taken and not dropped."""
@@ -192,8 +191,6 @@ class PartitionFetcher:
         though all brokers were up. So it is asked several times, with longer waits, and then another client, which
         knows no coordinator yet.
         """
-        # `partitions`: their other fields have no effect.
-        # `timeout_s`: seconds; negative: no limit.
         asked = list(partitions)
         until = math.inf if timeout_s < 0 else time.monotonic() + timeout_s
         wait, waits = _FIRST_WAIT_S, 0
@@ -226,8 +223,7 @@ class PartitionFetcher:
         ends: EndOffsets = lambda _: {},
     ) -> None:
         """Read all waiting partitions, from the offsets set for them, or from committed offsets."""
-        # `committed`: committed offsets of the partitions that need them; None if still unknown, and then they keep
-        # waiting.
+        # Partitions that need committed offsets keep waiting while these are unknown.
         tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
         begins = {tp: self._begins.get(tp) or _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
         known = _with_ends(begins, ends)
@@ -258,7 +254,6 @@ class PartitionFetcher:
         self.consumer.resume([begin for begin in begins if to_topic_partition(begin) not in self._paused])
 
     def reading(self) -> Partitions:
-        """Return the partitions being read."""
         return self.held - self.waiting - self._paused
 
     def recreate(self) -> None:
@@ -336,8 +331,7 @@ class PartitionFetcher:
             self._resumed.pop(to_topic_partition(partition), None)
 
     def seek(self, partition: ConfluentPartition, ends: EndOffsets = lambda _: {}) -> None:
-        """Continue at an offset."""
-        # `partition`: the partition, and an offset, which may be a logical one.
+        """Continue a partition at its offset, which may be a logical one."""
         tp = self._checked(partition)
         if tp in self.waiting:
             self.begin_at(partition)
@@ -363,13 +357,13 @@ class PartitionFetcher:
         self.begin(None)
 
     def pause(self, partitions: Iterable[ConfluentPartition]) -> None:
-        """Deliver no records of these partitions until they are resumed."""
+        """Deliver no records of these partitions until they are resumed; pause none if one is not owned."""
         tps = {self._checked(partition) for partition in partitions}
         self._paused |= tps
         self.consumer.pause([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
 
     def resume(self, partitions: Iterable[ConfluentPartition]) -> None:
-        """Resume delivery of these partitions."""
+        """Resume delivery of these partitions; of none if one is not owned."""
         tps = {self._checked(partition) for partition in partitions}
         self._paused -= tps
         self.consumer.resume([ConfluentPartition(*tp) for tp in sorted(tps - self.waiting)])
@@ -382,7 +376,6 @@ class PartitionFetcher:
 
 
 def to_topic_partition(partition: ConfluentPartition) -> TopicPartition:
-    """Return the topic and partition of confluent-kafka's class, without the other fields."""
     if not isinstance(partition, ConfluentPartition):
         raise TypeError(f"expected a confluent_kafka.TopicPartition, got {short_repr(partition)}")
     return TopicPartition(partition.topic, partition.partition)
@@ -455,7 +448,6 @@ class ConsumerFactory:
         self._made = 0
 
     def __call__(self) -> confluent_kafka.Consumer:
-        """Create a consumer."""
         number = self._made + 1
 
         def see(statistics: str) -> None:

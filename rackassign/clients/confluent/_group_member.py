@@ -46,7 +46,6 @@ class PendingTopics:
     """
 
     def __init__(self, known: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
-        # `clock`: monotonic clock, in seconds.
         self._known = known
         self._clock = clock
         self._unknown: frozenset[str] = frozenset()
@@ -63,7 +62,6 @@ class PendingTopics:
         self._requested = False
 
     def refreshed(self) -> None:
-        """Record a refresh of the metadata."""
         self._refreshed = self._clock()
         self._refreshes += 1
 
@@ -80,7 +78,6 @@ class PendingTopics:
         return True
 
     def wait(self) -> bool:
-        """Return whether to wait for metadata."""
         self._look()
         return bool(self._unknown) and not self._sure() and self._clock() - self._begun < _PATIENCE_S
 
@@ -172,13 +169,13 @@ class GroupMember(GroupOnlyMember):
 
     @translate_errors()
     def leave(self) -> None:
-        """Leave the group and unsubscribe."""
         self._consumer.unsubscribe()
         self._by_pattern = None
         self._awaited.begin(())
 
     def poll(self, wait_s: float) -> None:
         """Run the group's protocol; while nothing is owned and a join is under way, wait for it."""
+        # Raises `RevocationRequired` before the next join, and once for a topic that does not exist.
         if self._by_pattern is None:
             return
         if self._awaited.take_request() and self._cluster is not None:
@@ -209,14 +206,12 @@ class GroupMember(GroupOnlyMember):
         return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
     def rebalance_pending(self) -> bool:
-        """Return whether a rebalance is under way, or will be started by the next `poll`."""
         return self._by_pattern is not None and super().rebalance_pending()
 
     @translate_errors()
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> Mapping[TopicPartition, CommittedOffset] | None:
-        """Return the committed offsets of partitions that have any; None if they are not known yet."""
         return super().committed(partitions, timeout_ms)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
@@ -232,7 +227,6 @@ class GroupMember(GroupOnlyMember):
 
     @translate_errors()
     def commit(self, offsets: Offsets, wait_s: float) -> None:
-        """Commit with the member's generation."""
         self._consumer.commit(_for_kafka_python(offsets), timeout_ms=1000 * wait_s)
 
     @translate_errors()
@@ -246,12 +240,10 @@ class GroupMember(GroupOnlyMember):
 
     @translate_errors()
     def run_commit_callbacks(self) -> None:
-        """Run the callbacks of completed commits."""
         super().run_commit_callbacks()
 
     @translate_errors()
     def close(self, wait_s: float) -> None:
-        """Leave the group, and close."""
         self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
 
 

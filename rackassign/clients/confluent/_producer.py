@@ -78,25 +78,21 @@ class Leaders:
     topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def brokers(self) -> Iterable[Broker]:
-        """Return the live brokers."""
         return self.nodes.values()
 
     def broker_metadata(self, broker_id: int) -> Broker | None:
-        """Return a broker; None if it is not known."""
         return self.nodes.get(broker_id)
 
     def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
-        """Return the partitions of a topic; None if it is not known."""
         return self.topics.get(topic)
 
     def leader_for_partition(self, partition: TopicPartition) -> int | None:
-        """Return the leader of a partition; None or -1 if there is none."""
         leaders = self.topics.get(partition.topic)
         return None if leaders is None else leaders.get(partition.partition)
 
 
 def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> Leaders:
-    """Return the leaders of the topics that exist; blocks until brokers respond."""
+    """Return the leaders of topics that exist, as before for those that cannot be described now. Blocks."""
     cluster = admin.describe_cluster(request_timeout=_REQUEST_S).result(2 * _REQUEST_S)
     found: dict[str, Mapping[int, int]] = {}
     names = list(topics)
@@ -126,7 +122,7 @@ class LeaderWatch:
     """
 
     def __init__(self, properties: Mapping[str, Any], refresh_s: float) -> None:
-        # `refresh_s`: time between two looks in seconds.
+        # As of the last look; replaced by each look that has found a change.
         self.leaders = Leaders()
         self._properties = properties
         self._refresh_s = refresh_s
@@ -173,7 +169,6 @@ class LeaderWatch:
             self._look.set()
 
     def rack_of(self, broker: int) -> str | None:
-        """Return the rack of a broker as of the last look; None if it is not known."""
         node = self.leaders.nodes.get(broker)
         return None if node is None else node.rack
 
@@ -258,8 +253,8 @@ class WriteStatistics:
     """
 
     def __init__(self, meter: WriteMeter, also: Callable[[str], object] | None) -> None:
-        # `also`: the `stats_cb` of the application, if any.
         self._meter = meter
+        # The `stats_cb` of the application.
         self._also = also
         self._last: dict[TopicPartition, Traffic] = {}
         self._counted_us = -1

@@ -29,7 +29,7 @@ class Callbacks:
 
     on_assign: Callback | None = None
     on_revoke: Callback | None = None
-    # Called with partitions that were lost with the membership; if omitted, `on_revoke` is called.
+    # If omitted, `on_revoke` is called with partitions that were lost with the membership.
     on_lost: Callback | None = None
 
 
@@ -43,7 +43,6 @@ class RebalanceHandler:
         self, consumer: object, member: GroupMember, reader: PartitionFetcher, commits: Commits, stalls: StallDetector
     ) -> None:
         # A weak reference, so that the user's consumer is closed when its last user drops it.
-        # `stalls`: detector of partitions that should be read but are not, and of the reverse.
         self._consumer = ref(consumer)
         self._member = member
         self._reader = reader
@@ -76,8 +75,7 @@ class RebalanceHandler:
 
     def give_up(self, tps: Partitions, *, lost: bool) -> None:
         """Stop reading partitions, and call the callback."""
-        # `tps`: the partitions; if empty, no callback is called.
-        # `lost`: whether other members may own them already: then nothing is committed, and the callback cannot commit.
+        # Others may own lost partitions already: nothing is committed, and the callback cannot commit.
         if lost:
             self.following = None
         if not tps:
@@ -99,7 +97,6 @@ class RebalanceHandler:
         return self._member.end_offsets(tps, _ENDS_S)
 
     def rebalance_pending(self) -> bool:
-        """Return whether it has to be served again soon."""
         return bool(self._reader.waiting) or self._member.rebalance_pending()
 
     def _follow(self, given: MemberAssignment) -> None:

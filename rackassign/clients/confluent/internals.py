@@ -53,7 +53,6 @@ _LOCAL: tuple[tuple[type[KafkaPythonError], int], ...] = (
 
 
 def kafka_exception(code: int, reason: str) -> KafkaException:
-    """Return an exception with an error code of confluent-kafka."""
     return KafkaException(KafkaError(code, reason))
 
 
@@ -89,7 +88,6 @@ _NO_GENERATION = -1
 
 def serialize_group_metadata(group_id: str, generation: int, member_id: str, instance_id: str | None) -> bytes:
     """Return the metadata of a member as librdkafka reads them, for `send_offsets_to_transaction` (KIP-447)."""
-    # `instance_id`: its `group.instance.id`; None for a dynamic member.
     strings = b"".join(text.encode() + b"\0" for text in (group_id, member_id))
     instance = b"\1" if instance_id is None else b"\0" + instance_id.encode() + b"\0"
     return _MAGIC + struct.pack("=i", generation) + strings + instance

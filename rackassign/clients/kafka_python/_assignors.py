@@ -42,7 +42,6 @@ class KafkaPythonMember(Protocol):
 
 
 def join_members(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
-    """Return the members of a join."""
     if isinstance(members, JoinContext):
         return _decoded(members)
     return [JoinMember(m.member_id, m.group_instance_id, _subscription(m.metadata)) for m in members]
@@ -150,7 +149,6 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
 
 
 def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
-    """Return the partitions of kafka-python's assignment, by topic."""
     owned: dict[str, list[int]] = {}
     for topic, partition in assignment.partitions():
         owned.setdefault(topic, []).append(partition)

@@ -111,7 +111,6 @@ def read_brokers(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[To
 
 
 def rack_of(cluster: Any, broker: int) -> str | None:
-    """Return the rack of a broker in a client's metadata; None if it is not known."""
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack
 

@@ -33,6 +33,7 @@ _CLOSE_MS = 10_000
 class ConsumerOptions(NamedTuple):
     """Options of a consumer that concern racks."""
 
+    # The rack that it sends with its fetches, "" for none, and its assignors, instances and classes.
     client_rack: str
     assignors: tuple[Any, ...]
 
@@ -111,7 +112,6 @@ class ClientFactory:
         return self._made
 
     def close(self) -> None:
-        """Close it, if there is one."""
         if self._made is not None:
             self._made.close()
 
@@ -130,7 +130,7 @@ Fetcher = Any
 
 def incompatibility(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
     """Return what differs from the expected kafka-python; None if nothing does."""
-    # `methods`: paths to methods, with the parameters they must have.
+    # Paths from the consumer, to methods with the parameters they must have, and to other attributes.
     for path in (*methods, *needs):
         value = consumer
         for part in path.split("."):
@@ -144,7 +144,6 @@ def incompatibility(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], 
 
 
 def coordinator_paths(*names: str) -> tuple[str, ...]:
-    """Return paths from the consumer to attributes of its coordinator."""
     return tuple(f"_coordinator.{name}" for name in names)
 
 

@@ -46,10 +46,9 @@ class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no erro
     """Partitions must be revoked before the member rejoins."""
 
     def __init__(self, partitions: Partitions, *, lost: bool) -> None:
-        # `lost`: whether the member was removed from the group: then other members may own them already, and nothing
-        # can be committed.
         super().__init__(partitions, lost)
         self.partitions = partitions
+        # Removed from the group: other members may own them already, and nothing can be committed.
         self.lost = lost
 
 
@@ -102,7 +101,7 @@ class GroupOnlyMember:
         self._given: MemberAssignment | None = None
 
     def poll(self, timeout_ms: float) -> None:
-        """Run the group's protocol, and show that the application is alive."""
+        """Run the group's protocol, and show that the application is alive; may raise `RevocationRequired`."""
         self._coordinator.poll(timeout_ms=timeout_ms)
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
@@ -129,7 +128,6 @@ class GroupOnlyMember:
             self._answer()
 
     def lost(self) -> bool:
-        """Return whether the member has lost its membership."""
         return bool(self._coordinator._generation.is_lost())
 
     def rebalance_pending(self) -> bool:

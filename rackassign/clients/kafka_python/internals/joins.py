@@ -39,7 +39,7 @@ def load_before_leading(
     later: for kafka-python the broker has responded later. Done once for a consumer; if kafka-python differs, `load`
     is left to `assign`.
     """
-    # `load`: called once, on a thread of its own. It may raise, as `assign` handles the same error again.
+    # `load` runs once, on a thread of its own. It may raise, as `assign` handles the same error again.
     manager: Any = getattr(getattr(consumer, "_coordinator", None), "_manager", None)
     send = getattr(manager, "send", None)
     if not protocols or _KEY in vars(consumer):

@@ -29,10 +29,10 @@ class MetricGroup:
     """
 
     def __init__(self, consumer: Consumer, group: str, once: WarnOnce, what: str) -> None:
-        # `what`: what is missing if kafka-python differs, for the warning.
         self._metrics = getattr(consumer, "_metrics", None)
         self._group = group
         self._once = once
+        # What is missing if kafka-python differs, for the warning.
         self._what = what
 
     def add(self, name: str, description: str, tags: Mapping[str, str], value: Callable[[], float]) -> Any:
@@ -54,7 +54,6 @@ class MetricGroup:
         return named
 
     def remove(self, named: Any) -> None:
-        """Remove a metric."""
         if self._metrics is not None:
             self._metrics.remove_metric(named)
 
@@ -67,7 +66,6 @@ class LocalityMetrics:
         self._pairs: dict[tuple[str, str | None], list[Any]] = {}
 
     def publish(self, meter: FetchMeter) -> None:
-        """Add the totals."""
         tags = {"rack": meter.rack or ""}
 
         def share() -> float:

@@ -325,7 +325,6 @@ class _TakenRecords:
     """
 
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
-        # `once`: reports that the positions could not be restored.
         self._fetcher = consumer._fetcher
         self._assigned = self._fetcher._subscriptions.assignment
         # The fetcher refers to this, and must not keep a consumer that nothing else refers to.

@@ -25,18 +25,19 @@ class Patch(NamedTuple):
     """A workaround for one defect of kafka-python, installed on one consumer."""
 
     name: str
-    # Effect of the defect without the patch.
+    # Effect of the defect without the patch, and the test that fails without it.
     defect: str
-    # The test that fails without it.
     proof: str
     # Methods that it shadows and calls, as paths from the consumer, with the parameters they must have.
     wraps: Mapping[str, tuple[str, ...]]
+    # Attributes that it reads, as paths from the consumer.
     needs: tuple[str, ...]
     install: Callable[[Consumer, WarnOnce], None]
     # Patches without which it would do harm.
     requires: tuple[str, ...] = ()
     # Patches that wrap one of the same methods. They are installed first, so that this one calls them.
     after: tuple[str, ...] = ()
+    # First and last version with the defect among those that are supported; below the oldest one the patch goes.
     versions: tuple[str, str] = ("3.0.9", "3.0.12")
 
     def incompatibility(self, consumer: Consumer) -> str | None:
@@ -79,10 +80,10 @@ def _out_of_order(patch: Patch, installed: Mapping[str, Patch]) -> str | None:
 def create_response_classes() -> str | None:
     """Create the class of every version of every response, and register one that is kept for each API.
 
-    It takes some 10 ms the first time, and may be called again, by any thread. A process whose responses raise
+    Returns what has changed in kafka-python so that it was not possible. It takes some 10 ms the first time, and may
+    be called again, by any thread. A process whose responses raise
     `ReferenceError` already recovers.
     """
-    # Returns: What has changed in kafka-python so that it was not possible; None if all classes exist.
     try:
         registry = import_module("kafka.protocol.api_header").ResponseClassRegistry
         for response in _responses(import_module("kafka.protocol.api_message").ApiMessage):
