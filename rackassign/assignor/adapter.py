@@ -110,7 +110,6 @@ class MetadataListener:
         self._client = client
 
     def __call__(self, _cluster: object) -> None:
-        """Handle a refresh."""
         try:
             self._callback()
         except Exception:  # noqa: BLE001 - see the class
@@ -135,6 +134,7 @@ class SharedPartitions(dict[tuple[int, tuple[int, ...]], Partition]):
     """
 
     def __init__(self, leader: str, replicas: str) -> None:
+        # Names of attributes of a client's metadata of a partition.
         super().__init__()
         self._leader: Callable[[Any], int] = attrgetter(leader)
         self._replicas: Callable[[Any], Iterable[int]] = attrgetter(replicas)
@@ -148,13 +148,12 @@ class SharedPartitions(dict[tuple[int, tuple[int, ...]], Partition]):
         return made
 
     def of_topic(self, metadata: Mapping[int, Any]) -> tuple[Partition, ...]:
-        """Return the partitions of a topic."""
-        # `metadata`: a client's metadata of each partition, by its ID; not empty. Brokers list all partitions of a
-        # topic. If one were missing, it would still have to be assigned, without leader and replicas here.
+        """Return the partitions of a topic, by a client's metadata of each, which are not empty."""
         count = max(metadata) + 1
         # Tens of thousands on a leader, so nothing is done for each of them in Python.
         wires = [*map(metadata.get, range(count))]
         if len(metadata) < count:
+            # Brokers list all partitions. A missing one still has to be assigned, without leader and replicas.
             return tuple(self[(-1, ()) if wire is None else self._key(wire)] for wire in wires)
         keys = zip(map(self._leader, wires), map(tuple, map(self._replicas, wires)), strict=True)
         return tuple(map(self.__getitem__, keys))

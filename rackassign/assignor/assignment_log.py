@@ -15,8 +15,6 @@ def format_assignment(
     rack: str | None, owned: Partitions, before: Partitions | None, topology: Topology, mode: LocalityMode
 ) -> str:
     """Describe how much of an assignment is local, which partitions are not and why, and how many were moved."""
-    # `before`: its partitions before; None or nothing at its start, when nothing has moved.
-    # `topology`: topology with the topics of `owned`; a topic that is missing is unknown.
     racks = RackSets.of(topology, mode)
     total = sum(map(len, owned.values()))
     moved = _fresh(owned, before) if before else 0

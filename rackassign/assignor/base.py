@@ -63,7 +63,6 @@ class Assignor:
     def __init__(
         self, member: MemberContext, codec: SubscriptionCodec, planner: Planner, rack_monitor: RackChangePolicy | None
     ) -> None:
-        # `rack_monitor`: how this member, while it leads, monitors the racks of the replicas; None to disable it.
         self._member = member
         self.rack = member.rack
         self.locality = member.locality
@@ -91,14 +90,7 @@ class Assignor:
         locality: str = "any-replica",
         name: str | None = None,
     ) -> MemberContext:
-        """Return the context of a new member, for the constructor."""
-        # `rack`: rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
-        # omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read. "auto" tries more
-        # sources (`detect_rack`).
-        # `locality`: `any-replica` if members read from followers in their rack (the brokers have a rack-aware replica
-        # selector and the members a `client_rack`), `leader` if all read from leaders.
-        # `name`: name in the protocol. All members of a group must share one; the default is the standard name, so that
-        # Java and librdkafka members can be in the same group.
+        """Return the context of a new member, by the arguments of `RangeAssignor`."""
         # A subclass may have its own name: if the client gets the class, it reads the name from the class.
         chosen = cls.name if name is None else name
         return MemberContext(cls._adapter, cls._package, rack=rack, locality=locality, name=chosen)
@@ -144,8 +136,7 @@ class Assignor:
         self, cluster: AnyCluster, members: Callable[[], list[JoinMember]], minimal: Callable[[], list[JoinMember]]
     ) -> LeaderAssignment:
         """Compute the assignment of the whole group; called on its leader."""
-        # `members`: decodes the join; its exceptions are handled.
-        # `minimal`: decodes only what a fallback assignment needs, and raises nothing.
+        # `members` may raise. `minimal` decodes only what a fallback assignment needs, and raises nothing.
         planned = self._planning(cluster, members)()
         return self._settle(planned or self._fallback(cluster, minimal()))
 
@@ -179,7 +170,6 @@ class Assignor:
         return plan
 
     def _settle(self, decision: LeaderAssignment) -> LeaderAssignment:
-        """Record an assignment, and return it."""
         self._history.propose(decision)
         return decision
 
@@ -362,7 +352,6 @@ def _claimants_of_withheld(decided: LeaderAssignment) -> list[str]:
 
 def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext, limit_s: float) -> None:
     """Warn, once each, of conditions that make racks ineffective in an assignment."""
-    # `limit_s`: its time limit in seconds.
     group, plan, name, once = decision.group, decision.plan, member.name, member.once
     if group is None or plan is None:
         return
@@ -405,7 +394,6 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
 
 
 def check_assignors(assignors: object, option: str = "partition_assignment_strategy") -> list[Any]:
-    """Return the assignors that a consumer is configured with."""
     if not isinstance(assignors, Iterable) or isinstance(assignors, str | bytes):
         raise ConfigError(f"{option}: expected a list of assignors, got {short_repr(assignors)}: write [..] around it")
     found = list(assignors)
@@ -420,6 +408,7 @@ def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, 
     """Warn if the assignor's rack is not the rack that the consumer sends with its fetches.
 
     Assignors that find their consumer themselves are compared then, and not again when the consumer is attached.
+    Returns whether the consumer is configured for follower fetching.
     """
     ours = [a for a in assignors if isinstance(a, Assignor)]
     own = [a for a in ours if a.locality == "any-replica"]

@@ -35,11 +35,10 @@ class LeaderAssignment(NamedTuple):
     """An assignment that a leader computed for a group."""
 
     assignment: Mapping[str, Partitions]
-    # Whether it is complete; if not, some partitions are withheld for the next rebalance.
+    # If not, some partitions are withheld for the next rebalance.
     complete: bool = True
-    # Group for which it was computed; None if the group could not be decoded.
+    # Both are None if the group could not be decoded.
     group: Group | None = None
-    # The plan; None if `group` is.
     plan: Plan | None = None
     user_data: Mapping[str, bytes] = MappingProxyType({})
 

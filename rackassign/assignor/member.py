@@ -34,10 +34,6 @@ class MemberContext:
     def __init__(
         self, adapter: ClientAdapter, package: str, *, rack: str | EnvRackDefault | None, locality: str, name: object
     ) -> None:
-        # `rack`: rack of the member; None or "" for none, "auto" to detect it.
-        # `membership`: membership of the consumer; None until it is known.
-        # `unread_topics`: subscribed topics that the group does not read, as changelogs that are read only after a
-        # rebalance; their replicas do not count.
         self.adapter = adapter
         self.rack = resolve_assignor_rack(rack)
         self.locality = validate_locality_mode(locality)
@@ -54,6 +50,7 @@ class MemberContext:
         self.once = WarnOnce(self.log)
         self.racks = BrokerRackCache()
         self.membership: GroupMembership | None = None
+        # Subscribed topics that the group does not read, as changelogs: their replicas do not count.
         self.unread_topics: frozenset[str] = frozenset()
         self.too_slow: set[str] = set()
 
@@ -78,7 +75,6 @@ class MemberContext:
         return None if self.membership is None else self.membership.generation()
 
     def time_limit_s(self) -> float:
-        """Return the time limit of a plan in seconds."""
         return time_limit_s(self.membership)
 
     @contextmanager
@@ -101,7 +97,6 @@ class MemberContext:
         If it takes longer than a whole assignment may, it is `too_slow` from then on: this leader may have been removed
         from the group by then, and would be again, each time it leads.
         """
-        # `consequence`: what follows if it is not called.
         begun = time.monotonic()
         try:
             yield

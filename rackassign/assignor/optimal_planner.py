@@ -54,16 +54,7 @@ class OptimalPlanner:
         weights: WeightsOption | None = None,
         weight_tolerance: float | None = None,
     ) -> None:
-        # `max_skew`: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
-        # partitions if that makes more local.
-        # `weights`: a weight of each partition by topic (bytes per second, lag), a function that returns such a
-        # mapping, or a weigher (`ByteRates`). Loads are then sums of weights, and locality counts weight. The function
-        # is called where the client handles its group (its IO thread, its event loop) whenever this member assigns: it
-        # must not block. If it returns None, members keep what they have, and only other partitions are distributed. If
-        # it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the session
-        # timeout once, it is not called again. Not together with `max_skew`.
-        # `weight_tolerance`: with weights: members keep their partitions while the heaviest member is above the best
-        # bound by this share of it at most; None for 0.05. Not without `weights`.
+        # docs/reference/options-of-assignors.md describes the options. A function `weights` must not block.
         self._member = member
         self.strategy = strategy(strategy_name)
         self.options = Options(
@@ -85,11 +76,9 @@ class OptimalPlanner:
             raise ConfigError(str(error)) from None
 
     def load(self) -> None:
-        """Import the strategy."""
         load("sticky")
 
     def load_on_thread(self) -> None:
-        """Begin to import the strategy, on a thread."""
         load_on_thread("sticky")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
@@ -124,7 +113,6 @@ class OptimalPlanner:
             self._weights.on_assigned(leads=leads)
 
     def _weighted(self, group: Group) -> Group:
-        """Return the group with costs and weights."""
         with self._member.user_code("weights", "weights are not available; partitions are counted instead"):
             return self._with(group, self._weights.of_group(group))
         return self._with(group, {})
@@ -196,7 +184,6 @@ class WeightSource:
     """Returns the weights of a group, whatever the option `weights` is."""
 
     def __init__(self, member: MemberContext, option: WeightsOption | None) -> None:
-        # `option`: the option; None for none.
         self._member = member
         self._option = option
 
@@ -217,7 +204,7 @@ class WeightSource:
         return _rows(option)
 
     def of_group(self, group: Group) -> dict[str, tuple[float, ...]]:
-        """Return the weights of a group's topics; topics without weights are missing."""
+        """Return the weights of topics that have any; raises whatever the user's code raises."""
         with self._member.timed("weights", "partitions are counted instead"):
             rows = self._read(group)
         if rows is None:
@@ -283,8 +270,7 @@ def presumed_weights(group: Group) -> dict[str, tuple[float, ...]]:
 
 
 def _rows(weights: object, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[float, ...]]:
-    """Return weights as a group has them; the group checks the numbers."""
-    # `sizes`: number of partitions of each topic, if they are known; further weights of a topic are not read.
+    """Return weights as a group has them, of a topic at most as many as its size; the group checks the numbers."""
     if not isinstance(weights, Mapping):
         expected = "expected lists of numbers by topic, a function that returns them, or a weigher"
         raise InputError("weights", f"{expected}, got {short_repr(weights)}")

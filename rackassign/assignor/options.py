@@ -70,7 +70,6 @@ class OptimalAssignor(Assignor):
         name: str | None = None,
         rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
     ) -> None:
-        # `weight_tolerance`: share by which the heaviest member may be above the best bound before partitions move.
         member = self.member_context(rack, locality, name)
         planner = OptimalPlanner(
             member,

@@ -59,20 +59,16 @@ class RangePlanner:
         self.options = Options(locality=member.locality)
 
     def load(self) -> None:
-        """Import the strategy."""
         load("range")
 
     def load_on_thread(self) -> None:
-        """Begin to import the strategy, on a thread."""
         load_on_thread("range")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
-        """Return the function that plans; nothing is needed but the group."""
         del members
         return lambda limit_s: plan_with(self.strategy, group, self.options, limit_s)
 
     def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
-        """Return contiguous ranges of each topic."""
         return fallback_range(cluster, members)
 
     def on_assigned(self, *, leads: bool) -> None:

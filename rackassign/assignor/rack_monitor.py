@@ -80,14 +80,13 @@ class RackChangePolicy:
 class RackView(NamedTuple):
     """The racks of the counting replicas of each partition."""
 
-    # Names of the racks, in order; the index of each is its bit.
+    # The index of each rack is its bit. For each topic `near` has the racks of each partition, as bits.
     racks: tuple[str, ...]
     near: Mapping[str, tuple[int, ...]]
     mode: LocalityMode
 
     @classmethod
     def of(cls, topology: Topology, mode: LocalityMode) -> RackView:
-        """Return the view of a topology."""
         racks = RackSets.of(topology, mode)
         near = {topic: tuple(bits) for topic, bits in racks.all_partition_racks(topology).items()}
         return cls(tuple(racks.bits), near, mode)
@@ -118,9 +117,9 @@ class RackView(NamedTuple):
 class RebalanceGain(NamedTuple):
     """The expected gain of a rebalance."""
 
+    # Partitions whose replica racks have changed.
     changed: int
     now: Locality
-    # Locality of the group after the rebalance.
     then: Locality
     moved: int
 
@@ -128,10 +127,11 @@ class RebalanceGain(NamedTuple):
 class CheckResult(NamedTuple):
     """Actions that the check requests."""
 
-    # Gain of the rebalance to request; None to request none.
+    # Of the rebalance to request; None to request none.
     gain: RebalanceGain | None = None
     # Seconds until the next check; None to wait for the next view.
     again_s: float | None = None
+    # Whether to request new metadata from the brokers.
     refresh: bool = False
 
 
@@ -139,7 +139,6 @@ class RackChangeDetector:
     """Compares the topology with a group's last assignment, while this consumer leads the group."""
 
     def __init__(self, strategy: Strategy, options: Options, times: RackChangePolicy) -> None:
-        # `times`: how long changes must last, and how often a rebalance may be requested.
         self._strategy = strategy
         self._options = options
         self.times = times
@@ -161,12 +160,7 @@ class RackChangeDetector:
         seen_at: float | None = None,
         time_limit_s: float | None = None,
     ) -> CheckResult:
-        """Return what to do."""
-        # `now`: current time in seconds, of a monotonic clock.
-        # `decided`: current assignment of the group; None if this leader did not compute it, and then nothing is done.
-        # `topology`: topology of the cluster, including offline brokers.
-        # `seen_at`: time of the topology, on the same clock; `now` by default.
-        # `time_limit_s`: seconds that planning may take; None for no limit.
+        """Compare the topology, which includes offline brokers, with the assignment; times are those of one clock."""
         if decided is None or decided.group is None or decided.plan is None or not decided.complete:
             return CheckResult()
         mode = self._options.locality
@@ -223,11 +217,14 @@ class RackChangeDetector:
     def _gain(
         self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
     ) -> tuple[RebalanceGain | None, bool]:
-        """Plan the group again from its members' partitions; return no gain if they keep them."""
+        """Plan the group again; return the gain, if its members do not keep what they have, and whether time was up."""
         now = replace(
             group,
             topology=topology,
-            weights={topic: row for topic, row in group.weights.items() if _fits(row, topic, topology)},
+            # Partitions may have been added, which have no weights.
+            weights={
+                topic: row for topic, row in group.weights.items() if len(row) == len(topology.topics.get(topic, ()))
+            },
             # The generation only has to be the same for all members.
             members=tuple(
                 replace(member, owned=plan.target[member.id], generation=0)  # pragma: no mutate
@@ -263,11 +260,6 @@ def _with_all_topics(topology: Topology, before: Topology) -> Topology:
     return replace(topology, topics={**topology.topics, **gone}) if gone else topology
 
 
-def _fits(row: tuple[float, ...], topic: str, topology: Topology) -> bool:
-    """Return whether weights match the topic as it is now: partitions may have been added."""
-    return len(row) == len(topology.topics.get(topic, ()))
-
-
 def _sizes(target: Mapping[str, Partitions]) -> int:
     return sum(len(partitions) for owned in target.values() for partitions in owned.values())
 
@@ -288,7 +280,6 @@ class RackMonitor:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # `clock`: monotonic clock, in seconds.
         self._detector = detector
         self._history = history
         self._topology = topology

@@ -74,24 +74,25 @@ _MAX_INTERVAL_S = 600.0
 class StandbyConfig:
     """Options of a member that keeps copies."""
 
+    # Kafka's `client.tag.*`, up to five. Errors in tags have Kafka's own messages.
     client_tags: Mapping[str, str] = field(default_factory=dict)
     # How copies are placed; the leader's options apply. Their tags must be among this member's.
     standbys: StandbyOptions = field(default_factory=StandbyOptions)
     # Returns the changelog positions of this member's copies, except of partitions for which it is active. It is called
     # where the client handles its group, and must not block. Without it all copies that are to be kept count as warm.
     positions: Callable[[], Positions] | None = None
-    # Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy counts as
-    # warm. If it has taken a leader longer than a third of the session timeout once, that leader does not call it
-    # again.
+    # Returns the known ends of changelogs; called in the same way, but not any more once it was too slow. If no end is
+    # known, the most advanced copy counts as warm.
     ends: Callable[[], Positions] = dict
     # Called with added and removed copies, in the same way. Partitions for which this member becomes active are among
     # the removed ones. It is not called when the member unsubscribes.
     on_standbys: OnStandbys | None = None
+    # Returns the name of a topic's changelog, for readers of the assignment.
     changelog: Callable[[str], str] = "{}-changelog".format
+    # The leader's sets apply. Copies of such a state are named by the first topic of the set in alphabetical order.
     copartition: Sequence[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
-        """Check the options."""
         standbys: object = self.standbys
         if not isinstance(standbys, StandbyOptions):
             raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
@@ -109,7 +110,6 @@ class StandbyCopies:
     """The copies that a member is to keep."""
 
     def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
-        # `kept`: partitions of which this member is to keep a copy.
         self._member = member
         self._config = config
         self.topics: frozenset[str] = frozenset()
@@ -214,11 +214,9 @@ class StandbyPlanner(OptimalPlanner):
         self._missing = 0
 
     def load(self) -> None:
-        """Import the strategies, with that of standbys."""
         load("standbys")
 
     def load_on_thread(self) -> None:
-        """Begin to import the strategies, with that of standbys, on a thread."""
         load_on_thread("standbys")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:

@@ -75,7 +75,6 @@ class RangeCodec:
         return owned_from_subscription(subscription)
 
     def on_assigned(self, given: Partitions, generation: int) -> None:  # noqa: ARG002 - as the others have it
-        """Record that there was an assignment."""
         # A coordinator lets no leader plan if a follower joins again with the same bytes.
         self._user_data = b""
 
@@ -113,7 +112,6 @@ class StickyCodec:
         return data.owned, data.generation
 
     def on_assigned(self, given: Partitions, generation: int) -> None:
-        """Record this member's partitions and their generation."""
         self._last = StickyData(given, generation)
 
 
@@ -126,7 +124,6 @@ class CooperativeCodec:
     cooperative: ClassVar[bool] = True
 
     def __init__(self, member: MemberContext, owned: Callable[[], Partitions | None] | None = None) -> None:
-        # `generation`: generation of the last assignment; -1 before there was one.
         self._member = member
         self._owned = owned or member.owned
         self._given: Partitions = {}
@@ -146,11 +143,9 @@ class CooperativeCodec:
         return Subscription(topics, None, claims, self.generation, self._member.rack)
 
     def claims(self, subscription: Subscription) -> tuple[Partitions, int | None]:
-        """Return the owned partitions of a member and their generation."""
         return owned_from_subscription(subscription)
 
     def on_assigned(self, given: Partitions, generation: int) -> None:
-        """Record this member's partitions and their generation."""
         self._given = given
         self.generation = generation
 
@@ -181,7 +176,6 @@ class JoinContext(list[MemberT]):
         subscriptions: Mapping[str, Subscription],
         joined: Sequence[MemberT] | None = None,
     ) -> None:
-        # `joined`: all members of the join; `members` if omitted.
         super().__init__(members)
         self.subscriptions = subscriptions
         self.joined: Sequence[MemberT] = self if joined is None else joined
@@ -218,7 +212,7 @@ def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) ->
 
 
 def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict[str, Subscription]:
-    """Replace in place the metadata of those members that the client could not decode."""
+    """Replace in place metadata that the client could not decode; return the subscriptions by member ID."""
     reader = SubscriptionReader()
     # Members that own nothing often send equal bytes, and nearly all list the same topics.
     sound: dict[bytes, Subscription] = {}
