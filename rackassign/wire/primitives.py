@@ -42,31 +42,25 @@ class Reader:
         return start
 
     def remaining(self) -> int:
-        """Return the number of remaining bytes."""
         return len(self._data) - self.offset
 
     def read_bytes(self, count: int, what: str) -> bytes:
-        """Read so many bytes."""
         start = self._take(count, what)
         return bytes(self._data[start : start + count])
 
     def int8(self, what: str) -> int:
-        """Read a signed 8-bit number."""
         value: int = _INT8.unpack_from(self._data, self._take(1, what))[0]
         return value
 
     def int64(self, what: str) -> int:
-        """Read a signed 64-bit number."""
         value: int = _INT64.unpack_from(self._data, self._take(8, what))[0]
         return value
 
     def int16(self, what: str) -> int:
-        """Read a signed 16-bit number."""
         value: int = _INT16.unpack_from(self._data, self._take(2, what))[0]
         return value
 
     def int32(self, what: str) -> int:
-        """Read a signed 32-bit number."""
         value: int = _INT32.unpack_from(self._data, self._take(4, what))[0]
         return value
 
@@ -98,7 +92,7 @@ class Reader:
         return bytes(self._data[start : start + length])
 
     def count(self, what: str, smallest: int) -> int | None:
-        """Read the length of an array; None if it is null."""
+        """Read the length of an array; None if it is null. That many elements of `smallest` bytes have to remain."""
         start = self.offset
         count = self.int32(f"the number of {what}")
         if count < 0:
@@ -117,9 +111,9 @@ class Reader:
     def ids_by_topic(self, what: str, known: KnownTopics) -> dict[str, tuple[int, ...]]:
         """Read an array of topics, each with an array of partition IDs; null is empty.
 
-        Topics without partitions are omitted, and the arrays of a topic that is listed twice are merged.
+        Topics without partitions are omitted, and the arrays of a topic that is listed twice are merged. New topics are
+        added to `known`.
         """
-        # `known`: topics that were read before; new ones are added.
         count = self.count(what, _EMPTY_TOPIC) or 0
         data, heads, begin = self._data, known.heads, self.offset
         by_topic: dict[str, tuple[int, ...]] = {}
@@ -164,6 +158,7 @@ class KnownTopics:
     __slots__ = ("_arrays", "_topics", "heads")
 
     def __init__(self) -> None:
+        # For each head the topic, the size of its partition IDs in bytes, and the function that reads them.
         self.heads: dict[bytes, tuple[str, int, Callable[[bytes, int], tuple[int, ...]]]] = {}
         self._topics: dict[str, str] = {}
         self._arrays: dict[int, struct.Struct] = {}
@@ -187,27 +182,21 @@ class Writer:
         self._data = bytearray()
 
     def done(self) -> bytes:
-        """Return everything written so far."""
         return bytes(self._data)
 
     def write_bytes(self, value: bytes) -> None:
-        """Write bytes as they are."""
         self._data += value
 
     def int8(self, value: int) -> None:
-        """Write a signed 8-bit number."""
         self._pack(_INT8, value)
 
     def int64(self, value: int) -> None:
-        """Write a signed 64-bit number."""
         self._pack(_INT64, value)
 
     def int16(self, value: int) -> None:
-        """Write a signed 16-bit number."""
         self._pack(_INT16, value)
 
     def int32(self, value: int) -> None:
-        """Write a signed 32-bit number."""
         self._pack(_INT32, value)
 
     def _pack(self, form: struct.Struct, value: int) -> None:
@@ -228,14 +217,12 @@ class Writer:
         self._data += encoded
 
     def nullable_string(self, value: str | None) -> None:
-        """Write a string or null."""
         if value is None:
             self.int16(-1)
         else:
             self.string(value)
 
     def nullable_bytes(self, value: bytes | None) -> None:
-        """Write bytes or null."""
         if value is None:
             self.int32(-1)
         else:
@@ -243,7 +230,6 @@ class Writer:
             self._data += value
 
     def int32s(self, values: Sequence[int]) -> None:
-        """Write an array of 32-bit numbers."""
         self.int32(len(values))
         try:
             self._data += struct.pack(f">{len(values)}i", *values)

@@ -46,7 +46,7 @@ class TaskId(NamedTuple):
 
     subtopology: int
     partition: int
-    # Name of the topology; None for the only one.
+    # None for the only one.
     topology: str | None = None
 
 
@@ -59,15 +59,16 @@ class StreamsSubscriptionInfo:
     """Information of a member about itself."""
 
     process: UUID = _NO_PROCESS
-    # For each of its tasks the sum of its changelog offsets, or `ACTIVE_SUM`; other negative numbers are unknown
-    # offsets.
+    # The sum of a task's changelog offsets, or `ACTIVE_SUM`; other negative numbers are unknown offsets.
     task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     # `host:port` of its interactive queries; empty for none.
     endpoint: str = ""
     # From -128 to 127; differs from the last subscription's.
     unique_field: int = 0
+    # 4 requests all members to stop.
     error: int = 0
+    # The newest version that the member supports.
     latest: int = VERSION
 
 
@@ -75,6 +76,7 @@ class StreamsSubscriptionInfo:
 class StreamsAssignmentInfo:
     """Information for a member about its assignment."""
 
+    # In the order of the assigned partitions.
     active: tuple[TaskId, ...] = ()
     standby: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
     partitions_by_host: Hosts = field(default_factory=dict)
@@ -82,6 +84,7 @@ class StreamsAssignmentInfo:
     error: int = 0
     # Time at which the member is to rejoin; `NO_REBALANCE` for never.
     next_rebalance_ms: int = NO_REBALANCE
+    # The newest version that all members support.
     common: int = VERSION
 
 
@@ -108,7 +111,6 @@ def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
 
 
 def decode_streams(data: bytes) -> StreamsSubscriptionInfo:
-    """Decode information of a member."""
     reader = Reader(data)
     _check_version(reader)
     latest = reader.int32("the newest version")
@@ -150,7 +152,6 @@ def encode_streams_assignment(info: StreamsAssignmentInfo) -> bytes:
 
 
 def decode_streams_assignment(data: bytes) -> StreamsAssignmentInfo:
-    """Decode information for a member."""
     reader = Reader(data)
     _check_version(reader)
     common = reader.int32("the version all know")
