@@ -17,10 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def close_dropped(close: Callable[[], object]) -> None:
-    """Close a consumer that was garbage-collected; on a new thread, since the current thread may be any.
-
-    The process waits for this at exit.
-    """
+    """Close a dropped consumer on a new thread, as this one may be any; the process waits for that at exit."""
 
     def run() -> None:
         log.warning("a consumer was garbage-collected without close(): it leaves its group")

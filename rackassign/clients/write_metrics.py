@@ -43,7 +43,6 @@ class WriteMeter:
                 self.counts[partition, rack] = self.counts.get((partition, rack), Traffic()).plus(amount)
 
     def by_partition(self) -> Written:
-        """Return all traffic counted so far, by partition and rack."""
         with self._lock:
             return dict(self.counts)
 

@@ -127,7 +127,6 @@ class RackAwareAssignor(Assignor):
 
     @_PerConsumerMethod
     def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
-        """Record this member's own assignment; as the leader, that of the group."""
         try:
             generation = self._member.generation()
             self._assigned(_partitions(assignment), -1 if generation is None else generation)
@@ -152,7 +151,6 @@ class RackAwareAssignor(Assignor):
                 internals.find_unknown_followers(membership.coordinator, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
-        """Use the rack cache of a consumer that is not started yet."""
         self._member.racks = racks
 
     def share_warnings(self, once: WarnOnce) -> None:
@@ -160,7 +158,6 @@ class RackAwareAssignor(Assignor):
         self._member.once = once
 
     def config_error(self, error: ConfigError) -> None:
-        """Report why a class could not be instantiated."""
         self._member.once.warn("environment", "%s: no rack is sent: %s", self.name, error)
 
     def _find_caller(self) -> None:

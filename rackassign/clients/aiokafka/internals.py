@@ -111,7 +111,6 @@ def rack_of(cluster: Any, broker: int) -> str | None:
 
 
 def client_rack(consumer: Consumer) -> str | None:
-    """Return the rack that a consumer sends with its fetches; reads `_client_rack`."""
     return getattr(consumer, "_client_rack", None) or None
 
 
@@ -208,7 +207,6 @@ def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
 
 
 def group_id(consumer: Consumer) -> str | None:
-    """Return a consumer's group; reads `_group_id`. None if it has none, or the attribute is missing."""
     return getattr(consumer, "_group_id", None)
 
 

@@ -75,7 +75,6 @@ class AsyncCommitQueue:
             raise
 
     def flush(self, more: Iterable[ConfluentPartition], wait_s: float) -> None:
-        """Commit all pending offsets, and more, and wait for it."""
         self._receive()
         with self._lock:
             # A commit in flight is sent again, because its response alone cannot be awaited.
@@ -94,7 +93,6 @@ class AsyncCommitQueue:
         self._answered(flushed, error)
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
-        """Discard pending offsets of revoked partitions."""
         with self._lock:
             self._dropped.update(tps)
             self._fail_revoked([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
@@ -139,7 +137,8 @@ class AsyncCommitQueue:
                 # It was flushed meanwhile.
                 return
             self._trouble = None
-            if error is None or not _passes(error):
+            # Partitions that are still owned after a rebalance may be committed in the next generation.
+            if error is None or not (error.retriable() or error.code() == KafkaError.REBALANCE_IN_PROGRESS):
                 self._answers.append((error, list(sent.values())))
                 self._sent = None
             else:
@@ -184,11 +183,6 @@ def _merged(offsets: Iterable[ConfluentPartition]) -> _Merged:
     return {to_topic_partition(each): each for each in offsets}
 
 
-def _passes(error: KafkaError) -> bool:
-    # Partitions that are still owned after a rebalance may be committed in the next generation.
-    return bool(error.retriable()) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
-
-
 _LAST_S = 5.0
 """Time limit for the last commit of partitions to be revoked; the group waits for it."""
 
@@ -229,7 +223,6 @@ class Commits:
         self._outbox.drop(tps)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Discard the stored offsets of partitions that were sought."""
         for tp in tps:
             self._stored.pop(tp, None)
             self._sent.pop(tp, None)
@@ -266,7 +259,8 @@ class Commits:
             )
         self._outbox.give_up(map(to_topic_partition, owned))
         self._member.commit(offsets_of(owned), max(0.0, end - monotonic()))
-        return [_copied(each) for each in owned]
+        # With metadata and leader epochs, as librdkafka does.
+        return [make_offset(to_topic_partition(each), each.offset, leader_epoch(each), each.metadata) for each in owned]
 
     def _by_ownership(
         self, asked: list[ConfluentPartition], drops: int
@@ -297,7 +291,6 @@ class Commits:
             self._send(ready)
 
     def commit_before_revoke(self, tps: Partitions) -> None:
-        """Commit delivered offsets of partitions about to be revoked, and all pending offsets."""
         self._outbox.flush([] if self._properties.auto_commit_s is None else self._uncommitted(tps), _LAST_S)
         self._report_results()
 
@@ -337,13 +330,7 @@ class Commits:
         return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]
 
 
-def _copied(offset: ConfluentPartition) -> ConfluentPartition:
-    """Return an offset with its metadata and leader epoch, as librdkafka does."""
-    return make_offset(to_topic_partition(offset), offset.offset, leader_epoch(offset), offset.metadata)
-
-
 def _chosen(message: Message | None, offsets: Sequence[ConfluentPartition] | None) -> list[ConfluentPartition] | None:
-    """Return the given offsets; None if none are given."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets exclude each other")
     if message is None:

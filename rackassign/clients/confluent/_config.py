@@ -286,7 +286,6 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ProducerConfig:
-        """Read properties as `confluent_kafka.Producer` takes them."""
         properties = _plain_names(config)
         _callback(properties, "stats_cb")
         age = _number(_METADATA, properties.get(_METADATA, _REFRESH_MS))

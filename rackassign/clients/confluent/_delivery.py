@@ -180,9 +180,9 @@ class Delivery:
     ) -> None:
         self._reader = reader
         self._stalls = stalls
-        # What a callback has raised is raised by this, if there are no records to return.
+        # Raises what a callback has raised, if there are no records to return.
         self._callbacks = callbacks
-        # With the membership lost no record is returned, as others own the partitions now.
+        # While it returns true no record is returned, as others own the partitions.
         self._lost = lost
         self._taken: Sequence[Message] | None = ()
         """What the current call has taken, or the one before it; None if it is too much to be kept."""

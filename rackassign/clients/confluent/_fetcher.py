@@ -158,7 +158,7 @@ class PartitionFetcher:
         # Partitions of the first consumer are changed only here; the second has equal properties and reads nothing.
         self._make, self._make_other = make, make_other
         self.consumer = make()
-        # Of a partition without committed offset.
+        # Initial position of a partition without committed offset.
         self._start = start
         self.held: Partitions = frozenset()
         """All partitions that were taken and not dropped."""
@@ -264,7 +264,6 @@ class PartitionFetcher:
         old.close()
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
-        """Stop reading partitions."""
         self.revision += 1
         dropped = self.held.intersection(tps)
         read = dropped - self.waiting
@@ -382,7 +381,6 @@ def to_topic_partition(partition: ConfluentPartition) -> TopicPartition:
 
 
 def leader_epoch(partition: ConfluentPartition) -> int:
-    """Return the leader epoch; -1 if there is none."""
     epoch: int | None = partition.leader_epoch
     return -1 if epoch is None else epoch
 

@@ -116,10 +116,7 @@ def read_leaders(admin: AdminClient, topics: Iterable[str], before: Leaders) -> 
 
 
 class LeaderWatch:
-    """Reads the leaders of topics again and again, on a thread of its own.
-
-    The thread refers only to this object, so that a producer can be released.
-    """
+    """Reads the leaders of topics on a thread, which refers only to this object, so that a producer can be released."""
 
     def __init__(self, properties: Mapping[str, Any], refresh_s: float) -> None:
         # As of the last look; replaced by each look that has found a change.

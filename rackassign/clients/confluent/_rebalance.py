@@ -74,7 +74,6 @@ class RebalanceHandler:
         self._begin(wait_s)
 
     def give_up(self, tps: Partitions, *, lost: bool) -> None:
-        """Stop reading partitions, and call the callback."""
         # Others may own lost partitions already: nothing is committed, and the callback cannot commit.
         if lost:
             self.following = None
@@ -93,7 +92,6 @@ class RebalanceHandler:
                 self._drop(tps)
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end offsets of partitions, as far as they are known soon."""
         return self._member.end_offsets(tps, _ENDS_S)
 
     def rebalance_pending(self) -> bool:

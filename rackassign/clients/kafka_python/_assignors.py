@@ -70,7 +70,6 @@ def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - kafka-python is
 
 
 def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - kafka-python is untyped
-    """Return the subscription that kafka-python has decoded."""
     owned: dict[str, list[int]] = {}
     for topic, partitions in metadata.owned_partitions or ():
         owned.setdefault(topic, []).extend(p for p in partitions or () if isinstance(p, int))
@@ -144,7 +143,6 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         return internals.encode_member_assignments(decided.assignment, decided.user_data)
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
-        """Record this member's own assignment; as the leader, that of the group."""
         self._assigned(partitions_of(assignment), generation)
 
 

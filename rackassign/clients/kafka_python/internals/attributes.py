@@ -107,7 +107,6 @@ class ClientFactory:
         self._made: Any = None
 
     def __call__(self, **config: Any) -> Any:
-        """Return a client, as kafka-python would."""
         self._made = self._make(**config)
         return self._made
 

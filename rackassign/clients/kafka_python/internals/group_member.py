@@ -114,7 +114,6 @@ class GroupOnlyMember:
         self._coordinator.request_rejoin()
 
     def take_new_assignment(self) -> MemberAssignment | None:
-        """Return the assignment received since the last call; None if there was none."""
         assignment, self._given = self._given, None
         return assignment
 
@@ -137,10 +136,7 @@ class GroupOnlyMember:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> Mapping[TopicPartition, CommittedOffset] | None:
-        """Return the committed offsets of partitions that have any; None if they are not known yet.
-
-        Call it again then: the pending request is reused.
-        """
+        """Return the committed offsets there are; None if not known yet, and then the next call reuses the request."""
         asked = [KafkaPythonPartition(*tp) for tp in partitions]
         try:
             found = self._coordinator.fetch_committed_offsets(asked, timeout_ms=timeout_ms)

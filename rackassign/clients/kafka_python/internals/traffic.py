@@ -83,7 +83,6 @@ class LocalityMetrics:
                 )
 
     def add_topic_rack_metric(self, meter: FetchMeter, topic: str, rack: str | None) -> None:
-        """Add the traffic of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
         named = [
             self._group.add(
@@ -188,10 +187,7 @@ def queue_lengths(producer: Any, once: WarnOnce) -> Callable[[TopicPartition], i
 
 
 def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:
-    """Count every produce request of a producer.
-
-    Shadows `_sender._produce_request`, which the sender's thread looks up for each request.
-    """
+    """Count every produce request; shadows `_sender._produce_request`, which is looked up for each request."""
     sender = getattr(producer, "_sender", None)
     original = getattr(sender, "_produce_request", None)
     expected = ("node_id", "acks", "timeout", "batches")

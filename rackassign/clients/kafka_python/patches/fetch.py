@@ -163,7 +163,6 @@ def _refresh_on_unknown_read_replica(consumer: Consumer, once: WarnOnce) -> None
 
 
 def _named(fetcher: Fetcher, tp: Any) -> int | None:
-    """Return the follower that a partition's leader has named."""
     state = fetcher._subscriptions.assignment.get(tp)
     named: int | None = None if state is None else state.preferred_read_replica()
     return named

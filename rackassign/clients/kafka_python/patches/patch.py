@@ -41,7 +41,6 @@ class Patch(NamedTuple):
     versions: tuple[str, str] = ("3.0.9", "3.0.12")
 
     def incompatibility(self, consumer: Consumer) -> str | None:
-        """Return what has changed in kafka-python so that the patch cannot work; None if it fits."""
         return incompatibility(consumer, self.wraps, self.needs)
 
 
@@ -60,7 +59,6 @@ def install(consumer: Consumer, patches: Sequence[Patch], once: WarnOnce) -> Non
 
 
 def _missing(patch: Patch, installed: Mapping[str, Patch]) -> str | None:
-    """Return which required patch is not installed; None if all are."""
     return next((f"{name} is off" for name in patch.requires if name not in installed), None)
 
 
@@ -81,8 +79,7 @@ def create_response_classes() -> str | None:
     """Create the class of every version of every response, and register one that is kept for each API.
 
     Returns what has changed in kafka-python so that it was not possible. It takes some 10 ms the first time, and may
-    be called again, by any thread. A process whose responses raise
-    `ReferenceError` already recovers.
+    be called again, by any thread. A process whose responses raise `ReferenceError` already recovers.
     """
     try:
         registry = import_module("kafka.protocol.api_header").ResponseClassRegistry
