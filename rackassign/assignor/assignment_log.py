@@ -17,7 +17,7 @@ def format_assignment(
     """Describe how much of an assignment is local, which partitions are not and why, and how many were moved."""
     racks = RackSets.of(topology, mode)
     total = sum(map(len, owned.values()))
-    moved = _fresh(owned, before) if before else 0
+    moved = sum(len(set(ids).difference(before.get(topic, ()))) for topic, ids in owned.items()) if before else 0
     tail = f", {moved} moved" if moved else ""
     if rack is None:
         return f"no rack: {total} partitions{tail}"
@@ -46,10 +46,6 @@ def format_assignment(
     return f"rack {rack}: {local} of {total} partitions local{reasons}{unknown_part}{tail}"
 
 
-def _fresh(owned: Partitions, before: Partitions) -> int:
-    return sum(len(set(partitions).difference(before.get(topic, ()))) for topic, partitions in owned.items())
-
-
 def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
     """Describe where a partition that is not local is read from: from its leader."""
     source = None if partition.leader is None else broker_racks.get(partition.leader)
@@ -58,7 +54,6 @@ def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: st
 
 
 def format_group(group: Group, plan: Plan) -> str:
-    """Describe the assignment of a whole group: how much of it is local, and how many partitions were moved."""
     counts = Locality.of(group, plan)
     withheld = sum(map(len, plan.withheld.values()))
     tail = f", {withheld} of them after another round" if withheld else ""

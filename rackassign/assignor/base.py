@@ -124,7 +124,6 @@ class Assignor:
         self._adapter.on_refresh(membership.cluster(), self._refreshed, self._member.once, key=self)
 
     def _joining(self, topics: Iterable[str]) -> Subscription:
-        """Return the subscription of this member."""
         if self._member.membership is None:
             # Whether this member leads is known only once it plans, so what that takes is loaded by then. A bound
             # assignor plans on a thread, or behind one that loads: there a member that does not lead loads nothing.
@@ -135,7 +134,6 @@ class Assignor:
     def _decide(
         self, cluster: AnyCluster, members: Callable[[], list[JoinMember]], minimal: Callable[[], list[JoinMember]]
     ) -> LeaderAssignment:
-        """Compute the assignment of the whole group; called on its leader."""
         # `members` may raise. `minimal` decodes only what a fallback assignment needs, and raises nothing.
         planned = self._planning(cluster, members)()
         return self._settle(planned or self._fallback(cluster, minimal()))

@@ -35,7 +35,7 @@ class LeaderAssignment(NamedTuple):
     """An assignment that a leader computed for a group."""
 
     assignment: Mapping[str, Partitions]
-    # If not, some partitions are withheld for the next rebalance.
+    # If false, some partitions are withheld for the next rebalance.
     complete: bool = True
     # Both are None if the group could not be decoded.
     group: Group | None = None
@@ -90,7 +90,6 @@ class _ClaimCheck:
 
     @cached_property
     def _assigned(self) -> dict[str, set[int]]:
-        """The partitions of the last assignment."""
         assigned: dict[str, set[int]] = {}
         for partitions in self._last.assignment.values() if self._last else ():
             for topic, ids in partitions.items():
@@ -98,7 +97,6 @@ class _ClaimCheck:
         return assigned
 
     def checked(self, member: Member) -> Member:
-        """Return the member with those of its claims that may be true."""
         own = _given_to(member, self._last)
         latest = self._generation - 1 - (self._last is not None and own is None)
         if member.generation is not None and member.generation > latest:

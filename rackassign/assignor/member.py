@@ -79,10 +79,7 @@ class MemberContext:
 
     @contextmanager
     def user_code(self, key: str, consequence: str) -> Iterator[None]:
-        """Run code of the user in the block: if it raises, the block ends, with one warning.
-
-        So nothing of it is raised into `poll()`, except for what ends the program.
-        """
+        """Run user code in the block; what it raises, unless that ends the program, ends the block with a warning."""
         try:
             yield
         except BaseException as error:

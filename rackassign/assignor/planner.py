@@ -76,7 +76,6 @@ class RangePlanner:
 
 
 def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) -> LeaderAssignment:
-    """Return the assignment of a strategy, computed within so many seconds."""
     plan = decide(group, replace(options, time_limit_s=limit_s))
     return LeaderAssignment(plan.assignment, not plan.withheld, group, plan)
 

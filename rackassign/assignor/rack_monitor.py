@@ -92,10 +92,7 @@ class RackView(NamedTuple):
         return cls(tuple(racks.bits), near, mode)
 
     def changed_from(self, before: RackView) -> int:
-        """Count the partitions whose racks differ from those before, including new ones.
-
-        In mode `leader` a partition without leader counts as unchanged.
-        """
+        """Count the partitions whose racks are new or differ; in mode `leader` not those without a leader."""
         names = self.racks if self.racks == before.racks else None
         changed = 0
         for topic, now in self.near.items():
@@ -248,10 +245,7 @@ class RackChangeDetector:
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:
-    """Return a topology in which removed topics, or topics that lost partitions, are unchanged.
-
-    The client library handles those.
-    """
+    """Return a topology with removed topics, and topics that lost partitions, unchanged: the client handles those."""
     gone = {
         topic: partitions
         for topic, partitions in before.topics.items()

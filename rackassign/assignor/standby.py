@@ -188,7 +188,6 @@ class StandbyCodec(CooperativeCodec):
         self._process: UUID = uuid4()
 
     def encode(self, topics: tuple[str, ...]) -> Subscription:
-        """Return the cooperative subscription with user data."""
         sent = super().encode(topics)
         self._copies.topics = frozenset(topics)
         sums = {_task(tp): ACTIVE_SUM for tp in _tps(sent.owned)}
@@ -245,7 +244,6 @@ class StandbyPlanner(OptimalPlanner):
         return LeaderAssignment(plan.assignment, not plan.withheld, group, plan, self._user_data(assignment))
 
     def _copies(self, sums: Mapping[str, Mapping[TaskId, int]]) -> Copies:
-        """Return the lags of the members' copies."""
         with self._member.user_code("ends", "the ends of changelogs are not available"):
             return _lags(sums, self._ends())
         return _lags(sums, {})

@@ -275,7 +275,6 @@ Claims = Callable[[Subscription], tuple[Partitions, int | None]]
 def build_group(
     topology: Callable[[list[str]], Topology], members: Iterable[JoinMember], claims: Claims | None = None
 ) -> Group:
-    """Return the members of a join and the part of the live topology that they subscribe to."""
     # Members with equal subscriptions share one set, which then has to be hashed only once.
     topics: dict[tuple[str, ...], frozenset[str]] = {}
     made = tuple(_member(member, claims or owned_from_subscription, topics) for member in members)
@@ -283,7 +282,6 @@ def build_group(
 
 
 def to_member(joined: JoinMember) -> Member:
-    """Return a member of the model, with the claims in the fields of its subscription."""
     return _member(joined, owned_from_subscription, {})
 
 
