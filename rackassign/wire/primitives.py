@@ -206,7 +206,6 @@ class Writer:
             raise WireError(len(self._data), f"{value!r} does not fit into {form.size * 8} bits") from None
 
     def string(self, value: str) -> None:
-        """Write a string as UTF-8."""
         try:
             encoded = value.encode()
         except UnicodeEncodeError:
