@@ -137,7 +137,6 @@ def _solve_skewed(
 
 
 def _objectives(problem: Problem, max_skew: int, *, per_topic: bool) -> tuple[Objective, ...]:
-    """Return the objectives in their order."""
     last: tuple[Objective, ...] = ("moves", "ties") if problem.ties is not None else ("moves",)
     if max_skew:
         return "cost", "balance", *last

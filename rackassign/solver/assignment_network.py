@@ -45,6 +45,7 @@ from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, fac
 class Arcs:
     """Arcs of one layer."""
 
+    # Rows of this layer and of the next one.
     tail: Ints
     head: Ints
     lower: Ints
@@ -55,9 +56,8 @@ class Arcs:
 class TopicBounds:
     """Bounds of a member's number of partitions of each topic class."""
 
-    # Lower bound for each allowed class pair.
+    # For each allowed class pair.
     low: Ints
-    # Upper bound for each allowed class pair.
     high: Ints
 
 
@@ -67,10 +67,9 @@ class _Middle:
 
     # Number of its rows: all kinds, or the shares that keep arcs enter.
     rows: int
-    # Topic class of each share; None of kinds.
+    # Of each share the topic class (None of kinds), member class, and row or -1; of a kind the kind itself.
     topic_class: Ints | None
     member_class: Ints
-    # Row of each share, or -1; each kind itself.
     row: Ints
     # Arcs from hubs. Nodes are the rows after this layer.
     enter: Arcs
@@ -84,25 +83,25 @@ class NetworkLayout:
     """The layers of a network and the objectives on them."""
 
     network: Network
+    # From classes to member classes or shares, and from classes to hubs.
     sticky_arcs: Arcs
     hub_arcs: Arcs
-    # Arcs from hubs to kinds, or one for each share.
+    # From hubs to kinds, or one for each share.
     middle_arcs: Arcs
-    # Arcs from kinds, or shares with a row, to member classes.
+    # From kinds, or shares with a row, to member classes.
     member_class_arcs: Arcs
-    # Arcs from member classes to the sink, one for each level; none without levels.
+    # From member classes to the sink, one for each level; none without levels.
     to_sink: Arcs
+    # Cost of a partition on each arc, and by how much one on each arc to the sink increases the sum of squared loads.
     cost: Ints
     level_cost: Ints
     # Numbers of classes, hubs, kinds or shares with a row, member classes and sinks.
     rows: tuple[int, ...]
     hub_topic_class: Ints
     hub_rack: Ints
-    # Topic class of each share; None if there are kinds.
+    # Shares are ordered by topic class (None if there are kinds), then member class. A single arc has the row -1.
     share_topic_class: Ints | None
-    # Member class of each share; ordered by topic class, then member class.
     share_member_class: Ints
-    # Row of each share, -1 if it is a single arc.
     share_row: Ints
 
     @property
@@ -114,11 +113,9 @@ class NetworkLayout:
         return split_at(flow, [*accumulate(len(layer.tail) for layer in self._layers[:-1])])
 
     def kept(self, flow: Ints) -> Ints:
-        """Return the flows on keep arcs."""
         return flow[: len(self.sticky_arcs.tail)]
 
     def reading(self) -> Ints:
-        """Return the objective: cost of reading."""
         return self.cost
 
     def squares(self) -> Ints:
@@ -134,8 +131,7 @@ class NetworkLayout:
         return found
 
     def tie_cost(self, grouped: CompressedProblem, cost: Ints) -> Ints:
-        """Return the objective: tie cost."""
-        # `cost`: tie costs by row of class and rack.
+        """Return the objective: tie cost, from costs by row of class and rack."""
         hubs = self.hub_arcs
         keep_arc_rack = grouped.kind_rack[grouped.member_class_kind[grouped.keep_arc_member_class]]
         return _costs_out_of_classes(
@@ -156,9 +152,8 @@ def _costs_out_of_classes(arcs: int, sticky: Ints, to_hub: Ints) -> Ints:
 def build_network(
     grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False, topics: TopicBounds | None = None
 ) -> NetworkLayout:
-    """Build the network."""
-    # `levels`: whether to add an arc for each load between the bounds, so that even loads can be an objective.
-    # `topics`: bounds of each topic class; none if omitted.
+    # `low` and `high` bound a member's load, by subscription class. With levels there is an arc for each load between
+    # them, so that even loads can be an objective.
     p = grouped.problem
     racks = p.cost.shape[1]
     # Hubs: a topic class and a rack in which it has readers.
@@ -206,7 +201,6 @@ def build_network(
 
 
 def count_shares(grouped: CompressedProblem) -> int:
-    """Return the number of shares in the network of a problem with bounds for each topic class."""
     member_classes = np.bincount(
         grouped.kind_subscription_class[grouped.member_class_kind], minlength=len(grouped.problem.sizes())
     )
@@ -310,7 +304,8 @@ class Shares:
     """Members' counts of topic classes: for each pair of a topic class and a class of members, one after the other."""
 
     def __init__(self, problem: Problem, member_class: Ints, pairs: tuple[Ints, Ints], whole: Ints, held: Ints) -> None:
-        # `held`: partitions that their owners may keep, whose pairs are all among these.
+        # Pairs of a topic class and a member class are ascending. Of each, `whole` is the number of partitions that all
+        # its members have. `held` are partitions that their owners may keep, whose pairs are all among these.
         self._problem, self._held, self._whole = problem, held, whole
         self._pair_topic_class, self._pair_class = pairs
         self._sizes = np.bincount(member_class)
@@ -334,7 +329,7 @@ class Shares:
         return np.bincount(self._over_pair, minlength=len(self._whole))
 
     def counts(self, extras: Ints) -> Ints:
-        """Return the number of partitions of each share, with extras for those that own one where that is even."""
+        """Return the size of each share. A pair's extras are spread evenly, to owners of one where that is even."""
         # There may be ten million of them.
         counts = (self._whole + (extras == self._size)).astype(np.int32).repeat(self._size)
         some = ((extras > 0) & (extras < self._size)).nonzero()[0]
@@ -352,7 +347,7 @@ class Shares:
 
     def assign(self, left: Ints, class_of: Ints, room: Ints) -> Ints:
         """Return the reader of each partition: its owner if possible, or else a member of the cheapest rack."""
-        # `room`: number of partitions of each class (row) that each rack (column) may get, no less than counts need.
+        # `left`, by share, is used up. `room`, by class (row) and rack (column), is no less than counts need.
         problem, free = self._problem, room.tolist()
         reader = np.full(len(problem.topic_class), NO_MEMBER)
         owner = problem.owner[self._held]
@@ -400,8 +395,7 @@ class Shares:
 
 def _extras_of_owners(over: Bools, extras: Ints) -> Bools:
     """Deal extras (rows) to members (columns), first to those that own one; members differ by at most one in total."""
-    # `over`: which members own more than the whole part.
-    # `extras`: number of extras of each row, less than there are members.
+    # `over`: which members own more than the whole part. A row has fewer extras than there are members.
     whole, rest = divmod(int(extras.sum()), over.shape[1])
     # Those that own the most may have one more.
     most = np.lexsort((np.arange(over.shape[1]), -over.sum(axis=0)))
@@ -430,7 +424,7 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
     The member that is short has one of this row already. Every member without one has as many extras or more, so it has
     one in a row where the other has none.
     """
-    # `given`: which members (columns) have an extra of each row.
+    # Rows and members (columns): those with an extra in `given`, which is changed, and owners of one in `over`.
     without_extra = (~given[row]).nonzero()[0][:_EXCHANGES_TRIED]
     possible = given[:, without_extra] & ~given[:, [short]]
     # What the one owns is gained, what the other owns is lost.
@@ -445,8 +439,7 @@ def _exchange(given: Bools, over: Bools, row: int, short: int) -> None:
 def flow_of(
     grouped: CompressedProblem, layout: NetworkLayout, kept: Ints, others: tuple[Ints, Ints, Ints] | None = None
 ) -> Ints:
-    """Return the flow that given amounts make. That on levels is left out."""
-    # `kept`: flow of each keep arc.
+    """Return the flow of keep arcs and of other amounts (class, member class, size). That on levels is left out."""
     class_, member_class, amount = others or (kept[:0], kept[:0], kept[:0])
     kind, topic_class = grouped.member_class_kind[member_class], grouped.class_topic_class[class_]
     racks, hubs, member_classes = grouped.problem.cost.shape[1], len(layout.hub_rack), len(grouped.member_class_kind)
@@ -486,7 +479,9 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     reader = np.full(len(grouped.problem.topic_class), -1)
     even = _EvenSplit(grouped, layout, keep_arc, to_middle, to_member_class)
     if len(grouped.current):
-        kept = _first_of_pools(grouped.owned_of, even.kept, _turn_in_topic(grouped.problem, grouped.current))
+        # By their turn, and then by their order.
+        pool, turn = grouped.owned_of, _turn_in_topic(grouped.problem, grouped.current)
+        kept = _rank_in_pool(pool, np.lexsort((turn, pool))) < even.kept[pool]
         reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = (reader < 0).nonzero()[0]
     hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
@@ -519,11 +514,6 @@ def _rank_in_pool(pool: Ints, order: Ints | None = None) -> Ints:
     return rank
 
 
-def _first_of_pools(pool: Ints, amount: Ints, turn: Floats) -> Bools:
-    """Return which items are among the first `amount` of their pool, by their turn and then by their order."""
-    return _rank_in_pool(pool, np.lexsort((turn, pool))) < amount[pool]
-
-
 class _EvenSplit:
     """Distribution of the partitions of member classes among their members, as evenly as possible.
 
@@ -535,8 +525,7 @@ class _EvenSplit:
     def __init__(
         self, grouped: CompressedProblem, layout: NetworkLayout, keep_arc: Ints, to_middle: Ints, to_member_class: Ints
     ) -> None:
-        # `keep_arc`: flow of each keep arc.
-        # `to_middle`: flow to kinds or shares, without what stays.
+        # Flows of keep arcs, to kinds or shares without what stays, and from these to member classes.
         self._size = grouped.member_class_size
         order = grouped.member_class_of.argsort(kind="stable")
         whose = grouped.member_class_of[order]
@@ -558,6 +547,7 @@ class _EvenSplit:
         first = self._first_turns(member_class[sequence], np.concatenate([keep_arc, loose])[sequence])
         turn = np.empty(len(first), np.int64)
         turn[sequence] = first
+        # How many partitions remain of each owned set.
         self.kept = self._share(
             keep_arc[grouped.owned_keep_arc],
             grouped.keep_arc_member_class[grouped.owned_keep_arc],
@@ -570,6 +560,7 @@ class _EvenSplit:
         pool = used[at]
         served = (turn[len(keep_arc) + pool] + step) % self._size[pool_member_class[pool]]
         by_member = np.lexsort((served, pool))
+        # Pairs of a pool, a member class or share, and a member, with how many partitions of the pool the member gets.
         self.pool, served = pool[by_member], served[by_member]
         pairs_member_class = pool_member_class[self.pool]
         self.member = order[whose.searchsorted(pairs_member_class) + served]
@@ -590,7 +581,8 @@ class _EvenSplit:
 
 
 def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
-    """Distribute items over arcs."""
+    """Distribute items of pools over arcs; return the arc of each. Those of an arc are spread evenly over its pool."""
+    # `tail`: pool of each arc, from which it takes `amount`; together all items.
     used = amount.nonzero()[0]
     last = np.zeros(int(tail.max(initial=-1)) + 1, np.int64)
     last[tail[used]] = used

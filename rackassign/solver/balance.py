@@ -60,7 +60,8 @@ class BalanceConstraints:
 
     # For each subscription class the larger of the two loads that its members may have.
     max_load: Ints
-    # For each class pair whether partitions of the topic class may be assigned to the subscription class.
+    # For each class pair whether partitions of the topic class may be assigned to the subscription class, and the
+    # flows of one such assignment.
     allowed: Bools
     flow: Ints
 
@@ -74,7 +75,8 @@ def compute_balance(
     *,
     start: Ints | None = None,
 ) -> BalanceConstraints:
-    """Compute the loads of optimal balance."""
+    # `supply` is by topic class, `sizes` (1 or more) by subscription class. Pairs are ascending by topic class, each of
+    # which has one. A `start` close to such an assignment saves time, and changes nothing but `flow`.
     convex = ConvexFlow(supply, sizes, topic_class, subscription_class, charge)
     if start is not None:
         convex.start_from(start)
@@ -88,9 +90,9 @@ def stickiest_flow(
 ) -> Ints:
     """Return flows of equal balance that keep as many owned partitions as evening one class after the other does.
 
-    Without owned partitions these are the flows of `balance`.
-
-    Unowned partitions are moved first. If that is sufficient, all owned partitions stay.
+    Without owned partitions these are the flows of `balance`. Unowned partitions are moved first. If that is
+    sufficient, all owned partitions stay. By pair, `held` are the owned partitions, and `wanted` unowned ones where
+    they should be as far as balance allows; all 0 for any.
     """
     topic_class, subscription_class = pairs
     held = np.where(balance.allowed, held, 0)
@@ -130,8 +132,7 @@ class ConvexFlow:
         base: Ints | None = None,
         limit: Ints | None = None,
     ) -> None:
-        # `base`: load of each subscription class that is not part of the flow.
-        # `limit`: upper bound of the flow of each pair; none if omitted.
+        # As for `compute_balance`. `base` is load that is no part of the flow, `limit` bounds the flow of each pair.
         self._supply, self._sizes, self._topic_class, self._subscription_class = (
             supply,
             sizes,
@@ -165,8 +166,7 @@ class ConvexFlow:
         return sums
 
     def balance(self, *, fill: bool = True) -> Ints:
-        """Compute flows of optimal balance, and return the ceiling of each subscription class."""
-        # `fill`: false to keep the present flows as far as balance allows.
+        """Compute flows of optimal balance, from present ones unless `fill`; return subscription classes' ceilings."""
         if fill:
             self.water_fill()
         ceiling = np.zeros(len(self._sizes), np.int64)
@@ -221,7 +221,8 @@ class ConvexFlow:
         """Move the excess above the limit of active subscription classes to those below their limit.
 
         An exchange takes a partition from one subscription class and gives it to another one that reads it too. In the
-        flow these are two arcs: one into the row of the topic class, and one out of it.
+        flow these are two arcs: one into the row of the topic class, and one out of it. Returned are the subscription
+        classes that stay above, with all that they could exchange partitions with.
         """
         classes = len(self.load)
         # Topic classes pass partitions on, and have neither excess nor deficit.
@@ -293,11 +294,12 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
 class TopicBalance:
     """Description of all assignments that balance each topic class, and then the totals."""
 
-    # For each class pair the least number of partitions of the topic class that a member may have.
+    # For each class pair the least and the greatest number of partitions of the topic class that a member may have.
     low: Ints
     high: Ints
     # For each subscription class the larger of the two loads that its members may have.
     max_load: Ints
+    # For each topic class what all its readers have, and for each class pair the extras in one such assignment.
     whole: Ints
     extras: Ints
 
@@ -311,8 +313,7 @@ def compute_topic_balance(
     *,
     held: Ints | None = None,
 ) -> TopicBalance:
-    """Compute the counts of optimal balance."""
-    # `held`: for each pair how many members would keep an extra: `extras` then changes as little as balance requires.
+    # As for `compute_balance`. `held` of a pair's members would keep an extra; `extras` changes as little as possible.
     size = sizes[subscription_class]
     readers = np.bincount(topic_class, size, len(supply)).astype(np.int64)
     whole, extras = np.divmod(supply, readers)

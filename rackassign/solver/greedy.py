@@ -59,7 +59,6 @@ def nearest_flow(problem: Problem, partitions: Ints) -> Ints:
 
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
-    """Return the reader of each partition."""
     held, pair_of = problem.current()
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     owned = np.bincount(pair_of, minlength=len(pairs[0]))

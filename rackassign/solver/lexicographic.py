@@ -77,16 +77,15 @@ _ARCS_OF_A_BUILT_ONE = 6
 
 @dataclass(frozen=True, slots=True)
 class LoadBounds:
-    """Bounds of the members' loads."""
+    """Bounds of the members' loads, by subscription class."""
 
     low: Ints
     high: Ints
+    # Whether `low` and `high` leave open how even the loads are.
     levels: bool = False
-    # Bounds of each topic class; None if there are none.
     topics: TopicBounds | None = None
 
     def network(self, grouped: CompressedProblem, work: SolveBudget) -> NetworkLayout:
-        """Build the network of a problem with these bounds, and deduct the steps."""
         layout = build_network(grouped, self.low, self.high, levels=self.levels, topics=self.topics)
         work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
         return layout
@@ -98,18 +97,17 @@ class _Optimum:
 
     objective: Callable[[NetworkLayout], Ints]
     value: int
+    # The network that it was optimized on, and the price of each of its rows.
     grouped: CompressedProblem
     layout: NetworkLayout
-    # Price of each row of the network.
     price: Ints
 
     def restrict(self, network: Network, layout: NetworkLayout, grouped: CompressedProblem) -> Network:
         """Return a network of the same partitions and members, restricted to flows that attain this optimum."""
-        # `network`: the network, restricted by the optima before this one.
+        # The optima before this one restrict `network`. Its classes and member classes are the same or smaller.
         return network.restrict_to_optimal(self.objective(layout), self._prices_in(layout, grouped))
 
     def _prices_in(self, layout: NetworkLayout, grouped: CompressedProblem) -> Ints:
-        """Return equivalent prices of another network."""
         old = self.layout
         if layout is old:
             return self.price
@@ -132,7 +130,6 @@ class _Optimum:
 
 
 def _value_of_group(group: Ints, value: Ints, groups: int) -> Ints:
-    """Return the value of each group, whose elements have equal values."""
     found = np.empty(groups, np.int64)
     found[group] = value
     return found
@@ -155,20 +152,21 @@ class LexicographicResult:
     most_kept: int | None = None
 
     def assignment(self) -> Ints:
-        """Return the member of each partition."""
         if self.most_kept is not None:
             return expand_shares(self.grouped, self.layout, self.flow)
         return expand_flow(self.grouped, self.layout, self.flow)
 
     def is_calmest(self, assignment: Ints) -> bool:
-        """Return whether this assignment is proven to move the fewest partitions."""
         current = self.grouped.current
         kept = int((assignment[current] == self.grouped.problem.owner[current]).sum())
         return not self.note or kept == self.most_kept
 
 
 def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: SolveBudget) -> LexicographicResult:
-    """Compute the flows."""
+    """Compute the flows; raise `SolverError` also if the budget ends before moves are considered.
+
+    A solution of the objectives before them moves nearly everything, and `greedy` keeps nearly everything.
+    """
     bare = grouped.ignoring_ownership()
     small = bounds.network(bare, work)
     # What members own is nearly a solution, if it is one of an earlier plan.
@@ -201,7 +199,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
 
 
 def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicResult:
-    """Return flows of lowest tie cost among all that are as good in the other objectives."""
+    """Return flows of lowest tie cost among all that are as good; after a `SolverError` the given ones still are."""
     if result.note:
         raise BudgetExhaustedError(result.note)
     problem = result.grouped.problem
@@ -233,7 +231,6 @@ def break_ties(result: LexicographicResult, work: SolveBudget) -> LexicographicR
 
 
 def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLayout) -> Ints:
-    """Return the flow that an assignment is in a network."""
     keeps = reader[grouped.current] == grouped.problem.owner[grouped.current]
     kept = np.bincount(grouped.owned_keep_arc[grouped.owned_of[keeps]], minlength=len(grouped.keep_arc_class))
     unchanged = np.ones(len(reader), bool)
@@ -245,7 +242,6 @@ def _flow_of_members(reader: Ints, grouped: CompressedProblem, layout: NetworkLa
 
 
 def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: CompressedProblem) -> Network:
-    """Return a network, restricted to flows that attain these optima."""
     network = layout.network
     for optimum in optima:
         network = optimum.restrict(network, layout, grouped)
@@ -253,7 +249,6 @@ def _restricted(optima: tuple[_Optimum, ...], layout: NetworkLayout, grouped: Co
 
 
 def _check(optima: tuple[_Optimum, ...], layout: NetworkLayout, flow: Ints) -> None:
-    """Raise an error if a flow does not attain these optima."""
     if any(int(optimum.objective(layout) @ flow) != optimum.value for optimum in optima):
         raise SolverError("prices of one network are not valid in another")
 
@@ -277,13 +272,13 @@ class SkewSolution:
 class _Tried:
     """Result for some bases."""
 
+    # Cost, loads from large to small, moves, and tie cost.
     score: tuple[int, tuple[int, ...], int, int]
     assignment: Ints
 
 
 def solve_with_skew(problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget) -> SkewSolution:
-    """Return the assignment of lowest cost within the bound."""
-    # `max_skew`: how many partitions more than 1 the members of a subscription class may differ by.
+    """Return the assignment of lowest cost with loads in a subscription class that differ by 1 + `max_skew` at most."""
     grouped = CompressedProblem.of(problem, np.ones(len(problem.edge_topic_class), bool))
     search = _Search(grouped, max_skew, work)
     ranges = search.ranges()

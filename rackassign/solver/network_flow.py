@@ -64,6 +64,7 @@ def bits_of(bits: int) -> Iterator[int]:
 
 def shortest_path_tree(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
     """Return all reachable nodes, each with its predecessor on a shortest path."""
+    # Targets of a node, and the dead ones that paths avoid, are bits.
     before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
     while waiting:
         node = waiting.popleft()
@@ -81,10 +82,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def stable_order(keys: Ints) -> Ints:
-    """Return the stable order of keys, which are 0 or more.
-
-    numpy sorts integers of 16 bits without comparisons, a few times as fast as wider ones.
-    """
+    """Return the stable order of keys from 0 on; numpy sorts 16 bits without comparisons, a few times as fast."""
     order: Ints = keys.astype(np.min_scalar_type(int(keys.max(initial=0)))).argsort(kind="stable")
     return order
 
@@ -143,7 +141,6 @@ class Passes:
             self.end()
 
     def end(self) -> None:
-        """Charge what has not been charged yet."""
         self._charge(self._owed)
         self._owed = 0
 
@@ -172,9 +169,8 @@ def depths(tail: Ints, head: Ints, sources: Bools, charge: Charge) -> Ints:
 
 
 def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints, charge: Charge) -> tuple[Ints, Ints]:
-    """Move excesses to deficits until every path along which depths increase is blocked."""
-    # `depth`: depth of each row, from `depths`, with the excesses as sources.
-    # `excess`: excess of each row; below 0 a deficit.
+    """Move excesses to deficits until all paths of increasing depth are blocked; return flows, and what is left."""
+    # `depth` is from `depths`, with the excesses as sources. An excess below 0 is a deficit.
     tail, head = ends
     moved, excess = np.zeros(len(tail), np.int64), excess.copy()
     charge(len(tail) // 4)
@@ -197,8 +193,6 @@ def blocking_flow(ends: tuple[Ints, Ints], depth: Ints, room: Ints, excess: Ints
 
 def _arcs_on_paths(ends: tuple[Ints, Ints], depth: Ints, targets: Bools) -> Ints:
     """Return the arcs that lead one step deeper and on to a target; nearly all others would be dead ends."""
-    # `depth`: depth of each row, from `depths`.
-    # `targets`: whether each row is a target.
     tail, head = ends
     below = depth[head]
     arcs = ((depth[tail] == below - 1) & (below > 0)).nonzero()[0]
@@ -215,8 +209,7 @@ def _arcs_on_paths(ends: tuple[Ints, Ints], depth: Ints, targets: Bools) -> Ints
 
 def _push(sources: list[int], first: list[int], target: list[int], left: list[int], over: list[int]) -> int:
     """Follow paths, update what arcs can carry and what rows have, and return the number of steps."""
-    # `first`: for each row its first arc, and at the end the number of arcs.
-    # `over`: excess of each row.
+    # `first` has each row's first arc, and at the end the number of arcs; `over` each row's excess.
     at, end = first[:-1], first[1:]
     steps = 0
     for source in sources:
@@ -264,7 +257,7 @@ class PrimalDual:
     def __init__(
         self, ends: tuple[Ints, Ints], bounds: tuple[Ints, Ints], net: tuple[Ints, Ints], cost: Ints, start: Ints
     ) -> None:
-        # `net`: lower and upper bounds of the net flow out of each row.
+        # `bounds` are those of arcs, `net` those of the net flow out of each row. `start` is used where the cost is 0.
         (lower, upper), (low, high) = bounds, net
         rows = len(low)
         self._arcs = len(cost)
@@ -283,7 +276,7 @@ class PrimalDual:
         self._price = np.zeros(rows + 1, np.int64)
 
     def solve(self, charge: Charge) -> bool:
-        """Balance all rows; return False if that is impossible."""
+        """Balance all rows; return False if that is impossible. `charge` raises an error to end it."""
         while (self._excess > 0).any():
             if not self._raise_prices(charge):
                 return False
@@ -464,11 +457,10 @@ class Network:
 
     tail: Ints
     head: Ints
+    # Bounds of the flow on each arc, and of the net flow out of each row.
     lower: Ints
     upper: Ints
-    # Lower bound of the net flow out of each row.
     low: Ints
-    # Upper bound of the net flow out of each row.
     high: Ints
 
     def reduced_costs(self, cost: Ints, price: Ints) -> Ints:
@@ -488,13 +480,11 @@ class Network:
         )
 
     def net(self, flow: Ints) -> Ints:
-        """Return the net flow out of each row."""
         rows = len(self.low)
         # In doubles, which is exact: no sum of flows is near 2 ** 53.
         return (np.bincount(self.tail, flow, rows) - np.bincount(self.head, flow, rows)).astype(np.int64)
 
     def is_feasible(self, flow: Ints) -> bool:
-        """Return whether a flow satisfies all bounds."""
         net = self.net(flow)
         return bool(
             (flow >= self.lower).all()
@@ -537,9 +527,8 @@ _FAILED = "the solver's result failed the check in integers"
 
 
 def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> CertifiedFlow:
-    """Compute a min-cost flow."""
-    # `start`: flow to begin with on arcs without a cost; 0 or the nearest bound if omitted. The closer it is to an
-    # optimal one, the less work there is.
+    """Compute a min-cost flow; raise an error if none is allowed, the budget ends, or the result fails the check."""
+    # `start` is used on arcs without a cost. The closer it is to an optimal flow, the less work there is.
     # Before arrays of this size are made.
     work.charge(len(cost))
     attempt = _Attempt(network, cost, start)
@@ -550,7 +539,7 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints |
 
 def low_cost_flow(network: Network, cost: Ints, work: SolveBudget, start: Ints | None = None) -> FoundFlow:
     """Compute a min-cost flow or, if the budget is used up before, a flow that is close to one."""
-    # `work`: as for `min_cost_flow`. Work after the end of the budget is deducted too; it is little.
+    # Work after the end of the budget is deducted too; it is little.
     attempt = _Attempt(network, cost, start)
     try:
         with work.reserved(_PASSES_TO_COMPLETE * len(cost) // ARCS_PER_STEP):
@@ -583,12 +572,10 @@ class _Attempt:
         )
 
     def certified(self) -> CertifiedFlow:
-        """Return the solution after the check."""
         self._flow[self._free], price = self.problem.result()
         return certified(self._network, self._cost, self._flow, price)
 
     def unproven(self, reason: str) -> UnprovenFlow:
-        """Return the flow without prices, after a check of its bounds."""
         self._flow[self._free], _ = self.problem.result()
         if not self._network.is_feasible(self._flow):
             raise SolverError(_FAILED)

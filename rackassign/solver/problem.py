@@ -108,25 +108,25 @@ class CompressedProblem:
     """
 
     problem: Problem
+    # The allowed class pairs.
     edge_topic_class: Ints
     edge_subscription_class: Ints
+    # Class of each partition, and of each class its topic class, row of costs and number of partitions.
     class_of: Ints
     class_topic_class: Ints
     class_near: Ints
     class_supply: Ints
-    # Partitions that their owners could keep, ascending.
+    # Partitions that their owners could keep, ascending, and the owned set of each.
     current: Ints
     owned_of: Ints
     owned_member: Ints
     owned_keep_arc: Ints
-    # Class of each keep arc.
     keep_arc_class: Ints
-    # Member class of each keep arc.
     keep_arc_member_class: Ints
-    # Number of partitions of each keep arc.
     keep_arc_size: Ints
     kind_subscription_class: Ints
     kind_rack: Ints
+    # Member class of each member, and of each member class its kind and number of members.
     member_class_of: Ints
     member_class_kind: Ints
     member_class_size: Ints
@@ -204,7 +204,7 @@ class CompressedProblem:
 
     def with_rows(self, row: Ints, cost: Ints) -> CompressedProblem:
         """Return the problem with other rows of costs, which are parts of classes; member classes fit these parts."""
-        # `cost`: the costs. Those of a row are equal to those of its class.
+        # Costs of a row are equal to those of its class.
         problem = self.problem
         owner = np.full(len(problem.owner), NO_MEMBER)
         # An owner that may not keep its partition is none.

@@ -83,7 +83,7 @@ def _uneven_topics(problem: Problem, topic: Ints, reader: Ints) -> Ints:
 
 
 class _Exchanges:
-    """The search."""
+    """The search, and the assignment as exchanged: `reader`."""
 
     def __init__(self, problem: Problem, topic: Ints, reader: Ints, topics: int) -> None:
         self._problem, self._topic = problem, topic
@@ -130,7 +130,6 @@ class _Exchanges:
         return False
 
     def _is_read(self, topic_class: Ints, subscription_class: Ints) -> Bools:
-        """Return for pairs of a topic class and a subscription class whether the one is read by the other."""
         key = topic_class * self._subscriptions + subscription_class
         found: Bools = self._pairs[np.minimum(self._pairs.searchsorted(key), len(self._pairs) - 1)] == key
         return found
@@ -154,7 +153,7 @@ class _Exchanges:
         return np.concatenate([back, *kept])
 
     def _exchange(self, given: Ints, donor: int, taken: Ints) -> bool:
-        """Give one of these partitions, all of one topic, for one of another topic, if both become more even by it."""
+        """Give a partition of a topic for one of `taken`, whose members have less of it, if that evens both topics."""
         topic = int(self._topic[given[0]])
         other, receivers = self._topic[taken], self.reader[taken]
         # Half of what the sum of squares increases by.
@@ -200,7 +199,6 @@ class _Exchanges:
         return np.stack(changes)
 
     def _swap(self, first: int, donor: int, second: int, receiver: int) -> None:
-        """Exchange two partitions of these members."""
         for partition, other, loser, winner in ((first, second, donor, receiver), (second, first, receiver, donor)):
             self.reader[partition] = winner
             self._parts[loser][self._parts[loser] == partition] = other

@@ -130,7 +130,6 @@ class _StabilityPolicy:
         self.note = ""
 
     def decided(self) -> Ints:
-        """Return the member of each partition."""
         owner, ground = self._problem.owner, self._ground
         begun = self._work.left, self._work.owed
         if (owner != NO_MEMBER).all() and self._obviously_good(owner):
@@ -141,7 +140,7 @@ class _StabilityPolicy:
         relabelled = fresh if (owner == NO_MEMBER).all() else self._relabelled(fresh)
         # With a budget that has ended the result is not as even as it could be, or moves more than it should.
         self.note = self._work.end() or self.note
-        if _moves_nothing(owner, relabelled):
+        if ((owner == NO_MEMBER) | (owner == relabelled)).all():
             return relabelled
         found = self._changed(owner, _Reference(ground, fresh))
         self.note = self._work.end() or self.note
@@ -255,7 +254,3 @@ class _StabilityPolicy:
                 free.setdefault(kind[member], []).append(member)
         who = [takes[share] if share in takes else free[kind[share]].pop(0) for share in range(len(kind))]
         return np.asarray(who, np.int64)[reference]
-
-
-def _moves_nothing(owner: Ints, reader: Ints) -> bool:
-    return bool(((owner == NO_MEMBER) | (owner == reader)).all())

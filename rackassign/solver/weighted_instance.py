@@ -37,16 +37,11 @@ class WeightedInstance:
     """Members, their target loads, and partitions to assign."""
 
     def __init__(self, problem: Problem, weight: Floats, tolerance: float, work: SolveBudget) -> None:
-        # `problem`: the problem; its owners are not used here.
-        # `weight`: weight of each partition, 1 at most.
-        # `tolerance`: share of its limit by which a load may be above it.
-        # `level`: load of each member if weights could be split.
-        # `even_level`: the level of each member that shares the partitions which are lighter than it: partitions that
-        # are heavier, and a member for each, are left out.
-        # `readers`: members that may get partitions of each topic class.
+        # Owners are not used. A weight is 1 at most, `tolerance` the share of its limit by which a load may be above.
         self.problem, self.weight, self.tolerance, self.work = problem, weight, tolerance, work
         self.reads = np.zeros((problem.topic_classes, len(problem.sizes())), bool)
         self.reads[problem.edge_topic_class, problem.edge_subscription_class] = True
+        # Members that may get partitions of each topic class.
         self.readers: list[Ints] = [np.flatnonzero(row[problem.subscription_class]) for row in self.reads]
         unit = float(weight.sum()) / BOUND_UNITS
         # Rounded down, so that the bound is valid.
@@ -55,10 +50,13 @@ class WeightedInstance:
             supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class, work.spend
         )
         self._flow, ceiling = balance.flow, balance.max_load
+        # Load of each member if weights could be split.
         self.level: Floats = ceiling[problem.subscription_class].astype(np.float64) * unit
         self.least_heaviest = max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
         first = np.searchsorted(problem.edge_topic_class, np.arange(problem.topic_classes))
         lowest = np.minimum.reduceat(ceiling[problem.edge_subscription_class], first)
+        # Of each member: a lower bound of the heaviest load in its part, and its level without partitions that are
+        # heavier than it, and a member for each.
         self.bound: Floats
         self.even_level: Floats
         self.bound, self.even_level = self._parts(ceiling[problem.subscription_class], lowest[problem.topic_class])
@@ -79,7 +77,6 @@ class WeightedInstance:
         return bound, even
 
     def loads(self, reader: Ints) -> Floats:
-        """Return the sum of the weights of each member's partitions."""
         given = reader != NO_MEMBER
         return np.bincount(reader[given], self.weight[given], len(self.level)).astype(np.float64)
 
@@ -93,7 +90,6 @@ class WeightedInstance:
         return reached
 
     def within(self, reader: Ints, base: Floats) -> bool:
-        """Return whether each load is within the tolerance of these."""
         return bool((self.loads(reader) <= base * (1 + self.tolerance) * (1 + ROUNDING)).all())
 
     def costs(self, reader: Ints) -> Ints:
@@ -102,7 +98,6 @@ class WeightedInstance:
         return found
 
     def least_costs(self) -> Ints:
-        """Return the lowest cost of each partition at any of its readers."""
         problem = self.problem
         found = np.empty(len(self.weight), np.int64)
         for topic_class, readers in enumerate(self.readers):
@@ -188,8 +183,7 @@ class WeightedInstance:
         return found
 
     def flow(self, owner: Ints, tolerance: float) -> LexicographicResult:
-        """Return flows of split weights: at their level, of lowest cost, then of fewest moves."""
-        # `tolerance`: share of its level by which a load may be above or below it.
+        """Return flows of split weights: within `tolerance` of their level, of lowest cost, then of fewest moves."""
         problem = replace(self.problem, owner=owner)
         grains = np.rint(self.weight * (FLOW_UNITS / float(self.weight.sum())))
         supply = np.bincount(problem.topic_class, grains, problem.topic_classes).astype(np.int64)
@@ -282,13 +276,11 @@ class WeightedInstance:
 
 
 def _lowest(members: Ints, values: Ints | Floats) -> Ints:
-    """Return those of the members whose value is the lowest."""
     found: Ints = members[values == values.min()]
     return found
 
 
 def moved_weight(weight: Floats, owner: Ints, reader: Ints) -> float:
-    """Return the weight of the partitions that leave their owner."""
     moved: Bools = (owner != NO_MEMBER) & (owner != reader)
     return float(weight[moved].sum())
 
@@ -326,7 +318,6 @@ class Loads:
         return self.weight[partition] if self.owner[partition] == self.reader[partition] else 0.0
 
     def move(self, partition: int, member: int) -> None:
-        """Give a partition to another member."""
         donor, weight = self.reader[partition], self.weight[partition]
         del self.has[donor][partition]
         self.has[member][partition] = None
@@ -344,21 +335,16 @@ class Loads:
         return found
 
     def costs(self, partition: int, members: Ints) -> Ints:
-        """Return the cost of the partition at these members."""
         problem = self.ground.problem
         found: Ints = problem.cost[problem.cost_row[partition], problem.rack[members]]
         return found
 
     def ended(self, movable: Bools | None) -> bool:
-        """Return whether nothing more is to be tried.
-
-        With `movable`, which are partitions that have to be distributed in any case, only the deadline ends it.
-        """
+        """Return whether to stop: with `movable`, which have to be distributed in any case, only at the deadline."""
         work = self.ground.work
         return bool(work.end()) if movable is None else work.late()
 
     def others(self, partition: int) -> Ints:
-        """Return the members that may read this partition instead."""
         readers = self.ground.readers[self.topic_class[partition]]
         self.ground.work.spend_part(ARCS_OF_A_LOOK + len(readers))
         found: Ints = readers[readers != self.reader[partition]]

@@ -84,10 +84,7 @@ _ARCS_OF_A_NODE = 300
 
 
 def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
-    """Return the assignment with the heaviest members relieved as far as repacking of some members can.
-
-    This is for assignments that are computed without regard to owners.
-    """
+    """Relieve the heaviest members as far as repacking of some can, in an assignment that disregards owners."""
     work, before = ground.work, ground.work.left
     enough = 1 + min(_REPACKED_ABOVE, ground.tolerance * _REPACKED_OF_TOLERANCE)
     loads = Loads(ground, reader, np.full(len(reader), NO_MEMBER), ground.bound * enough)
@@ -106,7 +103,7 @@ def with_repacking(ground: WeightedInstance, reader: Ints) -> Ints:
 
 def repack(loads: Loads, member: int, limit: Floats) -> list[tuple[int, int]]:
     """Move partitions so that this member is within its limit; return the moves, or nothing if none were found."""
-    # `limit`: limit of each load. Another member that is above its limit may stay there, and gets no heavier.
+    # Another member that is above its limit may stay there, and gets no heavier.
     least, limit = limit[member], np.maximum(limit, loads.load)
     limit[member] = least
     for members in _sets(loads, member, limit):
@@ -234,10 +231,9 @@ def relieve(
     ground: WeightedInstance, reader: Ints, owner: Ints, limits: tuple[Floats, float], *, movable: Bools | None = None
 ) -> Ints | None:
     """Return the assignment with all overloaded members relieved; None if some cannot be."""
-    # `owner`: owner of each partition; moving partitions that are not with their owner moves nothing.
-    # `limits`: base of each member, above which it is overloaded by more than the tolerance, and the factor of it to
-    # which it is relieved, and to which other members may be filled.
-    # `movable`: partitions that may be moved; all if omitted. With it, what cannot be relieved stays.
+    # A member above its base by more than the tolerance is overloaded. It is relieved to the factor of it, and others
+    # may be filled to that. Moving a partition that is not with its owner costs nothing. With `movable`, what cannot
+    # be relieved stays.
     base, factor = limits
     loads = Loads(ground, reader, owner, base * factor)
     above = loads.load - base * ((1 + ground.tolerance) * (1 + ROUNDING))
@@ -368,10 +364,7 @@ def lift_starved(ground: WeightedInstance, reader: Ints) -> Ints:
 
 
 def starved(ground: WeightedInstance, reader: Ints) -> int:
-    """Return how many members have less than half of their level and could get a partition of a fuller member.
-
-    After the deadline all of them count.
-    """
+    """Return how many members have less than half of their level and could get more; after the deadline all of them."""
     hungry = np.flatnonzero(ground.loads(reader) < ground.even_level * STARVED).tolist()
     if not hungry:
         return 0
@@ -454,6 +447,7 @@ def with_exchanges(ground: WeightedInstance, reader: Ints) -> Ints:
 
 def _best_exchange(loads: Loads, donor: int, over: Floats) -> tuple[int, int | None, int] | None:
     """Return what to give, what to take for it (if anything) and the other member; avoid a higher cost."""
+    # `over`: by how much each load is above its level.
     best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
     topic_classes: dict[int, list[int]] = {}
     for partition in loads.has[donor]:

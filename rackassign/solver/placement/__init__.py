@@ -153,7 +153,6 @@ def place_replicas(
 
 
 def _place_with_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget) -> LeaderChoice:
-    """Return sets with leaders, with a fallback if the solver fails."""
     try:
         return choose_leaders(problem, sets, work)
     except SolverError as error:
@@ -167,7 +166,6 @@ def _place_without_leaders(sets: list[list[int]]) -> LeaderChoice:
 
 
 def _expanded(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[str]) -> list[list[list[int]]]:
-    """Return the nodes of each item, expanded in one way or in two."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     classes = Classes.made(items, nodes, chosen)
     groups = int(items.group.max(initial=0)) + 1

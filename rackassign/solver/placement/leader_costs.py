@@ -188,7 +188,7 @@ def _bounds(
     problem: Problem, costs: LeaderCosts, even: Sequence[int], able: Sequence[Sequence[int]]
 ) -> tuple[Ints, Ints]:
     """Return the fewest and the most items that each node may lead."""
-    # `able`: nodes that may lead each item.
+    # `even` is the most even choice of leaders, `able` the nodes that may lead each item.
     nodes, racks = problem.nodes, problem.limits.leader_racks
     may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
 
@@ -213,10 +213,12 @@ def _bounds(
 class _Priced:
     """Items by class, and for each arc of a class its cost and whether the item is copied."""
 
+    # Targets of arcs are nodes, and behind them pools.
     choices: Choices
     # Nodes that may lead each item.
     able: list[list[int]]
     pools: list[tuple[int, ...]]
+    # Of each arc: its cost beyond the lowest of its class, in units, and copies beside those of the item's own nodes.
     cost: Ints
     copied: Ints
     # The unit; 1 unless costs are too large to be exact.

@@ -51,7 +51,9 @@ class Choices:
     # Class of each item; -1 for one that has no choice.
     of: list[int]
     size: Ints
+    # Of each class, the key by which the segments of groups or pairs are counted.
     key: Ints
+    # Rows of class, node, and 1 if it is the current node of the items.
     arcs: Ints
 
 
@@ -98,21 +100,18 @@ class LeaderChoice:
     """Leaders and their successors."""
 
     sets: list[list[int]]
-    # Leader of each item; -1 for none.
+    # Leader and successor of each item; -1 for none.
     first: list[int]
-    # Its successor; -1 for none.
     second: list[int]
+    # The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
     imbalance: tuple[float, int]
-    # Note on what is not proven.
+    # What is not proven.
     note: str = ""
 
 
 def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, keep: bool = False) -> LeaderChoice:
-    """Return the leader of each item and its successor.
-
-    Among equally good leaders, some allow better successors. No flow optimizes both, so a few choices are tried.
-    """
-    # `keep`: whether items that keep their nodes and their leader keep the successor as well.
+    """Return each item's leader and its successor; no flow optimizes both, so a few equally good leaders are tried."""
+    # With `keep`, items that keep their nodes and their leader keep the successor as well.
     best: LeaderChoice | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
         first, note = leaders(problem, sets, work, mix=mix)
@@ -137,7 +136,7 @@ def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[f
 
 
 def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: int = 0) -> tuple[list[int], str]:
-    """Return the leader of each item, -1 if none of its nodes may lead, and a note on what is not proven."""
+    """Return each item's leader, -1 for none, and a note on what is not proven; `mix` numbers equally good choices."""
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
     offers = []
     for group, own, current, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
@@ -264,7 +263,6 @@ def choose_successors(
     problem: Problem, sets: list[list[int]], leading: list[int], work: SolveBudget, *, keep: bool = False
 ) -> tuple[list[int], str]:
     """Return the successor of each leader, -1 if the item has no other node, and a note on what is not proven."""
-    # `keep`: whether items that keep their nodes and their leader keep the successor as well.
     nodes = problem.nodes
     count = len(nodes.rack)
     offers = []

@@ -45,8 +45,7 @@ class NodeLoads:
     """Loads of nodes, and the cost of one more copy."""
 
     def __init__(self, base: Iterable[int], nodes: BrokerArrays, *, fresh: bool = False) -> None:
-        # `base`: copies that are not to be placed, by node.
-        # `fresh`: whether placed copies are balanced first, and existing load only after them.
+        # `base` is not to be placed. With `fresh`, placed copies are balanced first, and existing load after them.
         self.base = list(base)
         self.count = [0] * len(self.base)
         self._scale: list[int] = inverse_weights(nodes.weight).tolist()
@@ -80,8 +79,8 @@ class LoadBalancer:
         sound: Callable[[int, frozenset[int]], bool],
         dear: Sequence[int] | None = None,
     ) -> None:
-        # `sound`: returns whether an item may have a set that results from several moves at once.
-        # `dear`: a node of each item that it gives up only if no other item can move instead; -1 for none.
+        # Placed copies are added to `loads`. `targets` are nodes that can replace one of an item's, as bits. `sound` is
+        # asked about sets that result from several moves at once. A `dear` node, -1 for none, is given up last.
         self.loads = loads
         self._dear = [_NO_NODE] * len(sets) if dear is None else dear
         self._targets, self._sound = targets, sound
@@ -144,7 +143,6 @@ class LoadBalancer:
         return False
 
     def _move_along_path(self, path: Sequence[int]) -> bool:
-        """Move a copy along each arc of a path; return whether that was feasible."""
         sets: dict[int, frozenset[int]] = {}
         twice = False
         for source, target in pairwise(path):
@@ -174,8 +172,7 @@ class FeasibleMoves:
     def __init__(
         self, nodes: BrokerArrays, held: Sequence[Iterable[int]], bounds: Sequence[Bounds], *, moves_first: bool
     ) -> None:
-        # `held`: nodes that have each item and may keep it.
-        # `moves_first`: whether few moves come before balance.
+        # `held`: nodes that have each item and may keep it. `moves_first`: few moves come before balance.
         self._rack, self._bounds, self._moves_first = nodes.rack.tolist(), bounds, moves_first
         racks = max(self._rack, default=-1) + 1
         self._open = _bits(node for node, is_open in enumerate(nodes.assignable.tolist()) if is_open)
@@ -301,7 +298,6 @@ class _FreeNodes:
 
     def __init__(self, nodes: BrokerArrays, loads: NodeLoads, count: Sequence[int]) -> None:
         # The loads that are balanced later start without these copies.
-        # `loads`: their loads that are not to be placed, and the cost of one more copy.
         self._here = NodeLoads(loads.base, nodes)
         self._here.count = list(count)
         self._rack, self._open = nodes.rack.tolist(), nodes.assignable.tolist()
@@ -318,20 +314,16 @@ class _FreeNodes:
         return self._reluctant[node], not self._open[node]
 
     def more(self, node: int) -> int:
-        """Return how much the balance gets worse when a copy is added to a node."""
         return self._here.more(node)
 
     def racks_left(self, own: Sequence[int]) -> set[int]:
-        """Return the racks that have a node other than these."""
         used = Counter(self._rack[node] for node in own if self._open[node])
         return {rack for rack, heap in self._heaps.items() if len(heap) > used[rack]}
 
     def best(self, racks: Collection[int], own: Sequence[int]) -> int:
-        """Return the best node of the racks other than these."""
         return min(entry for rack in racks if (entry := self._least(rack, own)) is not None)[-1]
 
     def take(self, node: int) -> None:
-        """Add a copy to a node."""
         self._here.count[node] += 1
 
     def _entry(self, node: int) -> tuple[bool, int, int]:

@@ -44,11 +44,9 @@ class Builder:
         return first
 
     def add(self, name: str, tail: Ints, head: Ints, upper: Ints, lower: Ints | None = None) -> None:
-        """Add a block of arcs."""
         self.blocks[name] = Block(tail, head, np.zeros(len(tail), np.int64) if lower is None else lower, upper)
 
     def network(self) -> Network:
-        """Return the complete network."""
         net = np.zeros(self.rows, np.int64)
         for first, values in self.sources:
             net[first : first + len(values)] = values
@@ -69,7 +67,6 @@ class Builder:
         )
 
     def split(self, flow: Ints) -> dict[str, Ints]:
-        """Return the flow by block."""
         ends = np.cumsum([len(block.tail) for block in self.blocks.values()])[:-1]
         return dict(zip(self.blocks, np.split(flow, ends), strict=True))
 
@@ -116,6 +113,7 @@ _FINEST = 60
 class CostSegments:
     """Segments of loads."""
 
+    # Node, rack or group of each segment, the number of copies in it, and the cost of one of them.
     owner: Ints
     width: Ints
     cost: Ints
@@ -130,8 +128,8 @@ def inverse_weights(weight: Ints) -> Ints:
 
 
 def segment_loads(most: Ints, centre: Ints, base: Ints, scale: Ints, single: int) -> CostSegments:
-    """Divide loads into segments."""
-    # `base`: its load that is not to be placed.
+    # `most` and the expected load `centre` are beyond `base`, which is not to be placed. Segments are single copies
+    # up to the distance `single` from the centre.
     reach = int(most.max(initial=0)) + int(centre.max(initial=0)) + 1
     near = np.arange(-single, single + 1)
     far = single + np.cumsum(2 ** np.arange(1, max(2, reach.bit_length() + 1)))

@@ -190,8 +190,10 @@ class PlacementResult:
 class Bounds:
     """Bounds of the items of a kind."""
 
+    # Copies that can be placed, and those that cannot.
     copies: int
     missing: int
+    # Fewest and most copies in each rack, and fewest racks of an item.
     low: tuple[int, ...]
     high: tuple[int, ...]
     racks: int
@@ -298,10 +300,10 @@ _MOST_CHOICES = 512
 class Classes:
     """Items by class."""
 
+    # Class of each item, and of each class its items, its group, and nodes that have it and may keep it, in order.
     of: Ints
     size: Ints
     group: Ints
-    # Nodes that have each class and may keep it, in order.
     current: tuple[tuple[int, ...], ...]
     # The one of those that leads and is worth keeping; -1 for none, or if all of them stay anyway.
     leader_load: tuple[int, ...]
@@ -310,8 +312,7 @@ class Classes:
 
     @classmethod
     def made(cls, items: PartitionArrays, nodes: BrokerArrays, chosen: RackChoice, *, bare: bool = False) -> Classes:
-        """Group equal items into classes."""
-        # `bare`: whether to ignore groups and current nodes, except nodes that accept no new copies.
+        # With `bare`, groups and current nodes are ignored, except nodes that accept no new copies.
         classes: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
         closed, kept = ~nodes.assignable, items.leaders_kept()
@@ -349,6 +350,7 @@ class RackChoice:
     """The racks each item may be in."""
 
     racks: int
+    # Index of the combination of racks of each item.
     choice: tuple[int, ...]
     # Nodes that have the item, may keep it and are in its racks, in order.
     usable: tuple[tuple[int, ...], ...]
@@ -356,7 +358,7 @@ class RackChoice:
 
 
 def choose(problem: Problem) -> RackChoice:
-    """Choose the racks of each item, and compute its bounds."""
+    """Choose the racks of each item, and compute its bounds; may raise `ShortageError`."""
     items, nodes = problem.items, problem.nodes
     rack, closed = nodes.rack.tolist(), (~nodes.assignable).tolist()
     racks = max(rack, default=-1) + 1

@@ -57,13 +57,17 @@ _ROUNDS = 24
 class ReplicaFlows:
     """Number of copies of each class by node."""
 
+    # Copies by class and rack.
     in_rack: Ints
+    # Rows of class, node, and copies that go or stay there; of class, rack, and copies that come through hubs; and of
+    # group, node, and copies that leave hubs.
     direct: Ints
     hubs: Ints
     pool: Ints
     load: Ints
+    # Whether the pool distinguishes groups.
     grouped: bool
-    # Note on what is not proven.
+    # What is not proven.
     note: str = ""
 
 
@@ -71,6 +75,7 @@ class ReplicaFlows:
 class CandidateArcs:
     """Arcs between classes and nodes, before they are numbered as rows."""
 
+    # Rows of class, node, capacity, and 1 for a stay; and of class, rack, and capacity.
     direct: Ints
     hubs: Ints
 
@@ -78,7 +83,7 @@ class CandidateArcs:
 def flows(
     classes: Classes, nodes: BrokerArrays, goals: Objectives, work: SolveBudget, *, centre: Ints, grouped: bool
 ) -> ReplicaFlows:
-    """Compute the optimal flows."""
+    """Compute the optimal flows for nodes' expected loads (`centre`); `grouped` balances each group by itself."""
     model = _Model(classes, nodes, goals, grouped=grouped)
     for _ in range(_ROUNDS):
         flow, settled = model.solved(centre, work)
@@ -324,6 +329,7 @@ def expand_classes(
     items: PartitionArrays, classes: Classes, nodes: BrokerArrays, flows: ReplicaFlows, *, groups_first: bool
 ) -> list[list[int]]:
     """Return the nodes of each item, in no particular order."""
+    # `groups_first`: an item prefers the node its group has least of to that which shares fewest items with its others.
     table = _PlacedCopies(items, nodes)
     members: list[list[int]] = [[] for _ in classes.size]
     for item, class_ in enumerate(classes.of.tolist()):
@@ -440,7 +446,6 @@ class _PlacedCopies:
         self._together = [[0] * count for _ in range(count)]
 
     def assign(self, item: int, node: int) -> None:
-        """Assign a node to an item."""
         own = self.nodes_of[item]
         for other in own:
             self._together[node][other] += 1
@@ -449,7 +454,6 @@ class _PlacedCopies:
         self._of_group[self._group[item]][node] += 1
 
     def choose(self, item: int, quota: dict[int, int], *, groups_first: bool) -> None:
-        """Assign the best node with quota left to an item."""
         own, of_group = self.nodes_of[item], self._of_group[self._group[item]]
         node = min(
             quota,

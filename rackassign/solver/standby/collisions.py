@@ -49,28 +49,28 @@ class Dimension:
     value: tuple[int, ...]
     # Number of values, including those that no node has now.
     values: int
+    # Limit of an item's copies on one value; 0: as few as an even spread needs.
     max_per_value: int = 0
     # Of k copies, k less this many values may be used at most; 0 for all.
     max_unused: int = 0
+    # Whether a copy that would collide is omitted instead, and whether an item first uses as many values as it can.
     strict: bool = False
     distinct: bool = False
 
     def cost(self, counts: Counter[int], blank: int, copies: int) -> int:
-        """Return what an item's copies cost on this dimension."""
-        # `blank`: copies of the item on nodes without a value.
+        """Return what an item's copies cost, by value, or without one (`blank`), of so many that it is to have."""
         redundant = counts.total() - len(counts) + blank if self.distinct else 0
         collisions = self.collisions(counts, copies)
         return redundant * _REDUNDANT + (collisions * _NEVER if self.strict else collisions)
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
-        """Return the number of copies beyond the limits."""
+        """Return the number of copies beyond the limits, of so many that the item is to have."""
         most = self.max_per_value or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
         beyond += max(0, len(counts) - max(1, copies - self.max_unused)) if self.max_unused else 0
         return beyond
 
     def least_cost(self, copies: int) -> int:
-        """Return what so many copies cost at least."""
         present = len({value for value in self.value if value != NO_VALUE})
         return max(0, copies - present) * _REDUNDANT if self.distinct else 0
 
@@ -79,6 +79,7 @@ class Dimension:
 class Topology:
     """Nodes on which copies can be placed."""
 
+    # Capacity of each node relative to the others, 1 or more.
     weight: tuple[int, ...]
     # Copies on each node that are not to be placed, including fixed ones.
     load: tuple[int, ...]
@@ -94,7 +95,7 @@ class Topology:
 class ItemDemand:
     """An item and the copies it needs."""
 
-    # Node of its fixed copy; -1 if it has none.
+    # Node of its fixed copy or -1, the copies needed in addition, and nodes that have had one, the best first.
     fixed: int
     copies: int
     current: tuple[int, ...] = ()
@@ -111,6 +112,7 @@ class CollisionBound:
     copies: int
     # The lowest cost with so many copies, including that of the fixed copy.
     cost: int
+    # Whether less is proven impossible.
     proven: bool
     # Cells of a set with this cost, without that of the fixed copy.
     cells: Cells
@@ -197,8 +199,7 @@ class CollisionIndex:
         ]
 
     def cost(self, cells: Cells, copies: int) -> int:
-        """Return the cost of a set of cells, including that of the fixed copy."""
-        # `cells`: the cells, sorted.
+        """Return the cost of sorted cells, including that of the fixed copy, for an item of so many copies."""
         key = cells, copies
         if key not in self._known:
             self._known[key] = sum(
@@ -220,8 +221,7 @@ class CollisionIndex:
         return Counter(value for value in values if value != NO_VALUE), values.count(NO_VALUE)
 
     def joining(self, cells: Cells, copies: int, most: int) -> int:
-        """Return the nodes on which one more copy can be placed, as bits."""
-        # `cells`: cells of the item's other copies, sorted.
+        """Return the nodes, as bits, on which one more copy beside sorted cells costs `most` at most."""
         key = cells, copies, most
         if key not in self._joining:
             # Dimensions are independent: nodes by the cost on the dimensions so far.
@@ -249,7 +249,6 @@ class CollisionIndex:
         yield dimension.cost(counts + Counter([_ANOTHER]), blank, copies), others
 
     def least(self, item: ItemDemand) -> CollisionBound:
-        """Return the lowest cost of an item."""
         if item.fixed < 0:
             key = -1, item.copies
             if key not in self._best:
@@ -311,7 +310,6 @@ class CollisionIndex:
         return best, tries.left > 0
 
     def late(self) -> bool:
-        """Return whether the deadline has passed."""
         return time.monotonic() >= self.until
 
     def sets(
@@ -325,6 +323,7 @@ class CollisionIndex:
         tries: SearchBudget,
     ) -> Iterator[tuple[Cells, int]]:
         """Yield sets of cells for an item's copies, with their cost, each better than those before."""
+        # The item is to have `all_in_all`, which define an even spread. `bound` limits the cost.
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         capacity = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
         twin = self._equivalent_cells(fixed, order)

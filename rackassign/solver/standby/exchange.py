@@ -83,7 +83,6 @@ class ExchangeGraph:
         least: Sequence[CollisionBound],
         sets: Sequence[set[int]] | None = None,
     ) -> None:
-        # `sets`: nodes of each item; None to choose them.
         self._index = index
         self._items = items
         self._least = least
@@ -115,8 +114,7 @@ class ExchangeGraph:
         return known
 
     def best_move(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
-        """Return the best return of the moves along an arc, and the item that achieves it."""
-        # `used`: items to move only if no other returns as much.
+        """Return the best return along an arc, and its item, one that is `used` only if no other returns as much."""
         for place, returned in enumerate(RETURNS):
             able = [number for number, arcs in self._at[source].items() if arcs[place] >> target & 1]
             if able:
@@ -124,7 +122,7 @@ class ExchangeGraph:
         return None
 
     def move(self, steps: Sequence[tuple[int, int, int]]) -> bool:
-        """Move copies at once, if no item then costs more; return whether they were moved."""
+        """Move copies (item, from, to) at once, if no item then costs more; return whether they were moved."""
         sets: dict[int, set[int]] = {}
         for number, source, target in steps:
             own = sets.setdefault(number, set(self.sets[number]))
@@ -151,11 +149,9 @@ class ExchangeGraph:
         return self._index.collisions(self._cells(number, own), self._all_in_all(number))
 
     def uneven(self) -> float:
-        """Return how uneven loads are: less is better."""
         return round(sum(count * count / weight for count, weight in zip(self.count, self._weight, strict=True)), 6)
 
     def kept(self) -> int:
-        """Return the number of copies on the nodes that had them."""
         return sum(len(own.intersection(item.current)) for own, item in zip(self.sets, self._items, strict=True))
 
     def less(self, node: int) -> float:
@@ -227,7 +223,6 @@ class _Ranking:
         return (self._count[node] + 1) / self._index.field.weight[node], node
 
     def add(self, nodes: Iterable[int]) -> None:
-        """Record one more copy on each of these nodes."""
         for node in nodes:
             ordered = self._all, self._inside[self._index.of[node]]
             before = self._load(node)
@@ -238,8 +233,7 @@ class _Ranking:
 
     def first(self, item: ItemDemand, least: CollisionBound) -> dict[int, list[tuple[bool, float, int]]]:
         """Return some cells with their best nodes for an item's copies: former nodes, then the least loaded."""
-        # Returns: By cell, as many nodes as there are copies: whether the node is no former one, its load, and the
-        # node.
+        # A cell has as many nodes as there are copies: whether the node is no former one, its load, and the node.
         cells: Iterable[int] = range(len(self._inside))
         most = CELLS_LATE if self._index.late() else MOST_CELLS_FIRST
         if len(self._inside) > most:
@@ -266,12 +260,12 @@ MOST_ROUNDS = 20_000
 class StandbyPlacement:
     """A placement of copies."""
 
-    # Nodes of each item, without that of its fixed copy, sorted.
+    # Of each item: its nodes, sorted, without that of its fixed copy; collisions; copies that have no node.
     nodes: tuple[tuple[int, ...], ...]
     collisions: tuple[int, ...]
-    # Number of copies of each item that have no node.
     missing: tuple[int, ...]
     kept: int
+    # Optimal in the order collisions, loads, kept.
     proven: bool
 
 
@@ -281,9 +275,8 @@ def place_standbys(
     starts: Sequence[Sequence[tuple[int, ...]]] = (),
     until: float = math.inf,
 ) -> StandbyPlacement:
-    """Place the copies of every item."""
-    # `until`: deadline, on the clock of `time.monotonic`. After it no exchange is made, and hardly anything is searched
-    # for.
+    # `starts` are used if they have as few collisions. After `until` (`time.monotonic`) no exchange is made, and hardly
+    # anything is searched for.
     rooms = CollisionIndex(field, until)
     least = [
         rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
@@ -354,7 +347,6 @@ class _Exchange:
     """A placement and the exchanges that improve it."""
 
     def __init__(self, graph: ExchangeGraph, until: float) -> None:
-        # `until`: deadline, on the clock of `time.monotonic`.
         self.graph = graph
         self._until = until
         self._nodes = range(len(graph.count))
@@ -370,7 +362,6 @@ class _Exchange:
         return self.graph.uneven(), -self.graph.kept()
 
     def improved(self) -> _Exchange:
-        """Improve it as far as exchanges can."""
         self.even()
         # With one dimension loads are optimal by now.
         while self._left and self._return_copies() and self.even():
@@ -419,7 +410,6 @@ class _Exchange:
         return False
 
     def _move_along_path(self, path: Sequence[int]) -> bool:
-        """Move a copy along each arc of a path; return whether that was feasible."""
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise(path):
             move = self.graph.best_move(source, target, [number for number, _, _ in steps])

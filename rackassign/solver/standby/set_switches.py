@@ -104,7 +104,6 @@ class SetSwitches:
 
     def improved(self, sets: Sequence[set[int]], until: float) -> list[set[int]] | None:
         """Return a better placement; None if no chain leads to one within the limits."""
-        # `until`: deadline, on the clock of `time.monotonic`.
         found = [frozenset(own) for own in sets]
         counts = self._counts(sets)
         taken = False
