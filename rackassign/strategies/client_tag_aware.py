@@ -30,9 +30,9 @@ Holders = list[list[int]]
 class Clients:
     """Clients that can hold copies, as numbers."""
 
+    # Of each: its threads, 1 or more; its tags; and active tasks, which have at most one client.
     capacity: tuple[int, ...]
     tags: tuple[Mapping[str, str], ...]
-    # Active tasks of each; a task has at most one active client.
     active: tuple[frozenset[int], ...]
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ def place(
     """
     board = _StandbyState(clients, {task: [] for task in range(len(tasks))})
     if standbys:
-        values = _values_of(clients, keys)
+        values = {key: len({tags[key] for tags in clients.tags if key in tags}) for key in keys}
         for task in tasks:
             if task in board.owner:
                 _spread(board, task, standbys, values)
@@ -149,11 +149,6 @@ def balance(clients: Clients, holders: Holders) -> Holders:
 def preserves_tags(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     """Return whether a client has all tags of another; it may have more."""
     return all(target.get(key) == value for key, value in source.items())
-
-
-def _values_of(clients: Clients, keys: Sequence[str]) -> dict[str, int]:
-    """Return the number of values of each relevant tag."""
-    return {key: len({tags[key] for tags in clients.tags if key in tags}) for key in keys}
 
 
 def _spread(board: _StandbyState, task: int, standbys: int, values: Mapping[str, int]) -> None:

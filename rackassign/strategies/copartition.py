@@ -30,12 +30,12 @@ class MergedGroup:
 
     original: Group
     group: Group
+    # By the name of the merged topic: existing topics of each set, and partitions of each unit.
     topics: Mapping[str, tuple[str, ...]]
     parts: Mapping[str, tuple[tuple[Partition, ...], ...]]
 
     @classmethod
     def of(cls, group: Group) -> MergedGroup:
-        """Merge the sets of a group that can be merged."""
         topics: dict[str, tuple[str, ...]] = {}
         for each, part in zip(group.copartition, _subscribers_of_parts(group), strict=True):
             if part:
@@ -55,7 +55,6 @@ class MergedGroup:
         return cls(group, _merged(group, topics, parts), topics, parts)
 
     def expand(self, plan: Plan) -> Plan:
-        """Return a plan of the merged group as one of the original group."""
         if not self.topics:
             return plan
         sizes = {topic: len(rows) for topic, rows in self.original.topology.topics.items()}
@@ -79,10 +78,7 @@ class MergedGroup:
     def _withheld(
         self, target: Mapping[str, Partitions], claimant: Mapping[TopicPartition, str]
     ) -> Iterator[TopicPartition]:
-        """Yield the partitions that their next owner gets later, and with them the other parts of their units.
-
-        It keeps the parts that it has.
-        """
+        """Yield the partitions that their next owner gets later, and parts of their units that it does not have yet."""
         merged_name = {topic: name for name, topics in self.topics.items() for topic in topics}
         for member, given in target.items():
             units: dict[tuple[str, int], list[TopicPartition]] = {}

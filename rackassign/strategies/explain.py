@@ -48,9 +48,9 @@ def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan]
 class WhatIfResult(NamedTuple):
     """A change and its result."""
 
-    # The change and its gain, which may be 0 or negative.
+    # With its gain, which may be 0 or negative.
     advice: Recommendation
-    # The group with the change, without owners.
+    # With the change, without owners.
     group: Group
     plan: Plan
 
@@ -126,10 +126,12 @@ def _changes(
     if skewed is not None:
         yield empty._replace(max_skew=skewed[0]), group, skewed[1]
     there = {entry: racks.partition_racks(group.topology.topics[entry.topic][entry.partition]) for entry in cross}
+    # Sorts after all others, so that their order is unchanged.
+    added = max((member.id for member in group.members), default="") + "+"
     for topics in _subscriptions(group, cross):
         for rack, bit in racks.bits.items():
             if any(bit & there[entry] and entry.topic in topics for entry in cross):
-                more = (*group.members, Member(_unused_id(group), topics, rack=rack))
+                more = (*group.members, Member(added, topics, rack=rack))
                 change = empty._replace(kind="member", rack=rack, topics=tuple(sorted(topics)))
                 yield change, replace(group, members=more), replan
     homes = {member.id: member.rack for member in group.members}
@@ -150,11 +152,6 @@ def _subscriptions(group: Group, cross: list[NonLocalPartition]) -> list[frozens
     able = {topics: sum(per_topic[topic] for topic in topics) for topics in {m.topics for m in group.members}}
     ranked = sorted((topics for topics in able if able[topics]), key=lambda topics: (-able[topics], sorted(topics)))
     return ranked[:_SUBSCRIPTIONS]
-
-
-def _unused_id(group: Group) -> str:
-    # Sorts after all others, so that their order is unchanged.
-    return max((member.id for member in group.members), default="") + "+"
 
 
 def _with_replicas(group: Group, rack: str, partitions: Partitions, mode: LocalityMode) -> Group:

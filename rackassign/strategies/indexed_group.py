@@ -25,18 +25,17 @@ class IndexedGroup:
     """A group with numbered members, topics and partitions."""
 
     group: Group
-    # Its members, ordered by ID.
+    # Members by ID, and topics by name, without those that have no partitions or no reader.
     members: tuple[Member, ...]
-    # Names of the topics that have partitions and a reader, in order.
     topics: tuple[str, ...]
     mode: LocalityMode
+    # Of some topics the partitions that each of their partitions stands for: it costs what these cost.
     parts: Mapping[str, Sequence[Sequence[Partition]]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, group: Group, mode: LocalityMode, parts: Mapping[str, Sequence[Sequence[Partition]]] | None = None
     ) -> IndexedGroup:
-        """Sort the members and topics of a group."""
         members = tuple(sorted(group.members, key=lambda member: member.id))
         subscriptions = {member.topics for member in members}
         known = group.topology.topics
@@ -55,7 +54,6 @@ class IndexedGroup:
 
     @cached_property
     def topic_of(self) -> Ints:
-        """Topic of each partition."""
         return np.arange(len(self.topics)).repeat(self.sizes)
 
     @cached_property
@@ -73,8 +71,7 @@ class IndexedGroup:
         return subscription_class, [list(read) for read in numbers]
 
     def members_by_partition(self, numbers: Sequence[int]) -> dict[TopicPartition, str]:
-        """Return the member of each partition that has one; an empty ID where several members claim it."""
-        # `numbers`: a member's number for each partition, or `NO_MEMBER`, or another negative number for several.
+        """Return the member of each partition that has one; an empty ID for other numbers below 0 than `NO_MEMBER`."""
         sizes = zip(self.topics, self.sizes.tolist(), strict=True)
         tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
         return {
@@ -85,7 +82,6 @@ class IndexedGroup:
 
     @cached_property
     def claims(self) -> OwnershipClaims:
-        """The ownership claims of the members, resolved."""
         subscription_class, read = self._subscription_classes
         reads = np.zeros((len(read), len(self.topics)), bool)
         for i, topics in enumerate(read):

@@ -27,8 +27,8 @@ _HUGE = 2**31
 class OwnershipClaims:
     """The resolved claims on each partition."""
 
-    # The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are more, `NO_MEMBER`
-    # if there is none.
+    # The one member that claims it in the highest generation claimed for it, or `SEVERAL`, or `NO_MEMBER`. That member
+    # is the owner if it subscribes to the topic.
     claimant: Ints
     owner: Ints
 
@@ -54,9 +54,8 @@ def resolve_ownership(
 
     Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
     """
-    # `members`: the members; the result refers to their indexes.
-    # `reads`: whether members (row) subscribe to a topic (column).
-    # `row`: row of each member: members with equal subscriptions share one; if omitted, each has its own.
+    # The result has indexes of members. `reads` is which members (row) subscribe to a topic (column); those with equal
+    # subscriptions share a `row`, and each has its own if that is omitted.
     member, topic, claimed = _claims(members, {topic: i for i, topic in enumerate(topics)})
     total = int(sizes.sum())
     if not len(claimed):

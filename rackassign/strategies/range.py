@@ -135,7 +135,7 @@ class _CopartitionedTopics:
     """Topics with the same members and the same number of partitions."""
 
     topics: list[str]
-    # Their members, as indexes in the group's order, ascending.
+    # Indexes in the group's order, ascending; the home of each of these members; and the distinct homes.
     member_indexes: list[int]
     homes: list[int]
     kinds: frozenset[int]
@@ -144,7 +144,6 @@ class _CopartitionedTopics:
     size: int
 
     def needs_racks(self) -> bool:
-        """Return whether racks can make a difference for one of the topics."""
         members_racks = reduce(or_, self.kinds - {ANYWHERE}, 0)
         for racks in self.racks:
             different = set(racks)
@@ -157,7 +156,6 @@ class _CopartitionedTopics:
 def _copartitioned_topics(
     group: Group, members: list[Member], homes: list[int], racks: RackSets
 ) -> list[_CopartitionedTopics]:
-    """Group the subscribed topics that have partitions."""
     members_of: dict[frozenset[str], list[int]] = {}
     for member_index, member in enumerate(members):
         members_of.setdefault(member.topics, []).append(member_index)
@@ -273,6 +271,7 @@ class _TopicAssignmentState:
 
     def assign_together(self, racks: list[int]) -> None:
         """Rack phase of co-partitioned topics: each partition in order goes to the first member local to it."""
+        # The racks of a partition are those in which every one of the topics has a replica.
         queues: dict[int, deque[int]] = {}
         for member_index, home in enumerate(self._homes):
             queues.setdefault(home, deque()).append(member_index)

@@ -148,9 +148,12 @@ class StandbyPlan:
     # Partitions of which each member is to keep a copy, including its warm-ups, awaited copies, and copies it keeps
     # until others are warm. An entry for every member.
     standbys: Mapping[str, Partitions]
+    # Those that are awaited: once one is warm, the partition moves to the member, or another can drop its copy.
     warmups: Mapping[str, Partitions]
+    # Copies that cannot be placed, and copies on a value of a tag beyond the limits of the rule.
     missing: Mapping[TopicPartition, int]
     collisions: int
+    # Whether copies are optimal: collisions, even loads, kept, in that order.
     proven: bool
 
 

@@ -34,7 +34,7 @@ class CaughtUpCopies:
     """The members with a warm copy of each partition."""
 
     def __init__(self, group: Group, copies: Copies, acceptable: int) -> None:
-        # `group`: members; copies of others do not count, nor copies of topics that a member does not read.
+        # Copies of others do not count, nor of topics that a member does not read. `acceptable` is a lag in records.
         self._acceptable = acceptable
         self._lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
         for member in group.members:
@@ -60,10 +60,10 @@ class CaughtUpCopies:
 class PendingMoves(NamedTuple):
     """Active members of partitions."""
 
-    # Active member of each partition after this rebalance.
+    # After this rebalance, and when all moves are done.
     now: Mapping[TopicPartition, str]
     last: Mapping[TopicPartition, str]
-    # New member of each partition that has no warm copy on that member.
+    # New members that have no warm copy.
     cold: Mapping[TopicPartition, str]
 
 
@@ -149,7 +149,11 @@ def assign_standbys(
     options: StandbyOptions | None = None,
     active: Options | None = None,
 ) -> StandbyPlan:
-    """Assign active members and standbys."""
+    """Assign active members and standbys; every partition has state.
+
+    Partitions of one number of co-partitioned topics have one, named by the first topic of the set in alphabetical
+    order, and so have their copies.
+    """
     merged = MergedGroup.of(group)
     found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
     return replace(found, plan=merged.expand(found.plan))
@@ -276,7 +280,6 @@ def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
 
 
 def _owners(group: Group) -> dict[TopicPartition, str]:
-    """Return the valid owner of each partition that has one."""
     indexed = IndexedGroup.of(group, "any-replica")
     return indexed.members_by_partition(indexed.claims.owner.tolist())
 
@@ -402,6 +405,7 @@ def _previous_holders(lags: Iterable[tuple[int, str]], number: Mapping[str, int]
 class _SubscriberSet:
     """Members that subscribe to the same topics, and the partitions of those, as numbers."""
 
+    # The load of a member is its partitions and copies; `held` are members that have had a copy of each partition.
     tags: Sequence[Mapping[str, str]]
     load: Sequence[int]
     owner: Sequence[int]

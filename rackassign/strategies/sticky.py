@@ -73,7 +73,7 @@ def plan_as(name: StrategyName, group: Group, options: Options) -> Plan:
 
 def plan_units(merged: MergedGroup, options: Options, name: StrategyName, *, begun: float | None = None) -> Plan:
     """Assign the units of a merged group, which the plan names like partitions."""
-    # `begun`: time at which the time limit began, on the clock of `time.monotonic`; now if omitted.
+    # `begun` is when the time limit began, on the clock of `time.monotonic`; now if omitted.
     begun = time.monotonic() if begun is None else begun
     indexed = IndexedGroup.of(merged.group, options.locality, merged.parts)
     problem = indexed.to_problem(per_topic=options.balance == "topic")
