@@ -62,6 +62,7 @@ class Load(NamedTuple):
 
     leaders: int
     replicas: int
+    # Of all leaders, 0 to 1, which an outage would move, and of all replicas.
     leader_share: float
     replica_share: float
 
@@ -70,12 +71,12 @@ class Load(NamedTuple):
 class Audit:
     """Result of an audit."""
 
+    # The worst first.
     findings: tuple[Finding, ...]
-    # Load of each broker, including those without any.
+    # Including brokers without any load. None is the key of brokers without a rack or of unknown rack.
     by_broker: dict[int, Load]
-    # Load of each rack; None for brokers without a rack or of unknown rack.
     by_rack: dict[str | None, Load]
-    # Number of topics; topics that may not be described are not included.
+    # Without topics that may not be described.
     topics: int
     partitions: int
 
@@ -154,7 +155,6 @@ def _metadata_findings(state: ClusterState) -> Iterator[Finding]:
 def _found(
     kind: Kind, tps: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
-    """Yield a finding if a check fails for any partition."""
     bad = [tp for tp in tps if wrong(tp)]
     if bad:
         yield Finding(kind, describe(counted(len(bad), "partition")), advice, tuple(tp.at for tp in bad))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -43,6 +44,7 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 class Throttles:
     """Replication throttles."""
 
+    # Topics with throttled replicas, brokers with a rate of their own, and whether there is a default rate for all.
     topics: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
     everywhere: bool = False
@@ -52,26 +54,24 @@ class Throttles:
 class ClusterState:
     """Brokers, and the replicas of all topics."""
 
-    # Brokers by ID, including fenced ones as far as the cluster reports them.
+    # By ID, including fenced ones as far as the cluster reports them.
     brokers: tuple[Broker, ...]
     topics: Mapping[str, DescribedTopic]
+    # Of topics where it is known; and partitions of any topic with a reassignment in progress.
     min_isr: Mapping[str, int] = field(default_factory=dict)
     in_flight: frozenset[TopicPartition] = frozenset()
     # Topics that brokers keep reporting differently.
     differing: tuple[str, ...] = ()
-    # Replication throttles; rates of brokers only if they were requested.
+    # Rates of brokers only if they were requested, and online brokers that did not respond to that.
     throttles: Throttles = field(default_factory=Throttles)
-    # Brokers that are registered as online and did not respond to that request.
     silent: tuple[int, ...] = ()
     # Last known racks of brokers that are no longer registered.
     gone: Mapping[int, str] = field(default_factory=dict)
 
     def racks(self) -> dict[int, str]:
-        """Return the rack of each broker that has one."""
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Return the current leader of a partition; None for none."""
         return self.topics[tp.topic].partitions[tp.partition].leader
 
     def offline(self, tp: TopicPartition) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ class ClusterState:
 
 def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> ClusterState:
     """Describe a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers."""
-    # `topics`: topic names; if left out, all that may be described, including Kafka's own.
+    # Without `topics` all that may be described, including Kafka's own.
     brokers = list_brokers(admin)
     live = [broker.id for broker in brokers if not broker.fenced]
     views = _two_views(admin, live, None if topics is None else sorted(set(topics)))
@@ -160,14 +160,6 @@ def _two_views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | Non
 
 def _views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | None) -> Iterable[View]:
     for broker in live:
-        view = _view(admin, broker, wanted)
-        if view is not None:
-            yield view
-
-
-def _view(admin: KafkaAdminClient, broker: int, wanted: list[str] | None) -> View | None:
-    try:
-        return describe_topics_on(admin, broker, wanted)
-    except KafkaError:
-        # A broker that is about to be fenced: its response is not needed.
-        return None
+        # The response of a broker that is about to be fenced is not needed.
+        with suppress(KafkaError):
+            yield describe_topics_on(admin, broker, wanted)

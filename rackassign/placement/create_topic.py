@@ -43,7 +43,6 @@ class KnownBroker:
     """A broker that is, or was, registered."""
 
     id: int
-    # Its rack; None if unknown.
     rack: str | None = None
     online: bool = True
     # Whether the cluster accepts its ID in an assignment, online or not.
@@ -86,8 +85,7 @@ def check_policy(policy: str) -> Policy:
 def place_new(
     policy: Policy, spread: Spread, brokers: Iterable[KnownBroker], *, replicas: int, min_isr: int
 ) -> PolicyPlacement:
-    """Place new partitions according to a policy."""
-    # `min_isr`: `min.insync.replicas` of the topic; a partition needs no more than its replication factor.
+    """Place new partitions according to a policy, or raise `NotEnoughBrokersError`."""
     known = sorted(brokers, key=lambda broker: broker.id)
     online = [broker for broker in known if broker.online and broker.registered]
     required = min(min_isr, replicas)
@@ -182,9 +180,8 @@ class TopicRequest:
     # Whether offline brokers may be used.
     policy: Policy = "disabled"
     configs: Mapping[str, str] | None = None
-    # Whether to place as if brokers had no racks.
+    # Whether to place as if brokers had no racks, and whether there may be more replicas than brokers ever seen.
     ignore_racks: bool = False
-    # Whether there may be more replicas than brokers ever seen.
     allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
@@ -198,6 +195,7 @@ class CreateResult:
     """New partitions and their replicas."""
 
     name: str
+    # Number of the first new partition.
     start: int
     placed: PolicyPlacement
     min_isr: int
@@ -205,7 +203,6 @@ class CreateResult:
     notes: tuple[str, ...] = ()
 
     def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """Return the replica list of each partition, with placeholders."""
         return {TopicPartition(self.name, self.start + i): row for i, row in enumerate(self.placed.plan)}
 
 
@@ -219,9 +216,7 @@ def create(
     dry: bool = False,
 ) -> CreateResult:
     """Create a topic; replicas without a broker are part of the result and not an error."""
-    # `registry`: brokers that were seen before.
-    # `keep`: adds the brokers and placeholders to the state file, before anything is created.
-    # `dry`: validate only, create nothing.
+    # `keep` adds the brokers and placeholders to the state file, before anything is created.
     if wanted.replicas is None:
         raise ConfigError("replicas: a new topic needs a replication factor")
     controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
@@ -324,7 +319,6 @@ def _check_seen(replicas: int, known: Sequence[KnownBroker], *, allowed: bool) -
 
 
 def _observe_load(admin: KafkaAdminClient, placer: ValidatedPlacer, brokers: Sequence[Broker]) -> None:
-    """Pass the existing layout to a placer."""
     live = [broker.id for broker in brokers if not broker.fenced]
     if live:
         known = {

@@ -125,9 +125,7 @@ def assign_replicas(
     chance: JavaRandom | None = None,
 ) -> dict[int, list[int]]:
     """Return replicas by partition, preferred leader first (`assignReplicasToBrokers`)."""
-    # `fixed_start_index`: index of the broker to begin with, for leaders and followers; -1: drawn.
-    # `start_partition_id`: number of the first partition; -1: 0.
-    # `chance`: source of random numbers; of seed 0 if not given.
+    # All brokers have a rack, or none has. A `fixed_start_index` of -1 is drawn, a `start_partition_id` of -1 is 0.
     if num_partitions <= 0:
         raise InvalidPartitionsError("Number of partitions must be larger than 0.")
     if replication_factor <= 0:
@@ -158,7 +156,6 @@ class _Ring:
     racks: Mapping[int, str]
 
     def replicas(self, leader: int, shift: int, count: int) -> list[int]:
-        """Return the leader and the followers after it."""
         size, all_racks = len(self.brokers), set(self.racks.values())
         shift *= max(1, len(all_racks))
         placed = [self.brokers[leader]]
@@ -184,7 +181,6 @@ class KafkaPlacer:
         self._chance: JavaRandom = SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the settings."""
         check_settings(configs, ("rack_aware_mode", "fixed_start_index", "seed"))
         mode, start = configs.get("rack_aware_mode", "Enforced"), configs.get("fixed_start_index", _NO_START)
         if mode not in RACK_AWARE_MODES:
@@ -230,7 +226,6 @@ class BrokerRing:
             self._offset = chance.next_int(len(self._brokers))
 
     def shuffle(self, chance: JavaRandom) -> None:
-        """Shuffle the brokers."""
         chance.shuffle(self._brokers)
 
     def next(self, round_: int) -> int:
@@ -311,7 +306,6 @@ class StripedPlacer:
         self._chance = chance or SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the seed."""
         check_settings(configs, ("seed",))
         if "seed" in configs:
             self._chance = random_from_config(configs)
@@ -323,7 +317,6 @@ class StripedPlacer:
         num_replicas: int,
         brokers: Iterable[UsableBroker],
     ) -> list[list[int]]:
-        """Place partition after partition."""
         known = list(brokers)
         if num_replicas <= 0:
             raise InvalidReplicationFactorError(

@@ -34,6 +34,7 @@ class CrossRackBytes:
     """Bytes of a topic, and how many of them cross racks."""
 
     written: int = 0
+    # Of these, bytes across racks with the current leaders, and with other leaders; and the same of what is read.
     now: int = 0
     after: int = 0
     read_now: int = 0
@@ -54,9 +55,11 @@ class OwnerReads:
     """Where the owner of each partition of a group reads it."""
 
     group: str
+    # Rack of the owner, where it is known.
     homes: Mapping[TopicPartition, str]
     # Partitions whose owner requests no replica of its rack.
     leaders_only: frozenset[TopicPartition]
+    # Brokers that serve all readers of the partitions that they lead.
     serving_all: frozenset[int]
 
     @classmethod
@@ -74,7 +77,7 @@ class OwnerReads:
         self, tp: TopicPartition, leader: int | None, in_rack: str | None, racks: Iterable[str | None]
     ) -> bool:
         """Return whether a partition is read in the rack of its owner, or has no owner in a known rack."""
-        # `leader`: its leader; None for any broker of the rack.
+        # None is any broker of the rack.
         home = self.homes.get(tp)
         if home is None or home == in_rack:
             return True
@@ -91,7 +94,6 @@ class LeaderTraffic:
     # Bytes of each partition by the rack of the producer; None for an unknown one.
     written: Mapping[TopicPartition, Mapping[str | None, int]]
     racks: Mapping[int, str | None]
-    # A group that reads the partitions as well; None for none.
     readers: OwnerReads | None = None
     # How many leaders more or less than its even share, rounded, a broker may have; it may have as many as now in any
     # case. Only partitions that are written count.
@@ -103,7 +105,6 @@ class LeaderTraffic:
     def of(
         cls, metrics: WrittenBytes, state: ClusterState, readers: OwnerReads | None = None, max_skew: int = 0
     ) -> LeaderTraffic:
-        """Return the traffic of the partitions of a cluster."""
         numbered = {series: count for series, count in metrics.series.items() if series.partition is not None}
         if metrics.series and not numbered:
             raise ConfigError(
@@ -173,7 +174,7 @@ class LeaderTraffic:
         No partition is in fewer racks or less evenly among them. Readers come before producers: a partition that is
         read in the rack of its owner stays so, and what is read otherwise does not count.
         """
-        # `lists`: partitions that may be changed, with their lists otherwise.
+        # `lists` are partitions that may be changed, with their lists otherwise; `before` has their current lists.
         costs = replace(self, readers=None).costs(state, lists)
         places = sorted({broker.rack for broker in state.brokers}, key=lambda rack: (rack is not None, rack))
         fitting: dict[tuple[tuple[str | None, ...], str | None], list[tuple[int, tuple[str | None, ...]]]] = {}
@@ -211,7 +212,7 @@ class LeaderTraffic:
         stays: Collection[TopicPartition],
     ) -> dict[str, CrossRackBytes]:
         """Return the bytes of topics, those with most bytes across racks first."""
-        # `stays`: partitions that do not change.
+        # `after` is led by the first replica of each list. Partitions in `stays` do not change.
         chosen, found = set(topics), dict[str, CrossRackBytes]()
         for tp in sorted(self.written):
             now = leader(tp)

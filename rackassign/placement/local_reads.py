@@ -47,8 +47,8 @@ def move_replicas_to_readers(
 
     No partition is in fewer racks than before, and its leader stays where that does not matter to its reader.
     """
-    # `before`: partitions that may be changed, with their current lists: a copy that is made anyway can be redirected
-    # at no cost.
+    # `layout` has all else that was requested. Partitions in `before` may be changed, and have their current lists: a
+    # copy that is made anyway can be redirected at no cost.
     moved = ReplicaMover(layout, rules).all(near, before)
     # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
     while moved:
@@ -99,7 +99,7 @@ class ReplicaMover:
         new = self._new(row, before, home)
         if new is None:
             return
-        drawn = [self._swapped(row, old, new) for old in self._old(row, before)]
+        drawn = [tuple(new if broker == old else broker for broker in row) for old in self._old(row, before)]
         drawn = [each for each in drawn if self._allowed(each, row)]
         yield from drawn[:1]
         yield from self._led(drawn[:1], [new])
@@ -138,10 +138,6 @@ class ReplicaMover:
             ),
         )
 
-    @staticmethod
-    def _swapped(row: Replicas, old: int, new: int) -> Replicas:
-        return tuple(new if broker == old else broker for broker in row)
-
     def _allowed(self, row: Replicas, now: Replicas) -> bool:
         rules, in_rack = self._rules, Counter(self._racks.get(broker) for broker in row)
         racks = len({self._racks.get(broker) for broker in now})
@@ -170,7 +166,7 @@ class GroupLocality:
 
     cluster: ObservedCluster
     inspection: GroupAnalysis
-    # Number of members in each rack of the brokers; 0 for racks without one.
+    # Members in each rack of the brokers, 0 for racks without one, and by topic those that subscribe to it.
     coverage: Mapping[str, int]
     by_topic: Mapping[str, Mapping[str, int]]
     # Members of unknown rack, or in a rack without brokers.
@@ -178,7 +174,6 @@ class GroupLocality:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Return the existing topics that the group subscribes to."""
         return tuple(sorted(self.inspection.snapshot.group.topology.topics))
 
     def members_per_rack(self, topics: Iterable[str]) -> dict[str, Mapping[str, int]]:
@@ -190,7 +185,6 @@ class GroupLocality:
         return count_locality(self.reads(layout))
 
     def local_partitions(self, layout: Layout) -> int:
-        """Return how many partitions are local with the optimal assignment for a layout."""
         return self.with_layout(layout).local
 
     def cross_rack_reads(self, layout: Layout) -> tuple[CrossRackRead, ...]:
@@ -202,7 +196,6 @@ class GroupLocality:
         )
 
     def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
-        """Return whether a partition with these replicas would be local to the same reader."""
         shot, topic = self.inspection.snapshot, read.tp.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
         serving, alone = self.cluster.selectable_replicas(topology), {read.member: {topic: (0,)}}
@@ -218,7 +211,7 @@ class GroupLocality:
 
 
 def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> GroupLocality:
-    """Describe a group."""
+    """Describe a group, with the racks of members that report none."""
     shots = GroupCollector(admin, racks).snapshot([name])
     if not shots.snapshots:
         raise ConfigError(

@@ -65,11 +65,8 @@ class IndexedLayout:
     def of(
         cls, brokers: list[Broker], rules: PlacementConstraints, layout: Layout | None, *, keep_fenced: bool
     ) -> IndexedLayout:
-        """Index the brokers."""
-        # `brokers`: brokers that may have replicas.
-        # `layout`: layout whose weights apply where the constraints have none; None for no weights.
-        # `keep_fenced`: whether replicas on fenced brokers stay there, and none are added; otherwise fenced brokers are
-        # used like others, but after them.
+        # Weights of the layout apply where the constraints have none. With `keep_fenced`, replicas on fenced brokers
+        # stay there, and none are added; otherwise fenced brokers are used like others, but after them.
         known = sorted(brokers, key=lambda broker: broker.id)
         named = _rack_names(known, rules)
         racks = tuple(sorted(set(named)))
@@ -122,7 +119,6 @@ class IndexedLayout:
         return found
 
     def by_node(self, values: Mapping[int, int]) -> dict[int, int]:
-        """Return values of existing brokers by node."""
         return {self.node_of_broker[id_]: value for id_, value in values.items() if id_ in self.node_of_broker}
 
     def _loaded(self, others: ReplicaLists) -> BrokerArrays:
@@ -148,11 +144,9 @@ class IndexedLayout:
         return None if coverage == "broker" else np.ones(len(self.racks), np.int64)
 
     def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
-        """Return the nodes of existing brokers."""
         return tuple(dict.fromkeys(self.node_of_broker[broker] for broker in replicas if broker in self.node_of_broker))
 
     def leads(self, replicas: tuple[int, ...]) -> bool:
-        """Return whether the first of a list is an existing broker."""
         return bool(replicas) and replicas[0] in self.node_of_broker
 
     def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
@@ -162,7 +156,6 @@ class IndexedLayout:
         return tuple(node for node in held if node not in gone)
 
     def may_lead(self, nodes: Iterable[int]) -> bool:
-        """Return whether one of these nodes may lead."""
         return any(self.nodes.leader_eligible[node] for node in nodes)
 
     def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
@@ -381,13 +374,9 @@ def rebalance_leaders(
     changes. Brokers that are fenced, excluded or unknown do not lead where another can; they stay in their lists, at
     the end of those that change.
     """
-    # `rules`: which leaders are balanced (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`);
-    # where no replica is in `leader_racks`, leaders are elsewhere, and a note states that. Other constraints do not
-    # matter.
-    # `topics`: topics to balance; None for all. Leaders of other topics count as load.
-    # `keep_leaders`: partitions that keep their preferred leader, unless it may not lead.
-    # `keep_successors`: whether the next leader stays where the leader does not change. Fewer lists change then, but if
-    # a broker is lost, its leaders may move to few others.
+    # Of the rules those about leaders count (`leaders`, `weights`, `leader_racks`, `exclude`). Where no replica
+    # is in `leader_racks`, leaders are elsewhere, and a note states that. Leaders of other topics count as load. With
+    # `keep_successors` fewer lists change, but if a broker is lost, its leaders may move to few others.
     rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
@@ -417,11 +406,12 @@ def rebalance_leaders(
 class LeadingCosts:
     """What it costs that a broker leads a partition."""
 
+    # Cost of each broker of a partition that can lead.
     of: Mapping[TopicPartition, Mapping[int, int]]
-    # For each partition the brokers of other racks or places that may lead in place of one replica, by rack.
+    # By rack, brokers of other racks or places that may lead in place of one replica, and those that have its data now.
     new: Mapping[TopicPartition, Mapping[str | None, NewLeader]]
     before: Mapping[TopicPartition, tuple[int, ...]]
-    # The leader of each partition at the moment; None for none.
+    # The leader at the moment, and how many other partitions each broker leads that count.
     leaders: Mapping[TopicPartition, int | None]
     others: Mapping[int, int]
 
@@ -430,9 +420,7 @@ def lead_at_least_cost(
     layout: Layout, rules: PlacementConstraints, costs: LeadingCosts, *, topics: Collection[str], max_skew: int
 ) -> Placement:
     """Choose the leaders of least total cost with the leaders of each broker in bounds; then few copies and changes."""
-    # `rules`: where leaders may be (`leader_racks`, `exclude`), and the weights of brokers.
-    # `max_skew`: how many leaders more or less than its even share, rounded, a broker may have; it may have as many as
-    # now in any case.
+    # Of the rules `leader_racks`, `exclude` and `weights` count. `max_skew` is that of `LeaderTraffic`.
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
         return rows.as_they_are()
@@ -470,7 +458,7 @@ def lead_at_least_cost(
 class _Rows:
     """The requested partitions, one after the other."""
 
-    # Requested topics, in order.
+    # Requested topics, in order, and the index of each partition's topic among them.
     topics: tuple[str, ...]
     group: tuple[int, ...]
     replicas: tuple[tuple[int, ...], ...]
@@ -491,7 +479,6 @@ class _Rows:
         return Placement(self.lists(self.replicas), 0, 0, proven=True, leaders_proven=True)
 
     def tps(self) -> list[TopicPartition]:
-        """Return the partitions."""
         numbers: dict[int, int] = {}
         found: list[TopicPartition] = []
         for group in self.group:
@@ -501,7 +488,6 @@ class _Rows:
         return found
 
     def lists(self, replicas: Iterable[tuple[int, ...]]) -> ReplicaLists:
-        """Return the lists of these partitions by topic."""
         found: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in self.topics}
         for group, own in zip(self.group, replicas, strict=True):
             found[self.topics[group]].append(own)
@@ -509,7 +495,6 @@ class _Rows:
 
 
 def _factors(wanted: Factors | None, layout: Layout, rows: _Rows) -> list[int]:
-    """Return the replication factor of each partition."""
     if isinstance(wanted, int):
         return [wanted] * len(rows.replicas)
     if wanted is None:
@@ -546,10 +531,10 @@ def _check_replicas(count: int, brokers: list[Broker], rules: PlacementConstrain
 class _Preset(OptimalPlacer):
     """The exact placer with rules of its own."""
 
+    # Settings that follow from the rules of the system, and cannot be set.
     own_rules: ClassVar[frozenset[str]]
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Set the settings."""
         taken = sorted(self.own_rules.intersection(configs))
         if taken:
             raise ConfigError(f"{', '.join(taken)} cannot be set: the rules of this placer determine it")

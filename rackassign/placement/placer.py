@@ -95,7 +95,7 @@ def named(name: str, what: str, *, own: bool, consequence: str = "; nothing was 
 
     The standard output of a command is its result, which may be JSON.
     """
-    # `own`: whether the placer is a custom one; errors of built-in ones are not changed.
+    # Errors of built-in placers are not changed.
     try:
         with redirect_stdout(sys.stderr) if own else nullcontext():
             yield
@@ -153,7 +153,6 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
 
 
 def _find(name: str) -> tuple[str, str]:
-    """Return the module of a placer and its name there."""
     announced = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
     path = {**announced, **BUILT_IN}.get(name, name)
     dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", path.strip())
@@ -183,10 +182,10 @@ class LoadedBroker:
     """A broker as it is passed to placers."""
 
     id: int
-    # `broker.rack`; None when it has none.
     rack: str | None
-    # Whether it is registered but not serving.
+    # Registered but not serving.
     fenced: bool
+    # Replicas that it has now, and preferred leaders among them.
     replicas: int = 0
     leaders: int = 0
 
@@ -202,7 +201,6 @@ class ValidatedPlacer:
 
     @classmethod
     def of(cls, placer: ReplicaPlacer | ValidatedPlacer) -> ValidatedPlacer:
-        """Return a placer with validation, wrapped if needed."""
         return placer if isinstance(placer, ValidatedPlacer) else cls(placer)
 
     @property
@@ -223,7 +221,6 @@ class ValidatedPlacer:
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
     ) -> list[list[int]]:
-        """Return the placer's list of broker IDs for each new partition."""
         offered = [
             LoadedBroker(broker.id, broker.rack, broker.fenced, self._replicas[broker.id], self._leaders[broker.id])
             for broker in brokers
@@ -231,10 +228,13 @@ class ValidatedPlacer:
         with self._named("place"):
             # The result may be anything, and even fail when it is inspected.
             answer = self._placer.place(start_partition, num_partitions, num_replicas, list(offered))
-            return self._checked(answer, num_partitions, num_replicas, [broker.id for broker in offered])
+            rows = self._listed(answer, "its result")
+            if len(rows) != num_partitions:
+                raise self._wrong(f"{len(rows)} lists for {counted(num_partitions, 'partition')}")
+            known = {broker.id for broker in offered}
+            return [self._row(row, number, num_replicas, known) for number, row in enumerate(rows)]
 
     def close(self) -> None:
-        """Release the placer's resources."""
         with named(self._name, "close()", own=self.own, consequence=""):
             self._placer.close()
 
@@ -243,13 +243,7 @@ class ValidatedPlacer:
         with named(self._name, f"{method}()", own=self.own):
             yield
 
-    def _checked(self, answer: Any, partitions: int, replicas: int, known: Sequence[int]) -> list[list[int]]:  # noqa: ANN401 - it may be anything
-        rows = self._listed(answer, "its result")
-        if len(rows) != partitions:
-            raise self._wrong(f"{len(rows)} lists for {counted(partitions, 'partition')}")
-        return [self._row(row, number, replicas, set(known)) for number, row in enumerate(rows)]
-
-    def _row(self, row: Any, number: int, replicas: int, known: set[int]) -> list[int]:  # noqa: ANN401 - as above
+    def _row(self, row: Any, number: int, replicas: int, known: set[int]) -> list[int]:  # noqa: ANN401 - it may be anything
         what = f"list {number}"
         ids = [self._id(each, what) for each in self._listed(row, what)]
         if len(ids) != replicas:
@@ -280,5 +274,4 @@ class ValidatedPlacer:
 
 
 def load_validated_placer(name: str, configs: Mapping[str, Any] | None = None) -> ValidatedPlacer:
-    """Return a configured placer by its name, whose results are checked."""
     return ValidatedPlacer(load_placer(name, configs), name)

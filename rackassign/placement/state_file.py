@@ -35,10 +35,10 @@ FORMAT = "rackassign-registry/1"
 class PlacementState:
     """Information about a cluster that the cluster does not report."""
 
+    # Last known rack of each broker that was ever seen, and replica lists with placeholders (negative numbers).
     brokers: Mapping[int, str | None] = field(default_factory=dict)
-    # Replica lists of partitions with placeholders (negative numbers).
     plans: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    # ID of the cluster; empty if unknown, as in files of earlier versions.
+    # Empty if unknown, as in files of earlier versions.
     cluster: str = ""
 
     def for_cluster(self, cluster: str) -> PlacementState:
@@ -51,11 +51,9 @@ class PlacementState:
         return replace(self, cluster=self.cluster or cluster)
 
     def with_brokers(self, brokers: Iterable[Broker]) -> PlacementState:
-        """Return the state with these brokers added or updated."""
         return replace(self, brokers={**self.brokers, **{broker.id: broker.rack for broker in brokers}})
 
     def forget(self, broker: int) -> PlacementState:
-        """Return the state without a broker that will not come back."""
         return replace(self, brokers={known: rack for known, rack in self.brokers.items() if known != broker})
 
     def with_placeholders(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> PlacementState:
@@ -108,8 +106,7 @@ def _id(text: str, path: str) -> int:
 
 def update(file: Path, change: Callable[[PlacementState], PlacementState]) -> None:
     """Change what is in a state file; processes that do this at the same time wait for each other."""
-    # `file`: the state file, which may not exist yet.
-    # `change`: return the new state from the one that the file has now, which may be newer than what was read before.
+    # `change` gets what the file has now, which may be newer than what was read before.
     create_folder(file)
     with locked(file, wait=True):
         known = read(file)
