@@ -120,7 +120,7 @@ class BatchExecutor:
         *,
         elect_unchanged: bool = True,
     ) -> None:
-        # `elect_unchanged`: whether leaders are elected also of partitions that have their list from the beginning.
+        # Leaders are elected also of partitions that have their list from the beginning.
         self._elect_unchanged = elect_unchanged
         self._cluster, self._limits, self._report_progress, self._stop = cluster, limits, report_progress, stop
         self._executions = {tp: PartitionExecution(moves[tp], goal) for tp, goal in goals.items()}
@@ -137,11 +137,9 @@ class BatchExecutor:
 
     @property
     def has_changed_replicas(self) -> bool:
-        """Whether replicas of any partition have been changed."""
         return any(execution.changed for execution in self._executions.values())
 
     def run(self, before_batch: Callable[[Sequence[TopicPartition]], None] = lambda _: None) -> ExecutionResult:
-        """Reassign all partitions, batch by batch."""
         tps = list(self._executions)
         # Describe all partitions first: without the permission for all of them, nothing is done.
         self._cluster.describe(tps)
@@ -240,7 +238,7 @@ class BatchExecutor:
 
     def _conclude(self, tp: TopicPartition, action: Action, not_deleted: str | None) -> None:
         """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long."""
-        # `not_deleted`: why it may exist although it was not described for too long; None if it is deleted.
+        # Why it may exist although it was not described for too long; None if it is deleted.
         execution = self._executions[tp]
         if execution.over:
             return
@@ -339,7 +337,6 @@ class _StallClocks:
     """Since when partitions are stuck, by the cause."""
 
     def __init__(self, timeout_s: float) -> None:
-        # `timeout_s`: seconds after which a stuck partition is given up.
         self._timeout_s, self._now = timeout_s, 0.0
         self._since: dict[_Clock, float] = {}
         self._offline: dict[_Clock, frozenset[int]] = {}
@@ -351,8 +348,6 @@ class _StallClocks:
         An expired clock is kept so that the next batch does not wait for the same cause again. It is removed once the
         brokers are back: if they are restarted later, that is another cause.
         """
-        # `stuck`: the brokers that are awaited, by clock.
-        # `offline`: brokers that are not serving.
         self._now = now
         kept = {
             clock: since
@@ -370,15 +365,11 @@ class _StallClocks:
         return bool(self._offline[clock]) and not self._offline[clock] & offline
 
     def expired(self, clock: _Clock) -> bool:
-        """Return whether the cause has been there for too long."""
         return self._now - self._since[clock] >= self._timeout_s
 
 
 def _clock(tp: TopicPartition, action: Action) -> _Clock:
-    """Return the key of the clock for a stuck partition.
-
-    Partitions that wait for a broker, or for a deleted topic, share one clock, so that the wait happens only once.
-    """
+    """Return the key of the clock, which all share that wait for a broker or a deleted topic: they wait once."""
     alone = action.cause in {"unknown", "leaderless"}
     return action.cause, tp.topic if alone or action.cause == "gone" else "", tp.partition if alone else -1
 
@@ -435,7 +426,10 @@ def execute_plan(
     try:
         with _throttled(cluster, notes, limits.rate) as throttle_batch:
             outcome = batches.run(throttle_batch)
-        _await_lists(cluster, {tp: goals[tp] for tp in outcome.done})
+        done = {tp: goals[tp] for tp in outcome.done}
+        if done:
+            # The next command may ask any broker.
+            _await_everywhere(cluster, lambda broker: cluster.replica_lists(done, broker) == done)
     except (AuthorizationError, ConfigError):
         if not batches.has_changed_replicas:
             notes.take(replace(notes.journal, phase=journal.phase))
@@ -455,7 +449,6 @@ class _StoredJournal:
         self.take(journal)
 
     def take(self, journal: Journal) -> None:
-        """Write the journal."""
         self._keep(journal)
         self.journal = journal
 
@@ -538,12 +531,6 @@ def await_restored(cluster: ReassignmentCluster, restored: SavedConfigs) -> None
     would restore it at its end. Either may ask any broker.
     """
     _await_everywhere(cluster, lambda broker: is_restored(cluster, restored, broker))
-
-
-def _await_lists(cluster: ReassignmentCluster, done: Mapping[TopicPartition, Replicas]) -> None:
-    """Wait until all brokers report the lists of partitions that are done: the next command may ask any broker."""
-    if done:
-        _await_everywhere(cluster, lambda broker: cluster.replica_lists(done, broker) == done)
 
 
 def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], bool]) -> None:

@@ -79,7 +79,6 @@ class Journal:
 
 
 def read(file: Path) -> Journal:
-    """Read a journal."""
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
@@ -112,8 +111,7 @@ def write(file: Path, journal: Journal) -> None:
 
 
 def begin(file: Path, journal: Journal) -> Path | None:
-    """Write a new journal; keep an applied one under another name, as only it has the original lists."""
-    # Returns: The new name of the old journal, if there was one.
+    """Write a new journal; keep an applied one, as only it has the original lists, and return its new name."""
     old, backup = require_finished(file), None
     if old is not None and old.phase in {"applied", "abandoned"}:
         backup = _free(file)
@@ -280,7 +278,6 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
 
 
 def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    """Return the plan for given lists."""
     brokers = {broker.id for broker in state.brokers}
     for (topic, number), replicas in sorted(lists.items()):
         known = state.topics.get(topic)

@@ -28,6 +28,7 @@ from rackassign.text import counted
 class CopyProgress(NamedTuple):
     """Bytes that have been copied, of those to be copied."""
 
+    # Bytes on the new replicas, bytes of the leaders, and whether all brokers have reported theirs.
     done: int
     total: int
     complete: bool = True
@@ -37,7 +38,7 @@ class ReassignmentCluster(ReassignmentAdmin):
     """Describes a cluster and changes it; configurations and reassignments are changed as by `ReassignmentAdmin`."""
 
     def __init__(self, admin: KafkaAdminClient) -> None:
-        # `admin`: admin client that is not used by another thread meanwhile.
+        # `admin` is not used by another thread meanwhile.
         super().__init__(admin)
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -72,7 +73,6 @@ class ReassignmentCluster(ReassignmentAdmin):
         return statuses
 
     def missing(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the reason for each partition that the cluster does not know."""
         wanted = list(tps)
         described = describe_topics(self._admin, {tp.topic for tp in wanted})
         reasons: dict[TopicPartition, str] = {}
@@ -108,11 +108,9 @@ class ReassignmentCluster(ReassignmentAdmin):
         return reasons
 
     def offline_brokers(self) -> frozenset[int]:
-        """Return the registered brokers that are not serving."""
         return frozenset(broker.id for broker in list_brokers(self._admin) if broker.fenced)
 
     def serving_brokers(self) -> frozenset[int]:
-        """Return the brokers that are serving."""
         return frozenset(broker.id for broker in list_brokers(self._admin) if not broker.fenced)
 
     def replica_lists(self, tps: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, Replicas]:
@@ -153,7 +151,6 @@ class ReassignmentCluster(ReassignmentAdmin):
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait this many seconds."""
         time.sleep(seconds)
 
     def _sizes(self, broker: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:

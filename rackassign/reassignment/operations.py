@@ -66,18 +66,17 @@ class PlanStatus:
     """The states of a plan's partitions."""
 
     states: Mapping[TopicPartition, PartitionState]
+    # Replicas of each partition that exists, and whether a throttle of the plan is still set.
     lists: Mapping[TopicPartition, tuple[int, ...]]
     throttled: bool
 
     def of(self, state: PartitionState) -> tuple[TopicPartition, ...]:
-        """Return the partitions in a state."""
         return tuple(sorted(partition for partition, found in self.states.items() if found == state))
 
 
 def plan_status(
     moves: Mapping[TopicPartition, ReplicaMove], seen: Mapping[TopicPartition, PartitionStatus], *, throttled: bool
 ) -> PlanStatus:
-    """Compare a plan with the partitions as they are."""
     states = {partition: _state(move, seen.get(partition)) for partition, move in moves.items()}
     lists = {partition: seen[partition].replicas for partition in moves if partition in seen}
     return PlanStatus(states, lists, throttled)
@@ -158,7 +157,7 @@ def prepare(
     max_skew: int = 0,
 ) -> PreparedReassignment:
     """Describe a cluster and plan a reassignment; nothing is changed."""
-    # `written`: what producers have written; the plan file does not contain it.
+    # The plan file does not contain `written`.
     near = describe_readers(admin, request.group) if request.group else None
     topics = near.topics if near is not None and request.topics is None else request.topics
     state = _seen(admin, topics)
@@ -226,9 +225,7 @@ def prepare_leaders(
     max_skew: int = 0,
 ) -> PreparedReassignment:
     """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed."""
-    # `rules`: which leaders are balanced, and where they may be.
-    # `topics`: topics to plan; None for all.
-    # `group`: consumer group whose reads count as well, with `written`; empty for none.
+    # With `written`, leaders are where the fewest bytes cross racks, and reads of a group count as well.
     state = _seen(admin, topics)
     near = describe_readers(admin, group) if group else None
     clients = _clients(written, state, near, max_skew)
@@ -313,7 +310,6 @@ def execute(
 
 
 def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
-    """Refuse a plan for another cluster."""
     here = cluster_id(admin)
     if here != journal.cluster:
         raise ConfigError(f"plan: it is for cluster {short_repr(journal.cluster)}, but this is {short_repr(here)}")
@@ -328,6 +324,7 @@ def look(admin: KafkaAdminClient, journal: Journal) -> PlanStatus:
 
 def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal], None]) -> tuple[Journal, PlanStatus]:
     """End a plan and leave all partitions as they are; only its throttle is removed, if one is left."""
+    # After a `KafkaError` the plan remains in progress.
     if not journal.open and journal.phase != "planned":
         raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
     found = look(admin, journal)
@@ -405,7 +402,6 @@ ProgressDisplay = Callable[[], AbstractContextManager[ProgressCallback]]
 
 @contextmanager
 def no_display() -> Iterator[ProgressCallback]:
-    """Ignore the progress."""
     yield lambda _: None
 
 

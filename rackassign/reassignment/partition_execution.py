@@ -63,11 +63,11 @@ class ReplicaMove:
 class PartitionStatus:
     """A partition as the cluster reports it."""
 
+    # During a reassignment this includes the replicas to be removed.
     replicas: Replicas
     in_sync: frozenset[int]
-    # The leader; None without one.
     leader: int | None
-    # Its list after the reassignment in progress; None without one.
+    # Its list after the reassignment in progress, and replicas of that which are still being added.
     target: Replicas | None = None
     adding: frozenset[int] = frozenset()
     # Replicas whose broker or disk is offline. Before Kafka 4.0, clusters list no offline brokers, but these replicas.
@@ -82,9 +82,8 @@ class Action(NamedTuple):
     # change in the cluster.
     do: Literal["send", "cancel", "wait", "done", "foreign", "stuck"]
     why: str = ""
-    # What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the awaited brokers.
+    # What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the brokers that are awaited.
     cause: str = ""
-    # IDs of the awaited brokers, if these are the cause.
     awaits: frozenset[int] = frozenset()
 
 
@@ -98,10 +97,7 @@ def next_step(
     start: PartitionStatus,
     down: Collection[int],
 ) -> Action:
-    """Return the next action for a partition."""
-    # `seen`: the partition now; None if the cluster does not know it.
-    # `start`: the partition before anything was done to it.
-    # `down`: brokers that are not serving.
+    # `known` are all lists of the plan, and `start` is the partition before anything was done to it.
     if seen is None:
         return Action("stuck", "it does not exist", "gone")
     down = seen.offline.union(down)
@@ -135,7 +131,6 @@ def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[
 
 
 def named_brokers(ids: Collection[int]) -> str:
-    """Return brokers as text for users."""
     return f"broker{'' if len(ids) == 1 else 's'} {join_ids(sorted(ids))}"
 
 
@@ -169,10 +164,10 @@ class PartitionExecution:
     move: ReplicaMove
     planned: Replicas
     state: ExecutionState = ExecutionState.PENDING
-    # The partition before anything was done to it; None until the cluster has described it.
+    # Before anything was done to it, None until it is described; and as described last, None if it is not known.
     start: PartitionStatus | None = None
-    # The partition as it was described last; None if the cluster does not know it.
     status: PartitionStatus | None = None
+    # What the controller accepted last, and whether a request of this execution has changed the replicas.
     accepted: Replicas | None = None
     changed: bool = False
     # Why it was given up; None if it was not. A partition that is deleted while it is reverted keeps it.
@@ -192,7 +187,6 @@ class PartitionExecution:
 
     @property
     def settled(self) -> bool:
-        """Whether the partition is over or given up."""
         return self.over or self.reason is not None
 
     def observe(self, status: PartitionStatus | None) -> None:
@@ -210,7 +204,6 @@ class PartitionExecution:
 
     def next_action(self, offline: Collection[int]) -> Action:
         """Return the next action for the partition as it was described last."""
-        # `offline`: brokers that are not serving.
         start = self.start or PartitionStatus(self.goal, frozenset(), None)
         action = next_step(self.goal, self.move.known(), self.status, start, offline)
         # A broker that lags behind may report a list that the partition no longer has. Sending a list that it
@@ -218,24 +211,18 @@ class PartitionExecution:
         return Action("send") if action.do == "done" and self.accepted != self.goal else action
 
     def begin(self) -> None:
-        """Note that a request for the partition is about to be sent.
-
-        This comes before the request, because one that is refused or not answered may have been executed.
-        """
+        """Note that a request will be sent: not after it, as one that is refused or not answered may be executed."""
         if self.state is ExecutionState.PENDING:
             self.state = ExecutionState.IN_PROGRESS
 
     def accept(self) -> None:
-        """Note that the controller has accepted the goal."""
         self.accepted = self.goal
         self.changed |= not self.has_goal()
 
     def has_goal(self) -> bool:
-        """Return whether the partition was described last with its goal as its replicas."""
         return self.status is not None and self.status.replicas == self.goal
 
     def complete(self) -> None:
-        """Note that the partition has reached its goal."""
         self.state = ExecutionState.REVERTED if self.state is ExecutionState.REVERTING else ExecutionState.DONE
 
     def refuse(self, error: str, *, final: bool) -> None:
@@ -271,10 +258,7 @@ class PartitionExecution:
             self.fail(reason)
 
     def fail(self, reason: str, *, final: bool = False) -> None:
-        """Leave the partition as it is.
-
-        The first reason is kept: a partition that cannot be reverted was given up for it.
-        """
+        """Leave the partition as it is. The first reason is kept, for which a partition was given up."""
         self.final |= final
         self.reason = reason if self.reason is None else self.reason
         self.state = ExecutionState.FAILED

@@ -113,7 +113,8 @@ def plan_reassignment(
     _check_rules(state, layout, rules)
     left_out = _left_out(state, layout, request.topics)
     if coverage is not None:
-        left_out |= _not_for_groups(state, layout, request.topics)
+        why = "is a topic of Kafka itself, which is not moved to a group's racks"
+        left_out |= {tp: why for tp in _topic_partitions(layout, request.topics) if state.topics[tp.topic].internal}
     free = [tp for tp in _topic_partitions(layout, request.topics) if tp not in left_out]
     asked = {
         tp: request.replication_factor
@@ -282,7 +283,6 @@ def _empty(after: Layout, rules: PlacementConstraints) -> Iterator[str]:
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    """Return the plan for given lists of existing partitions."""
     layout = layout_of(state)
     left_out = _left_out(state, layout, sorted({tp.topic for tp in lists}))
     left_out |= _below_min_isr(state, {tp: len(row) for tp, row in lists.items()})
@@ -301,7 +301,7 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
 
 def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:
     """Return the most even layout with a plan's replication factors that constraints and racks allow."""
-    # `emptied`: brokers that the plan leaves without replicas: they get none.
+    # Partitions that the plan has left out stay as they are. Brokers that it leaves without replicas get none.
     factors = {
         tp: len(_now(planned.after, tp))
         for tp in _topic_partitions(planned.after, planned.topics)
@@ -382,11 +382,6 @@ def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | Non
         elif partition.leader is None:
             reasons[tp] = "has no leader to copy from"
     return reasons
-
-
-def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
-    why = "is a topic of Kafka itself, which is not moved to a group's racks"
-    return {tp: why for tp in _topic_partitions(layout, topics) if state.topics[tp.topic].internal}
 
 
 def _factors(
@@ -568,7 +563,6 @@ class _Part:
         }
 
     def back(self, lists: ReplicaLists) -> dict[TopicPartition, Replicas]:
-        """Return lists by their original partitions."""
         return {
             TopicPartition(topic, number): row
             for topic, numbers in self._numbers.items()
@@ -593,7 +587,7 @@ def check_even(planned: ReassignmentPlan, rules: PlacementConstraints, advice: s
     What racks and constraints force is allowed: a removed broker's replicas may have to go to the last one of its rack.
     A broker that loses all its replicas does not count in the mean afterwards.
     """
-    # `advice`: what else may be done than `--force`, for the message.
+    # `advice` is what else may be done than `--force`, for the message.
     emptied = frozenset(_held(planned.before)) - _held(planned.after).keys()
     before, after = _fullest(planned.before, rules.weights), _fullest(planned.after, rules.weights, emptied)
     if not planned.moves or before is None or after is None or not _piles_up(after, before):

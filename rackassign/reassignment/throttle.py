@@ -34,6 +34,7 @@ _ALL = "*"
 class SavedConfigs:
     """Configurations from before the throttle; keys that were not set are left out."""
 
+    # Values by key; and by topic and key, of all topics that get a throttle.
     brokers: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -41,7 +42,6 @@ class SavedConfigs:
 def save_configs(
     cluster: ReassignmentAdmin, moves: Mapping[TopicPartition, ReplicaMove], restored: SavedConfigs | None = None
 ) -> SavedConfigs:
-    """Return the current configurations."""
     # `restored`: what was restored just now. A broker that has not applied that yet still returns the throttle, which
     # would then be restored at the end, and stay for ever. So these configurations are not read.
     topics = sorted({tp.topic for tp in moves})
@@ -52,7 +52,6 @@ def save_configs(
 
 
 def is_restored(cluster: ReassignmentAdmin, before: SavedConfigs, broker: int) -> bool:
-    """Return whether a broker has applied what was restored."""
     return _current(cluster, list(before.topics), broker) == before
 
 
@@ -68,9 +67,8 @@ def throttle(
     rate: int,
     ongoing: Collection[TopicPartition] = (),
 ) -> frozenset[TopicPartition]:
-    """Throttle the copies of moves, on the leaders and the followers."""
-    # `before`: configurations from before; existing lists of throttled replicas are extended.
-    # `rate`: bytes per second that each broker may send, and receive.
+    """Throttle copies on leaders and followers; return the partitions for which that fits, ongoing ones first."""
+    # The rate is bytes per second that each broker may send, and receive. Lists that existed before are extended.
     # The rate first: lists have no effect without it, and without the permission to set it nothing was changed.
     cluster.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
     return list_replicas(cluster, moves, before, (), ongoing)
@@ -84,8 +82,7 @@ def list_replicas(
     ongoing: Collection[TopicPartition],
 ) -> frozenset[TopicPartition]:
     """Set the lists of throttled replicas and return the partitions in them: those of a batch, and others that fit."""
-    # `before`: configurations from before.
-    # `ongoing`: partitions that come after them; then those that follow the batch.
+    # Ongoing ones come after the batch, and then those that follow it.
     changes: dict[str, dict[str, str | None]] = {}
     listed: set[TopicPartition] = set()
     for topic, kept in before.topics.items():
