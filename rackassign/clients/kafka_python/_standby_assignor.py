@@ -31,7 +31,7 @@ class StandbyAwareAssignor(RackAwareAssignor):
 
     Args:
         rack: As for `RackAwareRangeAssignor`.
-        client_tags: As for `StandbyConfig`, like the six arguments that follow.
+        client_tags: Tags of this member; those in `rack_aware_assignment_tags` must be among them.
         standbys: How copies are placed; the leader's options apply.
         positions: Returns the changelog positions of this member's copies.
         ends: Returns the known ends of changelogs.
