@@ -195,7 +195,7 @@ class Assignor:
         if membership is not None:
             self._request_plan(membership)
         if self._monitor is not None and self._member.membership is not None:
-            self._monitor.look_later(self._member.membership, self._member.racks)
+            self._monitor.check_after_assignment(self._member.membership, self._member.racks)
 
     def _request_next_round(self) -> None:
         """As a leader that has withheld partitions, request the rebalance that assigns them."""

@@ -46,33 +46,35 @@ class LeaderAssignment(NamedTuple):
 class AssignmentHistory:
     """The assignments of one consumer, as the leader of its group."""
 
-    __slots__ = ("_made", "_true", "last")
+    __slots__ = ("_by_generation", "_proposed", "last")
 
     def __init__(self) -> None:
         self.last: LeaderAssignment | None = None
         """The current assignment of the group; None unless this leader computed it for the group's last generation."""
-        self._made: LeaderAssignment | None = None
-        self._true: dict[int, LeaderAssignment] = {}
+        self._proposed: LeaderAssignment | None = None
+        self._by_generation: dict[int, LeaderAssignment] = {}
 
     def on_join(self) -> None:
         """Start a join: if the last assignment had been completed, it would have been committed by now."""
-        self._made = self.last = None
+        self._proposed = self.last = None
 
     def propose(self, decision: LeaderAssignment) -> None:
         """Record an assignment that the members are about to get."""
-        self._made = decision
+        self._proposed = decision
 
     def commit(self, generation: int) -> None:
         """Record that an assignment is complete, whichever leader computed it."""
         # Generations restart if a group was removed; higher ones are of the removed group.
-        self._true = {made: old for made, old in self._true.items() if generation - ROUNDS < made < generation}
-        if self._made is not None:
-            self._true[generation] = self._made
-        self.last, self._made = self._made, None
+        self._by_generation = {
+            made: old for made, old in self._by_generation.items() if generation - ROUNDS < made < generation
+        }
+        if self._proposed is not None:
+            self._by_generation[generation] = self._proposed
+        self.last, self._proposed = self._proposed, None
 
     def get(self, generation: int) -> LeaderAssignment | None:
         """Return this leader's assignment of one of the last two generations; None if there is none."""
-        return self._true.get(generation)
+        return self._by_generation.get(generation)
 
 
 def drop_stale_claims(members: Sequence[Member], generation: int, history: AssignmentHistory) -> list[Member]:

@@ -127,7 +127,7 @@ class CheckResult(NamedTuple):
     # Of the rebalance to request; None to request none.
     gain: RebalanceGain | None = None
     # Seconds until the next check; None to wait for the next view.
-    again_s: float | None = None
+    next_check_s: float | None = None
     # Whether to request new metadata from the brokers.
     refresh: bool = False
 
@@ -142,11 +142,11 @@ class RackChangeDetector:
         self._decided: LeaderAssignment | None = None
         self._before: RackView | None = None
         # `_due_at` sets both before it reads them, since no view was seen.
-        self._first = self._still = 0.0  # pragma: no mutate
+        self._first = self._unchanged_since = 0.0  # pragma: no mutate
         self._seen: RackView | None = None
-        self._vain: RackView | None = None
+        self._view_without_gain: RackView | None = None
         self._cut = False
-        self._asked: float | None = None
+        self._rejoin_requested_at: float | None = None
         self._pause = self._due = 0.0
 
     def check(
@@ -164,51 +164,51 @@ class RackChangeDetector:
         topology = _with_all_topics(topology, decided.group.topology)
         if decided is not self._decided or self._before is None:
             self._decided, self._before = decided, RackView.of(decided.group.topology, mode)
-            self._seen = self._vain = None
+            self._seen = self._view_without_gain = None
         view = RackView.of(topology, mode)
         changed = view.changed_from(self._before)
         if not changed:
             self._seen = None
             return CheckResult()
-        if view == self._vain and (now < self._due or not self._cut):
+        if view == self._view_without_gain and (now < self._due or not self._cut):
             return self._look_after_vain(now)
         seen_at = now if seen_at is None else seen_at
         due = self._due_at(seen_at, view)
         if due > now:
-            return CheckResult(again_s=due - now)
+            return CheckResult(next_check_s=due - now)
         if seen_at < due:
-            return CheckResult(again_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
+            return CheckResult(next_check_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
         gain, self._cut = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
         if gain is None:
-            again = view == self._vain
+            again = view == self._view_without_gain
             self._pause = 2 * self._pause if again else max(self.times.min_change_duration_s, _LEAST_S)
             if self._cut:
                 # Where the client has no thread for plans, it waits for them.
                 self._pause = min(max(self._pause, _PAUSE_PER_PLAN * (time_limit_s or 0)), _LONGEST_S)
-            self._vain, self._due = view, now + self._pause
-            return CheckResult(again_s=self._pause, refresh=again)
-        self._asked = now
+            self._view_without_gain, self._due = view, now + self._pause
+            return CheckResult(next_check_s=self._pause, refresh=again)
+        self._rejoin_requested_at = now
         return CheckResult(gain, max(self.times.min_interval_s, _LEAST_S))
 
     def _look_after_vain(self, now: float) -> CheckResult:
         """Request new metadata each time a pause is over; each pause is twice as long as the one before."""
         if now < self._due:
-            return CheckResult(again_s=self._due - now)
+            return CheckResult(next_check_s=self._due - now)
         self._pause *= 2
         if self._pause > _LONGEST_S:
             return CheckResult()
         self._due = now + self._pause
-        return CheckResult(again_s=self._pause, refresh=True)
+        return CheckResult(next_check_s=self._pause, refresh=True)
 
     def _due_at(self, seen_at: float, view: RackView) -> float:
         """Return the time at which this view has lasted long enough."""
         if self._seen is None:
             self._first = seen_at
         if view != self._seen:
-            self._seen, self._still = view, seen_at
-        due = min(self._still + self.times.min_change_duration_s, self._first + self.times.min_interval_s)
-        if self._asked is not None:
-            due = max(due, self._asked + self.times.min_interval_s)
+            self._seen, self._unchanged_since = view, seen_at
+        due = min(self._unchanged_since + self.times.min_change_duration_s, self._first + self.times.min_interval_s)
+        if self._rejoin_requested_at is not None:
+            due = max(due, self._rejoin_requested_at + self.times.min_interval_s)
         return due
 
     def _gain(
@@ -282,7 +282,7 @@ class RackMonitor:
         self._clock = clock
         self._due: float | None = None
         self._seen_at = clock()
-        self._asked = False
+        self._rejoin_requested_at = False
         self._checked: GroupMembership | None = None
         self._check_again = False
 
@@ -298,7 +298,7 @@ class RackMonitor:
             self._check_again = True
             return
         try:
-            self._look(membership, racks)
+            self._run_check(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
             self._checked = None
             self._warn()
@@ -306,7 +306,7 @@ class RackMonitor:
     def _warn(self) -> None:
         self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
 
-    def _look(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
+    def _run_check(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         last = self._history.last
         if last is None or last.group is None:
             return
@@ -339,33 +339,33 @@ class RackMonitor:
     def _act(self, result: CheckResult, membership: GroupMembership, racks: BrokerRackCache) -> None:
         if result.gain is not None:
             self._log.info("%s", _described(result.gain))
-            self._asked = True
+            self._rejoin_requested_at = True
             membership.request_rejoin()
-        if result.again_s is not None:
-            self._look_in(result.again_s, membership, racks)
+        if result.next_check_s is not None:
+            self._schedule(result.next_check_s, membership, racks)
         if result.refresh:
             membership.refresh_metadata()
 
-    def look_later(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
+    def check_after_assignment(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Check when a current change would have lasted long enough; never raises."""
         try:
             if self._history.last is not None:
-                self._look_in(self._detector.times.min_change_duration_s, membership, racks)
-                if self._asked:
+                self._schedule(self._detector.times.min_change_duration_s, membership, racks)
+                if self._rejoin_requested_at:
                     # The cause of the rebalance may continue: a reassignment does not end because of a rebalance.
-                    self._asked = False
+                    self._rejoin_requested_at = False
                     membership.refresh_metadata()
         except Exception:  # noqa: BLE001 - as above
             self._warn()
 
-    def _look_in(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
+    def _schedule(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         now = self._clock()
         due = now + seconds
         if self._due is None or not now < self._due <= due:
-            membership.call_later(seconds, lambda: self._look_if_due(due, membership, racks))
+            membership.call_later(seconds, lambda: self._run_scheduled(due, membership, racks))
             self._due = due
 
-    def _look_if_due(self, due: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
+    def _run_scheduled(self, due: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         if due == self._due:
             self._due = None
             self.check(membership, racks)

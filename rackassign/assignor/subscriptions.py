@@ -207,7 +207,7 @@ def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) ->
     subscriptions = sanitize_subscriptions(members, once)
     if not is_join_context_accepted(assignor):
         return JoinContext(members, subscriptions)
-    _leave_the_topics(members, subscriptions)
+    _reduce_for_client(members, subscriptions)
     return JoinContext(members[:1], subscriptions, members)
 
 
@@ -251,7 +251,7 @@ def _readable(
 _NOTHING = Subscription(())
 
 
-def _leave_the_topics(members: Sequence[RawMember], read: Mapping[str, Subscription]) -> None:
+def _reduce_for_client(members: Sequence[RawMember], read: Mapping[str, Subscription]) -> None:
     """Leave only the topics of all members, once, for the client to decode: it uses nothing else."""
     listed = {subscription.topics for subscription in read.values()}
     topics = sorted({topic for of_member in listed for topic in of_member})

@@ -21,7 +21,7 @@ from rackassign.spark._offsets import RowBounds
 from rackassign.spark._options import Mode, Options, without_effect
 from rackassign.spark._splits import Split
 from rackassign.spark._tasks import (
-    forget_finders_of_spark,
+    drop_spark_path_finders,
     make_planner,
     pull_partitions,
     read_partition,
@@ -206,7 +206,7 @@ class BatchReader(DataSourceReader):
                 return split_partitions(self._options, splits)
             return _submitted(self._options, splits)
         finally:
-            forget_finders_of_spark()
+            drop_spark_path_finders()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_partition(self._options, partition, self._names)

@@ -304,8 +304,10 @@ def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
         endpoints = []
         for host in dict.fromkeys(hosts):
             try:
-                family, address = resolve(host, 0)
-                listener = opened.enter_context(socket.create_server(address, family=family, backlog=_BACKLOG))
+                version, address = resolve(host, 0)
+                listener = opened.enter_context(socket.socket(version))
+                listener.bind(address)
+                listener.listen(_BACKLOG)
             except OSError:
                 # The address is not one of this machine, for example behind a proxy. It cannot be checked.
                 continue

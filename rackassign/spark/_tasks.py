@@ -115,7 +115,7 @@ def read_partition(options: Options, partition: InputPartition, names: Sequence[
     try:
         yield from _rows(options, partition, names)
     finally:
-        forget_finders_of_spark()
+        drop_spark_path_finders()
 
 
 def _rows(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
@@ -251,7 +251,7 @@ _ARCHIVE_OF_SPARK = re.compile(r"pyspark\.zip|py4j-.*-src\.zip|spark-core_.*\.ja
 """Names of the archives that Spark puts on the path of a worker (`PythonUtils.sparkPythonPath`)."""
 
 
-def forget_finders_of_spark(finders: MutableMapping[str, Any] | None = None) -> None:
+def drop_spark_path_finders(finders: MutableMapping[str, Any] | None = None) -> None:
     """Remove the finders of Spark's own archives from the cache of the import system."""
     # Python creates a finder again when a module is imported from its archive. That is cheap, since the directory of
     # the archive is kept, which is never out of date: unlike those of the user, the archives do not change.

@@ -57,7 +57,7 @@ class MembershipCheck:
         self._doubted: int | None = None
 
     @property
-    def doubted(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether the last call of `present` returned False."""
         return self._doubted is not None
 
@@ -113,7 +113,7 @@ class ActiveTasks:
     def __init__(
         self,
         *,
-        shelf: StateDirectory,
+        state_directory: StateDirectory,
         logs: ChangelogClient,
         inputs: Inputs,
         commits: OffsetCommits,
@@ -126,7 +126,7 @@ class ActiveTasks:
         once: WarnOnce,
         counts: StateCounts,
     ) -> None:
-        self._shelf = shelf
+        self._shelf = state_directory
         self._logs = logs
         self._inputs = inputs
         self._commits = commits
@@ -330,7 +330,7 @@ class ActiveTasks:
                     del todo[tp]
             if processed.failure is not None:
                 failures.append((task, processed.failure))
-            if self._check.doubted:
+            if self._check.is_suspect:
                 # Each of the other tasks would wait for another request.
                 break
         self._commit_due()
@@ -350,7 +350,7 @@ class ActiveTasks:
             return self.present() and (self._transactions is None or run.transaction_bytes < COMMIT_BYTES)
 
         processed = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
-        if isinstance(processed, StoreError) or processed.failure is not None or self._check.doubted:
+        if isinstance(processed, StoreError) or processed.failure is not None or self._check.is_suspect:
             return processed
         called = run.call_due()
         return called if isinstance(called, StoreError) else Processed(processed.records, called.failure)
@@ -497,7 +497,7 @@ class ActiveTasks:
             time.sleep(_PAUSE_S)
             return False
         try:
-            self._logs.look_again()
+            self._logs.refresh_topic_ids()
         except (ConfigError, KafkaUnavailableError) as error:
             self._look_at = time.monotonic() + _AGAIN_S
             self._once.warn("absent", "nothing is processed yet after an absence: %s", error, about=str(error))

@@ -231,7 +231,7 @@ class ChangelogClient:
             for client in former:
                 client.close()
 
-    def look_again(self) -> None:
+    def refresh_topic_ids(self) -> None:
         """Find out whether changelogs are other topics than before, and use those, which are created if missing."""
         ids = topic_ids(self._settings.admin, sorted(self._topics))
         if ids == {changelog: self.ids[topic] for changelog, topic in self._topics.items()}:

@@ -247,7 +247,7 @@ class StatefulConsumer:
                     *(producer, self._consumer, self._tasks, self._inputs, self._logs), topics=written, once=self._once
                 )
             self._active = ActiveTasks(
-                shelf=self._shelf,
+                state_directory=self._shelf,
                 logs=self._logs,
                 inputs=self._inputs,
                 commits=self._commits,

@@ -259,7 +259,7 @@ class PartitionFetcher:
     def recreate(self) -> None:
         """Replace the consumer of librdkafka; all partitions wait, to be continued at their positions."""
         fresh = self._make()
-        self._stay()
+        self._suspend_all()
         old, self.consumer = self.consumer, fresh
         old.close()
 
@@ -277,7 +277,7 @@ class PartitionFetcher:
         if read:
             self._let_go(read)
 
-    def _stay(self) -> None:
+    def _suspend_all(self) -> None:
         """Make partitions wait that are being read, to begin at their position or initial offset."""
         self._resume_at(self.positions(self.held - self.waiting))
         known = self.next_offsets()
@@ -290,7 +290,7 @@ class PartitionFetcher:
         except KafkaException as error:
             # Whatever the error is, only owned partitions may be read. Those are restarted at their positions.
             log.warning("librdkafka cannot unassign some partitions, and is assigned all others again: %s", error)
-            self._stay()
+            self._suspend_all()
             self.consumer.unassign()
 
     def positions(self, tps: Iterable[TopicPartition]) -> list[ConfluentPartition]:

@@ -97,14 +97,14 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         """Return the protocols of this assignor; called in the consumer's constructor, whose rack is compared now."""
         consumer = internals.consumer_under_construction()
         if consumer is not None:
-            self._take_up(consumer)
+            self._bind_constructed(consumer)
             options = None if self.rack_compared else internals.options_of(consumer)
             if options is not None:
                 # An instance of a class that was passed is not among its assignors.
                 warn_on_rack_mismatch([self, *options.assignors], options.client_rack, self._member.once)
         return list(self._protocols)
 
-    def _take_up(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+    def _bind_constructed(self, consumer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         """Begin with a consumer that is under construction, in place of a closed one."""
         # Weak, since an assignor may outlive its consumer.
         known, self._constructed = self._constructed, ref(consumer)

@@ -35,7 +35,7 @@ from rackassign.spark._pull.protocol import (
 )
 from rackassign.spark._pull.scheduler import SchedulingStats, SplitScheduler
 from rackassign.spark._pull.server import listen
-from rackassign.spark._splits import Split
+from rackassign.spark._splits import MOST_SPLITS, Split
 from rackassign.strategies import load
 from rackassign.text import Settings
 
@@ -49,9 +49,6 @@ _RETAINED = 2
 
 _RETAINED_SUBMITTED = 256
 """Batches that were submitted: several may run at the same time, and a DataFrame may be read again."""
-
-_MAX_SPLITS = 1_000_000
-"""The highest number of splits in a batch that is submitted."""
 
 _Value = TypeVar("_Value")
 
@@ -218,9 +215,9 @@ class _PendingBatches:
         with self._lock:
             if request.submission not in self._started:
                 splits = self._splits.setdefault(request.submission, [])
-                if not 0 <= first <= len(splits) or first + len(added) > _MAX_SPLITS:
+                if not 0 <= first <= len(splits) or first + len(added) > MOST_SPLITS:
                     raise ConfigError(
-                        f"at: expected at most {len(splits)}, and at most {_MAX_SPLITS} splits, "
+                        f"at: expected at most {len(splits)}, and at most {MOST_SPLITS} splits, "
                         f"got {first} and {len(added)} more splits"
                     )
                 # What is there already came with the same line before, which may arrive again after later ones.

@@ -106,9 +106,9 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     block_on_close = False
 
     def __init__(
-        self, family: int, address: tuple[str | int, ...], token: str, answer: Callable[[bytes], bytes]
+        self, version: int, address: tuple[str | int, ...], token: str, answer: Callable[[bytes], bytes]
     ) -> None:
-        self.address_family = family
+        self.address_family = version
         super().__init__(address, _Request)  # type: ignore[arg-type] # an IPv6 address has four parts
         self.address: tuple[str, int] = self.server_address[:2]  # type: ignore[assignment] # of TCP
         self.token = token.encode()

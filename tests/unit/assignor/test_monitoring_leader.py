@@ -76,7 +76,7 @@ class Leader:
         self.history.on_join()
         self.history.propose(LeaderAssignment(plan.assignment, group=group, plan=plan))
         self.history.commit(self.generation)
-        self.monitor.look_later(self.membership, self.racks)
+        self.monitor.check_after_assignment(self.membership, self.racks)
 
     def refresh(self) -> None:
         """Let the client get metadata."""
@@ -302,7 +302,7 @@ def test_a_broker_that_is_offline_keeps_its_rack() -> None:
 
 def test_a_member_that_does_not_lead_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
-    leader.monitor.look_later(leader.membership, leader.racks)
+    leader.monitor.check_after_assignment(leader.membership, leader.racks)
     leader.there = topology(MOVED)
     leader.refresh()
     # One whose join could not be decoded has no group to compare with.

@@ -117,10 +117,10 @@ class Led:
         look = self.watch.check(self.now, self.decided, seen)
         while True:
             asked += look.gain is not None
-            if look.again_s is None or self.now + look.again_s > end:
+            if look.next_check_s is None or self.now + look.next_check_s > end:
                 self.now = end
                 return asked
-            self.now += look.again_s
+            self.now += look.next_check_s
             look = self.watch.check(self.now, self.decided, seen)
 
 
@@ -158,11 +158,11 @@ class Cluster:
             if look.refresh:
                 self.refreshed += 1
                 self.known, self.seen_at = self.there, led.now
-            elif look.again_s is None or led.now + look.again_s > end:
+            elif look.next_check_s is None or led.now + look.next_check_s > end:
                 led.now = end
                 return asked
             else:
-                led.now += look.again_s
+                led.now += look.next_check_s
 
 
 def test_a_view_is_seen_again_before_it_is_acted_upon() -> None:
@@ -204,17 +204,17 @@ def test_a_view_that_gains_nothing_is_looked_at_again_less_and_less_often() -> N
 def test_metadata_that_come_by_themselves_make_no_pause_shorter() -> None:
     led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
     seen = topology([[0, 1], [1, 2], [2, 0]])
-    assert led.watch.check(1000.0, led.decided, seen) == CheckResult(again_s=1.0)
-    assert led.watch.check(1000.25, led.decided, seen) == CheckResult(again_s=0.75)
-    assert led.watch.check(1001.0, led.decided, seen) == CheckResult(again_s=2.0, refresh=True)
-    assert led.watch.check(1001.5, led.decided, seen) == CheckResult(again_s=1.5)
+    assert led.watch.check(1000.0, led.decided, seen) == CheckResult(next_check_s=1.0)
+    assert led.watch.check(1000.25, led.decided, seen) == CheckResult(next_check_s=0.75)
+    assert led.watch.check(1001.0, led.decided, seen) == CheckResult(next_check_s=2.0, refresh=True)
+    assert led.watch.check(1001.5, led.decided, seen) == CheckResult(next_check_s=1.5)
 
 
 def test_a_change_whose_last_view_is_older_than_its_debounce_is_looked_at_again_after_one() -> None:
     led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=5))
     seen = topology([[1], [0], [2]])
-    assert led.watch.check(0.0, led.decided, seen) == CheckResult(again_s=5.0)
-    assert led.watch.check(5.0, led.decided, seen, 0.0) == CheckResult(again_s=5.0, refresh=True)
+    assert led.watch.check(0.0, led.decided, seen) == CheckResult(next_check_s=5.0)
+    assert led.watch.check(5.0, led.decided, seen, 0.0) == CheckResult(next_check_s=5.0, refresh=True)
     assert led.watch.check(5.0, led.decided, seen, 5.0).gain is not None
 
 
@@ -226,7 +226,7 @@ def test_it_says_what_it_gains() -> None:
     assert look.gain.now == Locality(1, 2, 0)
     assert look.gain.then == Locality(3, 0, 0)
     assert look.gain.moved == 2
-    assert look.again_s == 10.0
+    assert look.next_check_s == 10.0
 
 
 def test_what_goes_back_within_the_debounce_is_no_change() -> None:
@@ -299,11 +299,11 @@ def test_a_view_whose_plan_was_cut_by_time_is_planned_again() -> None:
         assert result.gain is None
         # It may be one half of a reassignment.
         assert result.refresh == bool(pauses)
-        assert result.again_s is not None
-        pauses.append(result.again_s)
+        assert result.next_check_s is not None
+        pauses.append(result.next_check_s)
         # Meanwhile nothing is planned, whatever the limit.
         assert led.watch.check(led.now, led.decided, seen).gain is None
-        led.now += result.again_s
+        led.now += result.next_check_s
     assert pauses[:3] == [1, 2, 4]
     assert pauses[-1] == 300
     assert led.watch.check(led.now, led.decided, seen).gain is not None
@@ -319,7 +319,7 @@ def test_a_plan_that_was_cut_is_followed_by_a_longer_pause() -> None:
 
     led.watch = RackChangeDetector(cut, led.options, RackChangePolicy(min_change_duration_s=0))
     result = led.watch.check(led.now, led.decided, topology([[1], [2], [0]]), time_limit_s=10.0)
-    assert result == CheckResult(again_s=40.0)
+    assert result == CheckResult(next_check_s=40.0)
 
 
 def test_a_broker_that_is_away_and_comes_back_is_no_change() -> None:

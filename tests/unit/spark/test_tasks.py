@@ -27,7 +27,7 @@ from rackassign.spark._splits import OffsetRange, Split
 from rackassign.spark._tasks import (
     SplitPartition,
     await_executors,
-    forget_finders_of_spark,
+    drop_spark_path_finders,
     read_partition,
     total_slots,
 )
@@ -138,7 +138,7 @@ def test_finders_of_archives_of_spark_are_removed(tmp_path: Path, name: str) -> 
     archive = _archive(tmp_path / name, "package")
     paths = [str(archive), f"{archive}/package"]
     finders: dict[str, Any] = {path: zipimporter(path) for path in paths}
-    forget_finders_of_spark(finders)
+    drop_spark_path_finders(finders)
     assert not finders
 
 
@@ -151,7 +151,7 @@ def test_finders_of_other_archives_and_of_folders_stay(tmp_path: Path, name: str
         "nothing": None,
     }
     before = dict(finders)
-    forget_finders_of_spark(finders)
+    drop_spark_path_finders(finders)
     assert finders == before
 
 
@@ -162,7 +162,7 @@ def test_modules_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     try:
         importlib.import_module(f"{package}.first")
         assert f"{archive}/{package}" in sys.path_importer_cache
-        forget_finders_of_spark()
+        drop_spark_path_finders()
         assert not [path for path in sys.path_importer_cache if path.startswith(archive)]
         assert importlib.import_module(f"{package}.second").number == 2
     finally:

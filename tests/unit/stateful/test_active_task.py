@@ -222,22 +222,22 @@ def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_path: Path) -> None:
     (tmp_path / "t-1@1d.sqlite").write_bytes(b"no database at all, whatever its name" * 99)
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing({"t": "1d"})
-    assert shelf.positions() == {}
-    assert shelf.open(TopicPartition("t", 1)).position == 0
-    shelf.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 7)
-    assert shelf.positions() == {TopicPartition("t", 1): 0, PLACE: 7}
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d"})
+    assert state_directory.positions() == {}
+    assert state_directory.open(TopicPartition("t", 1)).position == 0
+    state_directory.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 7)
+    assert state_directory.positions() == {TopicPartition("t", 1): 0, PLACE: 7}
     with pytest.raises(
         StoreError,
         match=r"is in use: each member .* of its own\. If its member was killed, .*: `fuser .*/lock` shows it",
     ):
         StateDirectory(tmp_path)
-    shelf.delete(PLACE)
-    assert shelf.positions() == {TopicPartition("t", 1): 0}
+    state_directory.delete(PLACE)
+    assert state_directory.positions() == {TopicPartition("t", 1): 0}
     with pytest.raises(StoreError, match="no name of a topic"):
-        shelf.open(TopicPartition("../t", 0))
-    shelf.close()
+        state_directory.open(TopicPartition("../t", 0))
+    state_directory.close()
     StateDirectory(tmp_path).close()
 
 
@@ -245,14 +245,14 @@ def test_files_that_are_old_or_of_another_changelog_are_thrown_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 1), TopicPartition("t", 2)]
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing({"t": "1d", "u": "5e"})
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d", "u": "5e"})
     # As a copied folder has it: the files are new, and their content is old.
     for place, age_h in zip(places, (13, 11, 0, -13), strict=True):
         with monkeypatch.context() as patch:
             patch.setattr(state_file, "time_of_day_ms", lambda: int((time.time() - age_h * 3600) * 1000))  # noqa: B023
-            shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 5)
-    shelf.close()
+            state_directory.open(place).apply([ChangelogRecord("last", 1, 0, b"\1k", b"v")], 5)
+    state_directory.close()
     (tmp_path / "notes.sqlite").touch()
     os.utime(tmp_path / "t-1@1d.sqlite", (1.0, 1.0))
     again = StateDirectory(tmp_path)

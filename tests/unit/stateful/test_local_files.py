@@ -34,11 +34,11 @@ def name(partition: int, end: str = "") -> str:
 
 
 def filled(folder: Path, *partitions: int) -> Path:
-    shelf = StateDirectory(folder)
-    shelf.open_existing(IDS)
+    state_directory = StateDirectory(folder)
+    state_directory.open_existing(IDS)
     for partition in partitions:
-        shelf.open(tp(partition)).apply(CHANGE, 5)
-    shelf.close()
+        state_directory.open(tp(partition)).apply(CHANGE, 5)
+    state_directory.close()
     return folder
 
 
@@ -88,14 +88,14 @@ def test_a_state_is_at_least_as_young_as_its_log(tmp_path: Path) -> None:
 
 
 def test_a_state_that_is_only_in_the_log_is_kept_and_nothing_is_changed_by_looking(tmp_path: Path) -> None:
-    shelf = StateDirectory(tmp_path / "running")
-    shelf.open_existing(IDS)
-    shelf.open(tp(0)).apply(CHANGE, 5)
+    state_directory = StateDirectory(tmp_path / "running")
+    state_directory.open_existing(IDS)
+    state_directory.open(tp(0)).apply(CHANGE, 5)
     killed = tmp_path / "killed"
     killed.mkdir()
     for file in (tmp_path / "running").iterdir():
         (killed / file.name).write_bytes(file.read_bytes())
-    shelf.close()
+    state_directory.close()
     before = {file.name: file.read_bytes() for file in killed.iterdir()}
     assert len(before[name(0, "-wal")]) > 1000
     assert reasons(killed) == {}
@@ -108,10 +108,10 @@ def test_a_state_that_is_only_in_the_log_is_kept_and_nothing_is_changed_by_looki
 
 def test_damaged_files_empty_files_and_rests_are_deleted_and_their_bytes_counted(tmp_path: Path) -> None:
     filled(tmp_path, 0)
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing(IDS)
-    shelf.open(tp(3))
-    shelf.close()
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing(IDS)
+    state_directory.open(tp(3))
+    state_directory.close()
     sizes = {name(1, ".damaged"): 700, name(1, ".damaged-wal"): 70, name(2, "-wal"): 7, name(4): 0}
     for each, size in sizes.items():
         (tmp_path / each).write_bytes(b"x" * size)
@@ -158,11 +158,11 @@ def test_no_foreign_file_is_deleted_and_no_link_is_followed(tmp_path: Path) -> N
 
 def test_a_directory_in_use_is_refused_and_so_is_one_of_others(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    shelf = StateDirectory(folder)
+    state_directory = StateDirectory(folder)
     (folder / name(1, ".damaged")).touch()
     with pytest.raises(StoreError, match="is in use: stop its member first"):
         clean(folder, execute=True)
-    shelf.close()
+    state_directory.close()
     other = tmp_path / "other"
     other.mkdir()
     (other / name(1, ".damaged")).touch()
@@ -203,9 +203,9 @@ def test_the_directory_is_locked_while_files_are_deleted_and_not_afterwards(
 def test_files_are_listed_beside_a_running_member_without_being_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing(IDS)
-    shelf.open(tp(0)).apply(CHANGE, 5)
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing(IDS)
+    state_directory.open(tp(0)).apply(CHANGE, 5)
     (tmp_path / f"{'t' * 120}~0123456789abcdef-1@id.sqlite.damaged").write_bytes(b"xxx")
 
     def refuse(*words: object, **more: object) -> None:
@@ -220,7 +220,7 @@ def test_files_are_listed_beside_a_running_member_without_being_opened(
     (file,) = found[tp(0)]
     assert file.bytes == sum((tmp_path / name(0, end)).stat().st_size for end in ("", "-wal", "-shm")) > 0
     assert [(each.damaged, each.bytes, each.partition) for each in others] == [(True, 3, 1)]
-    shelf.close()
+    state_directory.close()
 
 
 def test_the_command_lists_first_and_deletes_when_it_is_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,9 +245,9 @@ def test_the_command_lists_first_and_deletes_when_it_is_to(tmp_path: Path, capsy
 
 
 def test_the_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = StateDirectory(tmp_path)
+    state_directory = StateDirectory(tmp_path)
     assert run(["state", "clean", "--state-dir", str(tmp_path), "--execute"]) == 2
-    shelf.close()
+    state_directory.close()
     assert capsys.readouterr().err == f"rackassign: state-dir: {tmp_path} is in use: stop its member first\n"
 
 

@@ -126,11 +126,11 @@ def test_topics_with_long_names_have_files(tmp_path: Path) -> None:
     topics = ["t" * 249, "t" * 248 + "u", "t" * 150, "t" * 151]
     ids = dict.fromkeys(topics, "9a1f1f0e-6ad5-4f8c-8f0d-2d4b1f7e6a3c")
     tps = [TopicPartition(topic, 999_999) for topic in topics]
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing(ids)
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing(ids)
     for tp in tps:
-        shelf.open(tp).apply(CHANGE, 5)
-    shelf.close()
+        state_directory.open(tp).apply(CHANGE, 5)
+    state_directory.close()
     again = StateDirectory(tmp_path)
     again.open_existing(ids)
     assert again.positions() == dict.fromkeys(sorted(tps), 5)
@@ -164,13 +164,13 @@ def test_the_time_in_which_a_machine_is_suspended_counts(monkeypatch: pytest.Mon
 def test_a_file_whose_changelog_has_no_new_records_is_not_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tp, now = TopicPartition("t", 0), time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing({"t": "1d"})
-    shelf.open(tp).apply(CHANGE, 5)
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d"})
+    state_directory.open(tp).apply(CHANGE, 5)
     for _ in range(3):
         now += 7 * 3600
-        shelf.confirm({tp: 5})
-    shelf.close()
+        state_directory.confirm({tp: 5})
+    state_directory.close()
     for later_h, positions in ((7, {tp: 5}), (7, {})):
         now += later_h * 3600
         again = StateDirectory(tmp_path)
@@ -185,10 +185,10 @@ def test_the_age_of_a_file_is_limited_by_how_long_its_changelog_keeps_deletions(
 ) -> None:
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    shelf = StateDirectory(tmp_path)
-    shelf.open_existing({"t": "1d"})
-    shelf.open(TopicPartition("t", 0)).apply(CHANGE, 5)
-    shelf.close()
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d"})
+    state_directory.open(TopicPartition("t", 0)).apply(CHANGE, 5)
+    state_directory.close()
     now += later_s
     again = StateDirectory(tmp_path)
     again.deletes_ms = 60_000
@@ -435,20 +435,20 @@ from rackassign.stateful._changelog import ChangelogRecord
 from rackassign.stateful._state_directory import StateDirectory
 
 logging.basicConfig(format="%(message)s")
-tp, shelf = TopicPartition("t", 0), StateDirectory(Path(sys.argv[1]))
-shelf.open_existing({"t": "1d"})
+tp, state_directory = TopicPartition("t", 0), StateDirectory(Path(sys.argv[1]))
+state_directory.open_existing({"t": "1d"})
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-store, written = shelf.available(tp), 0
+store, written = state_directory.available(tp), 0
 try:
     for number in range(100):
         change = ChangelogRecord("change", 0, number, b"\\1k%d" % number, bytes(100_000))
         store.apply([change, ChangelogRecord("last", 0, number, b"\\4", b"{}")], number + 1)
         written += 1
 except StoreError as error:
-    shelf.failed(tp, error)
+    state_directory.failed(tp, error)
     print(type(error).__name__, error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-shelf.close()
+state_directory.close()
 print(written > 0)
 """
 

@@ -14,7 +14,7 @@ from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetch
 from rackassign.clients.kafka_python.patches.patch import Patch
 from rackassign.text import WarnOnce, with_version
 
-FORSAKEN_S = 5.0
+UNREACHABLE_S = 5.0
 """Seconds for which an unreachable follower is not used. Its leader keeps naming it until the controller has
 fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
 
@@ -26,7 +26,7 @@ def _keep_preferred_read_replica(consumer: Consumer, once: WarnOnce) -> None:
 
     def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
         try:
-            _name_again(node_id, fetcher._subscriptions.assignment, response)
+            _restore_preferred_replica(node_id, fetcher._subscriptions.assignment, response)
         except Exception:  # noqa: BLE001 - then the leader is asked again, as without us
             once.warn(
                 "near", "%s: patch keep_preferred_read_replica failed", with_version("kafka-python"), exc_info=True
@@ -36,7 +36,7 @@ def _keep_preferred_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     fetcher._handle_fetch_response = handle_fetch_response
 
 
-def _name_again(node_id: int, assignment: Any, response: Any) -> None:
+def _restore_preferred_replica(node_id: int, assignment: Any, response: Any) -> None:
     """Write the follower's own ID into its responses; kafka-python then changes nothing, not even when it expires."""
     for topic in response.responses:
         for partition in topic.partitions:
@@ -70,7 +70,7 @@ def _reset_unreachable_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     def handle_fetch_error(node_id: int, exception: Exception) -> None:
         try:
             if _forget(node_id, fetcher._subscriptions.assignment):
-                forsaken[node_id] = time.monotonic() + FORSAKEN_S
+                forsaken[node_id] = time.monotonic() + UNREACHABLE_S
         except Exception:  # noqa: BLE001 - the error itself must still be handled
             once.warn(
                 "dead", "%s: patch reset_unreachable_read_replica failed", with_version("kafka-python"), exc_info=True

@@ -65,7 +65,7 @@ _OVER = frozenset({error.errno for error in (IllegalGenerationError, RebalanceIn
 """Errors of the broker once the generation of a commit is over, or being replaced."""
 
 
-_FOR_ALL = (
+_INDEPENDENT_OF_OFFSETS = (
     CommitFailedError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -101,7 +101,7 @@ class Commits:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = ref(consumer)
         self._coordinator = coordinator = consumer._coordinator
-        self._send_as_host = coordinator._send_offset_commit_request
+        self._send_original = coordinator._send_offset_commit_request
         self._reset = coordinator.reset_generation
         self._complete = coordinator._on_join_complete_async
         self.lost = False
@@ -154,7 +154,7 @@ class Commits:
     async def send(self, offsets: Any) -> Any:
         """Replace `_send_offset_commit_request`."""
         if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
-            return await self._send_as_host(offsets)
+            return await self._send_original(offsets)
         for partition, (offset, metadata, epoch) in offsets.items():
             # kafka-python detects that only when it encodes the request, and then resets its coordinator.
             if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
@@ -175,10 +175,10 @@ class Commits:
                 together = [commit for commit in waiting if commit.losses == self._losses]
                 for commit in waiting:
                     if commit.losses != self._losses:
-                        commit.settle(_put_out())
+                        commit.settle(_removed_from_group())
                 merged = {partition: offset for commit in together for partition, offset in commit.offsets.items()}
                 error = await self._failed(_Commit(merged, self._losses)) if merged else None
-                of_all = len(together) == 1 or error is None or isinstance(error, _FOR_ALL)
+                of_all = len(together) == 1 or error is None or isinstance(error, _INDEPENDENT_OF_OFFSETS)
                 for commit in together:
                     commit.settle(error if of_all else await self._failed(commit))
         finally:
@@ -189,13 +189,13 @@ class Commits:
         try:
             # Between two responses of a join it may be another member already, and the broker would accept its commit.
             if self._is_out_since(commit):
-                return _put_out()
+                return _removed_from_group()
             if self.under_way() and await self._sent_beside(commit.offsets):
                 return None
             await self.join_answered()
             if self._is_out_since(commit):
-                return _put_out()
-            await self._send_as_host(commit.offsets)
+                return _removed_from_group()
+            await self._send_original(commit.offsets)
         except Exception as error:  # noqa: BLE001 - any error is passed to the caller of the commit
             return error
         return None
@@ -256,7 +256,7 @@ class Commits:
         )
 
 
-def _put_out() -> Exception:
+def _removed_from_group() -> Exception:
     error: Exception = CommitFailedError("this member was removed from its group, and other members own its partitions")
     return error
 

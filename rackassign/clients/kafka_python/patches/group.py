@@ -445,13 +445,13 @@ def _heartbeat_until_join_read(consumer: Consumer, once: WarnOnce) -> None:
     async def join_and_beat() -> bytes:
         assignment: bytes = await original()
         task = coordinator._join_task
-        coordinator._manager.call_soon(lambda: _beat(coordinator, task, once))
+        coordinator._manager.call_soon(lambda: _send_heartbeat(coordinator, task, once))
         return assignment
 
     coordinator._do_join_and_sync_async = join_and_beat
 
 
-async def _beat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
+async def _send_heartbeat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
     """Send heartbeats while the join of this task is unread and the user's loop is not overdue."""
     joined = coordinator._generation
     interval = coordinator.config["heartbeat_interval_ms"] / 1000
