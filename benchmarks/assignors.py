@@ -41,16 +41,7 @@ QUICK_LEADER_CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What to measure, and how long.
-
-    Args:
-        cases: Which.
-        leader: Groups for the measurement of a leader, from bytes to bytes.
-        ours: Effort on our side.
-        java: Effort on Java's.
-        warm_up: Whether the JVM is warmed up first.
-        skip: Whether Java is spared a group when a smaller one of the kind took it longer than we wait.
-    """
+    """What to measure, and how long."""
 
     cases: Sequence[Case]
     leader: Sequence[Case] = LEADER_CASES
@@ -86,15 +77,10 @@ def main() -> None:
 
 
 class Run:
-    """One run: cells, and what they are to be seen beside.
-
-    Args:
-        amount: What to measure.
-        java: Whether to ask Java, if there is a JDK.
-        json_file: Where to write the results so far.
-    """
+    """One run: cells, and what they are to be seen beside."""
 
     def __init__(self, amount: Amount, *, java: bool, json_file: Path | None) -> None:
+        # `java`: whether to ask Java, if there is a JDK.
         self._amount = amount
         self._with_java = java
         self._json_file = json_file

@@ -42,22 +42,10 @@ Planner = Callable[[Group], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A group to be measured.
-
-    Args:
-        members: How many.
-        partitions: How many in all, before division leaves a rest.
-        topics: How many.
-        replicas: Of each partition, 1 to 3.
-        subscriptions: Who reads what.
-        owners: Who owns what.
-        different_sizes: Whether each topic has its own number of partitions, around the mean. Topics of one size
-            are co-partitioned, and dealing out one of them deals out all.
-        copartitioned: Whether two and two topics are kept together.
-        weighted: Whether partitions have weights, which differ a hundredfold.
-    """
+    """A group to be measured."""
 
     members: int
+    # How many in all, before division leaves a rest.
     partitions: int
     topics: int
     replicas: int
@@ -81,11 +69,7 @@ class Shape:
         return [mean - spread + i if self.different_sizes else mean for i in range(self.topics)]
 
     def group(self, plan: Planner) -> Group:
-        """Make the group; equal replica lists and equal subscriptions are one object each, as in a warm client.
-
-        Args:
-            plan: Says what the others own when one member joins.
-        """
+        """Make the group; equal replica lists and equal subscriptions are one object each, as in a warm client."""
         brokers = tuple(Broker(i, f"rack{i}") for i in range(RACKS))
         rows = [Partition(tuple((p + j) % RACKS for j in range(self.replicas)), p) for p in range(RACKS)]
         topics = {f"topic{i}": tuple(rows[p % RACKS] for p in range(n)) for i, n in enumerate(self.sizes())}
@@ -148,20 +132,13 @@ GENERAL_RATIO = 10
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A strategy and a group.
-
-    Args:
-        strategy: By its name on the wire.
-        shape: The group.
-        seconds: What ours is to take at most; None if nothing is said of it.
-        megabytes: What a process that does nothing else may need at its peak, the group itself included.
-        balance: As the option.
-        asks_java: Whether Java plans it too, if it has the options.
-    """
+    """A strategy and a group."""
 
     strategy: StrategyName
     shape: Shape
+    # What ours is to take at most; None if nothing is said of it.
     seconds: float | None = None
+    # What a process that does nothing else may need at its peak, the group itself included.
     megabytes: int | None = None
     balance: BalanceMode = "total"
     asks_java: bool = True
@@ -327,12 +304,8 @@ def grid() -> Iterator[Case]:
 
 
 def shapes_by_owners(sizes: Iterable[tuple[int, int, int]], only: str) -> Iterator[Shape]:
-    """Yield groups of these members, partitions and topics with one replica, for each kind of owners.
-
-    Args:
-        sizes: Members, partitions and topics.
-        only: A part of the name that a table gives the group, which is left out otherwise.
-    """
+    """Yield groups of these members, partitions and topics with one replica, for each kind of owners."""
+    # `only`: a part of the name that a table gives the group, which is left out otherwise.
     for size, owners in product(sizes, OWNERS):
         shape = Shape(*size, 1, owners=owners)
         if only in f"{shape}, {OWNERS[owners]}":

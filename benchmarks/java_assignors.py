@@ -48,16 +48,9 @@ its compiler is."""
 
 @dataclass(frozen=True, slots=True)
 class JavaTaken:
-    """What Java's side of a case took.
+    """What Java's side of a case took."""
 
-    Args:
-        seconds: Median of `assign(cluster, subscriptions)`, or the cap if it took longer; None if it raised.
-        capped: Whether it took longer.
-        raised: What it raised.
-        quality: Of what it decided, the withheld included.
-        assignment: What it decided.
-    """
-
+    # Median of `assign(cluster, subscriptions)`, or the cap if it took longer; None if it raised.
     seconds: float | None
     capped: bool = False
     raised: str = ""
@@ -69,16 +62,7 @@ TOO_LONG = JavaTaken(CAP_S, capped=True)
 
 
 class WarmJava:
-    """A JVM that is warm, and after one that had to be killed another that is too. For a `with` block.
-
-    Args:
-        effort: How long to measure.
-        warm_up: Whether a new JVM does all of `WARM_CASES` first.
-        said: Told what is being done.
-
-    Raises:
-        NoJdkError: On entering: there is no JDK.
-    """
+    """A JVM that is warm, and after one that had to be killed another that is too. For a `with` block."""
 
     def __init__(
         self,

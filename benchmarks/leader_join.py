@@ -48,13 +48,7 @@ class NotPlannedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the way.
-
-    Args:
-        name: What is done.
-        seconds: Median.
-        of_plan: As a multiple of the plan's own time.
-    """
+    """A part of the way."""
 
     name: str
     seconds: float

@@ -51,12 +51,7 @@ RACKLESS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened, and what there is now.
-
-    Args:
-        what: In a word or two.
-        group: Topology and members; nobody owns anything here, that is for the assignor's history to say.
-    """
+    """What happened, and what there is now."""
 
     what: str
     group: Group
@@ -69,14 +64,7 @@ def keep_together(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 class Churn:
-    """The history of one cluster and one group.
-
-    Args:
-        seed: Of all that happens.
-        mixed: Whether members subscribe to what they like, or all to everything.
-        topics: How many.
-        partitions: Of the largest topic, at first.
-    """
+    """The history of one cluster and one group."""
 
     def __init__(self, seed: int, *, mixed: bool, topics: int = 6, partitions: int = 16) -> None:
         self._chance = random.Random(seed)
@@ -184,14 +172,10 @@ class NoAnswerError(Exception):
 
 
 class Leader(Protocol):
-    """Decides for a group.
-
-    Args:
-        name: For people.
-        cooperative: Whether members keep what they own while they join, and what moves is withheld first.
-    """
+    """Decides for a group."""
 
     name: str
+    # Whether members keep what they own while they join, and what moves is withheld first.
     cooperative: bool
 
     def assign(self, group: Group) -> Mapping[str, Partitions]:
@@ -203,12 +187,7 @@ class Leader(Protocol):
 
 
 class Ours:
-    """`plan_cooperative`.
-
-    Args:
-        options: Its options.
-        kind: What tells it from the defaults, for people.
-    """
+    """`plan_cooperative`."""
 
     cooperative = True
 
@@ -222,11 +201,7 @@ class Ours:
 
 
 class KafkaPython:
-    """An assignor of kafka-python: told of each member's last assignment, then asked, as its coordinator does it.
-
-    Args:
-        kind: The class, `CooperativeStickyAssignor` or `StickyPartitionAssignor`.
-    """
+    """An assignor of kafka-python: told of each member's last assignment, then asked, as its coordinator does it."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
@@ -259,11 +234,7 @@ class KafkaPython:
 
 
 class Java:
-    """Kafka's `CooperativeStickyAssignor`. For a `with` block.
-
-    Raises:
-        NoJdkError: On entering: there is no JDK.
-    """
+    """Kafka's `CooperativeStickyAssignor`. For a `with` block."""
 
     name = "Java cooperative-sticky"
     cooperative = True
@@ -319,20 +290,7 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a step ended.
-
-    Args:
-        what: Happened.
-        before: The group at the start of the step, with what its members owned then.
-        after: What they own now.
-        quality: Of that; moves are counted each time a partition leaves an owner.
-        best: The optimum of this step, for members that own what these did.
-        rebalances: It took.
-        settled: Whether there was an end to them.
-        unowned: Partitions that nobody has after it.
-        less_even: Whether what they own now is less even than it could be.
-        answered: Whether the assignor always gave an answer.
-    """
+    """How a step ended."""
 
     what: str
     before: Group
@@ -341,6 +299,7 @@ class Settled:
     best: Quality
     rebalances: int
     settled: bool
+    # Partitions that nobody has after it.
     unowned: int
     less_even: bool
     answered: bool = True
@@ -348,23 +307,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """All steps of one assignor, summed up.
-
-    Args:
-        name: Of the assignor.
-        mean: Partitions read across racks beyond the optimum of the step.
-        worst: The same, in the worst step.
-        early: Mean over the first fifth of the steps.
-        late: Mean over the last.
-        moves: Partitions that left an owner, over all steps.
-        needed: What the optimum of each step needs, for members that own what these did.
-        uneven: Steps after which loads were less even than they could be.
-        rebalances: Mean of a step.
-        most: Rebalances in the step that took most.
-        unsettled: Steps that had not ended after `MOST_REBALANCES`.
-        unowned: Most partitions that nobody had after a step.
-        unanswered: Steps in which the assignor gave no answer.
-    """
+    """All steps of one assignor, summed up."""
 
     name: str
     mean: float
@@ -373,11 +316,15 @@ class Decay:
     late: float
     moves: int
     needed: int
+    # Steps after which loads were less even than they could be.
     uneven: int
     rebalances: float
     most: int
+    # Steps that had not ended after `MOST_REBALANCES`.
     unsettled: int
+    # Most partitions that nobody had after a step.
     unowned: int
+    # Steps in which the assignor gave no answer.
     unanswered: int
 
     def row(self) -> tuple[str, ...]:
@@ -386,13 +333,8 @@ class Decay:
 
 
 def lived_through(leader: Leader, steps: Iterable[Step], options: Options | None = None) -> list[Settled]:
-    """Let a leader settle one change after the other, each from where the last one ended.
-
-    Args:
-        leader: Decides for the group.
-        steps: What happens.
-        options: Of the optimum that each step is held against; the defaults if omitted.
-    """
+    """Let a leader settle one change after the other, each from where the last one ended."""
+    # `options`: of the optimum that each step is held against; the defaults if omitted.
     done: list[Settled] = []
     owned: Mapping[str, Partitions] = {}
     generation = 0

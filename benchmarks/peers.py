@@ -80,14 +80,7 @@ class Peer:
 
 @contextmanager
 def franz_go(go: str) -> Iterator[Peer]:
-    """Build and start franz-go.
-
-    Args:
-        go: The program of Go.
-
-    Raises:
-        SystemExit: Go does not build it.
-    """
+    """Build and start franz-go."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "peer"
         if subprocess.run([go, "build", "-o", program, "."], cwd=SOURCE, check=False).returncode:
@@ -99,13 +92,7 @@ def franz_go(go: str) -> Iterator[Peer]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quality:
-    """How good an assignment is; less is better, in this order.
-
-    Args:
-        loads: Squares of the members' loads, added up.
-        cross: Partitions whose leader is in another rack.
-        moves: Partitions that leave their owner.
-    """
+    """How good an assignment is; less is better, in this order."""
 
     loads: int
     cross: int
@@ -130,11 +117,7 @@ class Quality:
 
 
 def measured(shape: Shape, peer: Peer) -> tuple[str, ...]:
-    """Compare one group; return the row of it.
-
-    Raises:
-        SystemExit: franz-go's assignment is better.
-    """
+    """Compare one group; return the row of it."""
     group = shape.group(lambda each: plan_cooperative(each, _LEADER))
     ours, theirs = (Quality.of(group, target) for target in (plan_cooperative(group, _LEADER).target, peer.take(group)))
     if theirs < ours:

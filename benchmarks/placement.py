@@ -62,14 +62,7 @@ PLACERS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Topics to place.
-
-    Args:
-        sizes: Brokers in each rack.
-        topics: How many.
-        partitions: Of each.
-        replicas: Of each partition.
-    """
+    """Topics to place."""
 
     sizes: tuple[int, ...]
     topics: int

@@ -24,16 +24,13 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure.
+    """How long to measure."""
 
-    Args:
-        rounds: Timed calls at most, of which the median counts.
-        warmup: Calls before them at most.
-        budget_s: After about so much time there are no more calls; but always one that counts.
-    """
-
+    # Timed calls at most, of which the median counts.
     rounds: int
+    # Calls before them at most.
     warmup: int
+    # After about so much time there are no more calls; but always one that counts.
     budget_s: float
 
     def calls(self, seconds: float) -> tuple[int, int]:
@@ -51,14 +48,10 @@ QUICK = Effort(rounds=3, warmup=1, budget_s=1)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What our side of a case took.
-
-    Args:
-        seconds: Median, from model in to model out.
-        megabytes: Peak of the process that did nothing else; None if it was not alone.
-    """
+    """What our side of a case took."""
 
     seconds: float
+    # Peak of the process that did nothing else; None if it was not alone.
     megabytes: float | None = None
 
 

@@ -42,14 +42,7 @@ _LENGTH_FROM = 12
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a producer did.
-
-    Args:
-        seconds: From the first record to the last response.
-        processor: Seconds of the processor, of all threads.
-        batch: Bytes of a batch on average.
-        local: Share of the bytes in partitions that are led in the rack.
-    """
+    """What a producer did."""
 
     seconds: float
     processor: float

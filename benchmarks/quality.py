@@ -11,13 +11,7 @@ from rackassign.model import BalanceMode, Group, Partitions
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What an assignment costs; the first that differs decides, and less is better.
-
-    Args:
-        imbalance: Sum of the squared loads: least exactly where the loads are as even as can be.
-        cross: Partitions read across racks.
-        moves: Partitions that leave the member that claims them.
-    """
+    """What an assignment costs; the first that differs decides, and less is better."""
 
     imbalance: int
     cross: int

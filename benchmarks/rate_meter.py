@@ -12,15 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker processes.
-
-    Args:
-        bootstrap: Address of the broker.
-        group: Name of its group.
-        topic: What it reads.
-        folder: For its state.
-        records: How many there are.
-    """
+    """What a worker processes."""
 
     bootstrap: str
     group: str
@@ -49,9 +41,6 @@ class Meter:
     """The time of a worker between its first record and the end of its work.
 
     What comes before (imports, the join of a group, the first fetch) and after (leaving the group) does not count.
-
-    Args:
-        total: How many records there are.
     """
 
     def __init__(self, total: int) -> None:

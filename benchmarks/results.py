@@ -31,22 +31,15 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line of the table.
-
-    Args:
-        case: What was measured.
-        ours_s: Median of our plan, model in to model out.
-        ours: What it decided.
-        java: Java's side; None without a JDK.
-        megabytes: Peak of our process, where it was one of its own.
-        java_skipped: Java was not asked: a smaller group of the kind took it longer than we wait.
-    """
+    """One line of the table."""
 
     case: Case
     ours_s: float
     ours: Quality
+    # Java's side; None without a JDK.
     java: JavaTaken | None
     megabytes: float | None
+    # Java was not asked: a smaller group of the kind took it longer than we wait.
     java_skipped: bool = False
 
     @property
@@ -90,16 +83,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a target was reached.
-
-    Args:
-        target: What was to be.
-        measured: What is.
-        reached: None if it could not be told.
-    """
+    """Whether a target was reached."""
 
     target: str
     measured: str
+    # None if it could not be told.
     reached: bool | None
 
     def row(self) -> tuple[str, ...]:
@@ -108,12 +96,7 @@ class Verdict:
 
 
 def run(case: Case, java: WarmJava | None, effort: Effort, *, skip_java: bool = False) -> Cell:
-    """Measure both sides on one group, one after the other.
-
-    Raises:
-        WrongAnswerError: Range differs from Java's in some partition; or Java found something better where we
-            say that ours cannot be improved; or we miscount our moves.
-    """
+    """Measure both sides on one group, one after the other."""
     group = case.shape.group(case.plan)
     ours = measure(case, group, effort)
     plan = case.plan(group)

@@ -51,14 +51,11 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How ranges were read.
+    """How ranges were read."""
 
-    Args:
-        received: Bytes received for each that was needed.
-        speed: Bytes of values a second.
-    """
-
+    # Bytes received for each that was needed.
     received: float
+    # Bytes of values a second.
     speed: float
 
 

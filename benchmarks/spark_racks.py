@@ -84,16 +84,7 @@ class Found:
 
 
 class Stage:
-    """A Spark with racks, a topic, and the ways to read it.
-
-    Args:
-        spark: The session.
-        workers: Its cluster.
-        cluster: The brokers.
-        folder: For what is counted.
-        held: Deals out splits.
-        more: Further options of our source.
-    """
+    """A Spark with racks, a topic, and the ways to read it."""
 
     def __init__(
         self,
@@ -165,10 +156,6 @@ class CpuMeter:
 
     A JVM takes over the time of a child that has ended. pyspark's daemon does not, since it ignores the end of its
     workers, and a worker ends after a minute without a task: what was seen last of it counts on.
-
-    Args:
-        spark: The session.
-        workers: Its cluster.
     """
 
     def __init__(self, spark: Any, workers: SparkCluster) -> None:

@@ -40,29 +40,16 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a batch takes, on average over the batches of a query.
-
-    Args:
-        cpu: Processor time.
-        seconds: The time of the batch.
-        received: Bytes from brokers for each byte of the record batches that were read.
-    """
+    """What a batch takes, on average over the batches of a query."""
 
     cpu: Cpu
     seconds: float
+    # Bytes from brokers for each byte of the record batches that were read.
     received: float
 
 
 class Stage:
-    """A Spark with racks, and a topic to which each batch appends.
-
-    Args:
-        spark: The session.
-        workers: Its cluster.
-        cluster: The brokers.
-        folder: For checkpoints.
-        options: Of the command line.
-    """
+    """A Spark with racks, and a topic to which each batch appends."""
 
     def __init__(
         self, spark: Any, workers: SparkCluster, cluster: LocalCluster, folder: Path, options: argparse.Namespace

@@ -40,14 +40,7 @@ class WrongCountError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to process records.
-
-    Args:
-        name: As the table shows it.
-        words: Of the command line, behind the interpreter.
-        stored: When the state of a record is safe, and where.
-        quix: Whether it is one of Quix Streams, with its own interpreter.
-    """
+    """A way to process records."""
 
     name: str
     words: tuple[str, ...]
@@ -79,41 +72,25 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a worker spent.
-
-    Args:
-        records: How many records it has processed.
-        cpu_s: Seconds of its processor.
-        wall_s: Seconds of the clock.
-        logged: Records and markers of transactions in its changelog.
-    """
+    """What a worker spent."""
 
     records: int
     cpu_s: float
+    # Seconds of the clock.
     wall_s: float
     logged: int
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that all ways read.
-
-    Args:
-        bootstrap: Address of the broker.
-        topic: Its name.
-        counts: How often each key was written.
-    """
+    """A topic that all ways read."""
 
     bootstrap: str
     topic: str
     counts: Mapping[str, int]
 
     def processed(self, way: Way, group: str, quix: Path) -> Spent:
-        """Have a way process all records.
-
-        Raises:
-            WrongCountError: It has not counted each record once.
-        """
+        """Have a way process all records."""
         total = sum(self.counts.values())
         interpreter = str(quix) if way.quix else sys.executable
         with tempfile.TemporaryDirectory() as folder:

@@ -15,13 +15,7 @@ WIDTH = 180
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table.
-
-    Args:
-        title: What it is about.
-        headings: Of its columns; the first column is text, the others are figures.
-        rows: As many values each as there are headings.
-    """
+    """A table."""
 
     title: str
     headings: tuple[str, ...]
@@ -62,11 +56,7 @@ def write_markdown(file: Path, name: str, sheets: Iterable[Sheet], *, above: str
 
 
 def write_between(file: Path, name: str, text: str) -> None:
-    """Write a text into a document, in place of what is between its marks of that name.
-
-    Raises:
-        ValueError: The document has no such marks.
-    """
+    """Write a text into a document, in place of what is between its marks of that name."""
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
     before, found, rest = file.read_text("utf-8").partition(begin)
     _, ended, after = rest.partition(end)

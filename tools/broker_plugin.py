@@ -29,12 +29,7 @@ _MANIFEST = b"Manifest-Version: 1.0\r\nImplementation-Title: rackassign broker p
 
 
 def build() -> bytes:
-    """Return the jar.
-
-    Raises:
-        ClusterError: There is no Java, or a jar cannot be fetched.
-        SystemExit: The sources do not compile.
-    """
+    """Return the jar."""
     (compiler,) = fetched([COMPILER])
     class_path = os.pathsep.join(map(str, kafka_jars()))
     with tempfile.TemporaryDirectory() as folder:

@@ -55,17 +55,11 @@ _OSI = "License :: OSI Approved :: "
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An installed package.
-
-    Args:
-        version: Its version.
-        licence: Its licence, as its metadata has it.
-        bytes: Bytes of its files, without compiled code.
-        requires: Its requirements.
-    """
+    """An installed package."""
 
     version: str
     licence: str
+    # Bytes of its files, without compiled code.
     bytes: int
     requires: tuple[Requirement, ...]
 

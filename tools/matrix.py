@@ -48,12 +48,7 @@ Of kafka-python each release is listed: the patches use private names, which a p
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The tests of a client.
-
-    Args:
-        extras: Extras of rackassign that they need.
-        tests: Paths of unit tests, and names of tests on brokers.
-    """
+    """The tests of a client."""
 
     extras: tuple[str, ...]
     tests: tuple[str, ...]
@@ -124,14 +119,7 @@ SUITES = {
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python with versions of clients.
-
-    Args:
-        name: The session of nox.
-        python: Major and minor version, as in `3.12`.
-        pins: Clients and their versions; other dependencies are as new as pip finds them.
-        suites: Names of the suites that run in it.
-    """
+    """A Python with versions of clients."""
 
     name: str
     python: str
@@ -172,11 +160,7 @@ def environments() -> list[Environment]:
 
 
 def find_interpreter(version: str) -> Path | None:
-    """Return an interpreter that can make virtual environments: `python3.12` on the PATH, or one that pyenv has.
-
-    Args:
-        version: Major and minor version, as in `3.12`.
-    """
+    """Return an interpreter that can make virtual environments: `python3.12` on the PATH, or one that pyenv has."""
     installed = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     on_path = shutil.which(f"python{version}")
     found = [*([Path(on_path)] if on_path else []), *installed.glob(f"{version}.*/bin/python{version}")]
@@ -191,24 +175,18 @@ def find_interpreter(version: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a suite in an environment.
+    """The result of a suite in an environment."""
 
-    Args:
-        verdict: Whether it works; a skipped test proves nothing, unless it needs a later version of a client.
-        reason: One line; empty if it works, unless some tests need a later version of the client.
-        passed: Number of tests that passed.
-        seconds: How long the tests ran.
-        date: Day of the run in UTC, as in `2026-11-23`.
-        versions: Python and pins of the environment.
-        kafka: Version of the brokers, as in `4.4.0`; empty if no test ran.
-    """
-
+    # Whether it works; a skipped test proves nothing, unless it needs a later version of a client.
     verdict: Literal["yes", "no", "not run"]
+    # One line; empty if it works, unless some tests need a later version of the client.
     reason: str
     passed: int = 0
     seconds: int = 0
+    # Day of the run in UTC, as in `2026-11-23`.
     date: str = ""
     versions: str = ""
+    # Version of the brokers, as in `4.4.0`; empty if no test ran.
     kafka: str = ""
 
     @property

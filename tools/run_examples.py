@@ -49,13 +49,7 @@ and round-robin read a third of them locally."""
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An example with a framework.
-
-    Args:
-        module: What is run.
-        framework: Distribution of the framework.
-        arguments: Of its command line.
-    """
+    """An example with a framework."""
 
     module: str
     framework: str
@@ -104,29 +98,18 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run has shown.
+    """What a run has shown."""
 
-    Args:
-        local: Share of the bytes that came from the rack of the reader, before the fault.
-        lost: Records that were not handled.
-        twice: Records that were handled again after the fault.
-    """
-
+    # Share of the bytes that came from the rack of the reader, before the fault.
     local: float
+    # Records that were not handled.
     lost: int
+    # Records that were handled again after the fault.
     twice: int
 
 
 class Member:
-    """A process of an example in a rack.
-
-    Args:
-        example: What it runs.
-        ours: Whether with rackassign.
-        rack: Where it runs.
-        variables: Its environment.
-        folder: Gets what it writes.
-    """
+    """A process of an example in a rack."""
 
     def __init__(self, example: Example, rack: str, variables: Mapping[str, str], folder: Path, *, ours: bool) -> None:
         words = [example.module, *example.arguments]
@@ -176,15 +159,7 @@ def watched(members: Sequence[Member]) -> Iterator[None]:
 
 
 def run(cluster: Cluster, example: Example, name: str, folder: Path, *, ours: bool) -> Outcome:
-    """Run an example in three racks, and kill one of its members.
-
-    Args:
-        cluster: Three brokers in the racks a, b and c.
-        example: What is run.
-        name: Of the topic and the group.
-        folder: Gets what the members write.
-        ours: Whether with rackassign.
-    """
+    """Run an example in three racks, and kill one of its members."""
     create_topic(cluster.bootstrap, name, _REPLICAS)
     variables = {"KAFKA_BOOTSTRAP": cluster.bootstrap, "TOPIC": name, "GROUP": name, "PYTHONUNBUFFERED": "1"}
     written = 0

@@ -27,16 +27,13 @@ _NOT_IN_SDIST = (".gitignore",)
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What an environment is for.
+    """What an environment is for."""
 
-    Args:
-        name: The extra, or several; empty for none.
-        imports: Statements that must run.
-        absent: Modules that it must not bring.
-    """
-
+    # The extra, or several; empty for none.
     name: str
+    # Statements that must run.
     imports: tuple[str, ...]
+    # Modules that it must not bring.
     absent: tuple[str, ...] = ()
 
 
@@ -92,12 +89,7 @@ with LocalCluster(["a"]) as cluster:
 
 @cache
 def build() -> Path:
-    """Build and check both; return the wheel.
-
-    Raises:
-        SystemExit: The source distribution lacks files, or the long description has links that lead nowhere.
-        CalledProcessError: A check fails, and has written why.
-    """
+    """Build and check both; return the wheel."""
     for old in DIST.glob("*"):
         old.unlink()
     _run("build", "--outdir", DIST)

@@ -53,18 +53,12 @@ def but(permissions: Sequence[Permission], missing: Permission) -> tuple[Permiss
 
 @dataclass(frozen=True)
 class Case:
-    """A command, what its user may do, and how it ends.
-
-    Args:
-        words: Of the command.
-        permissions: Of its user.
-        code: Its exit code.
-        said: The lines by which it tells of problems; empty for none.
-    """
+    """A command, what its user may do, and how it ends."""
 
     words: tuple[str, ...]
     permissions: tuple[Permission, ...]
     code: int = 0
+    # The lines by which it tells of problems; empty for none.
     said: str = ""
 
 

@@ -56,16 +56,10 @@ def topic(make_topic: MakeTopic) -> str:
 
 
 class Group:
-    """A group by the name of its members, each of which has the rack of its first letter.
-
-    Args:
-        cluster: The brokers.
-        name: Name of the group.
-        topic: What members subscribe to, unless they say otherwise.
-        opened: Closes members at the end.
-    """
+    """A group by the name of its members, each of which has the rack of its first letter."""
 
     def __init__(self, cluster: Cluster, name: str, topic: str, opened: ExitStack) -> None:
+        # `topic`: what members subscribe to, unless they say otherwise.
         self._cluster = cluster
         self.name = name
         self._topic = topic

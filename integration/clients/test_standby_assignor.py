@@ -43,14 +43,7 @@ Copies = frozenset[TopicPartition]
 
 
 class StandbyMember:
-    """A member: zone and cluster are the letters of its name, the zone is its rack.
-
-    Args:
-        crew: Whose.
-        name: Two letters.
-        kind: Of its assignor.
-        client_tags: Others than those of its name.
-    """
+    """A member: zone and cluster are the letters of its name, the zone is its rack."""
 
     def __init__(
         self,
@@ -93,15 +86,7 @@ class StandbyMember:
 
 
 class StandbyGroup:
-    """Members of one group, polled one after the other.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        topic: That all subscribe to.
-        partitions: Of it.
-        options: All have the same.
-    """
+    """Members of one group, polled one after the other."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int, options: StandbyOptions) -> None:
         self.bootstrap = bootstrap

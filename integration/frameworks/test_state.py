@@ -28,15 +28,7 @@ ROUNDS, MORE = 20, 5
 
 
 class Member:
-    """A process of a framework in a rack.
-
-    Args:
-        python: Python of its environment.
-        words: The module, and its arguments.
-        rack: Its rack.
-        variables: Its environment.
-        folder: Gets its output, and its state.
-    """
+    """A process of a framework in a rack."""
 
     def __init__(
         self, python: str, words: tuple[str, ...], rack: str, variables: Mapping[str, str], folder: Path
@@ -80,11 +72,7 @@ class Member:
 
 
 class Crew:
-    """Members in the racks a, b and c.
-
-    Args:
-        members: Those that were started.
-    """
+    """Members in the racks a, b and c."""
 
     def __init__(self, members: list[Member]) -> None:
         self.members = members
@@ -237,14 +225,8 @@ def test_state_of_quix_streams_goes_on_where_its_topics_are_read(
 
 
 def check_totals(members: Crew, total: int, lost: set[int], again: int) -> None:
-    """Check totals after a kill.
-
-    Args:
-        members: The members.
-        total: Number of records of each key.
-        lost: Keys of the member that was killed: what it has not committed is counted again.
-        again: Greatest number of these records.
-    """
+    """Check totals after a kill."""
+    # `lost`: keys of the member that was killed: what it has not committed is counted again.
     members.wait(
         lambda: all(found >= total for found in members.totals().values()), "totals that go on where they were"
     )

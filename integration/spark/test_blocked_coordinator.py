@@ -35,11 +35,7 @@ def spark() -> Iterator[Any]:
 
 
 class Firewall(socketserver.ThreadingTCPServer):
-    """A port before that of a coordinator, which drops the requests of tasks until it is opened.
-
-    Args:
-        options: Options of the coordinator.
-    """
+    """A port before that of a coordinator, which drops the requests of tasks until it is opened."""
 
     daemon_threads = True
 

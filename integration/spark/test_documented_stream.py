@@ -44,11 +44,8 @@ def program(cluster: Cluster, topic: str, folder: Path) -> str:
 
 @contextmanager
 def running(code: str, folder: Path) -> Iterator[Callable[[], None]]:
-    """Run a program in a process of its own with a local Spark; kill it in the end, with all it has started.
-
-    Yields:
-        A function that fails if the program has ended.
-    """
+    """Run a program in a process of its own with a local Spark; kill it in the end, with all it has started."""
+    # Yields: A function that fails if the program has ended.
     script, log = folder / "stream.py", folder / "log"
     script.write_text(code, "utf-8")
     environment = {

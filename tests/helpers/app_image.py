@@ -56,11 +56,7 @@ def container_of(manifest: str) -> Mapping[str, Any]:
 
 
 class Container:
-    """A container that runs.
-
-    Args:
-        name: Its name.
-    """
+    """A container that runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -79,15 +75,7 @@ class Container:
 def started(
     name: str, manifest: str, environment: Mapping[str, str], options: Sequence[str] = (), *, extra: Sequence[str] = ()
 ) -> Iterator[Container]:
-    """Run the container of a manifest as Kubernetes would, on this machine's loopback.
-
-    Args:
-        name: Name of the container.
-        manifest: Manifest with its arguments and environment, and a security context that drops all it can.
-        environment: Variables that replace those of the manifest.
-        options: Further options of `docker run`.
-        extra: Further arguments of the program.
-    """
+    """Run the container of a manifest as Kubernetes would, on this machine's loopback."""
     settings = container_of(manifest)
     security = settings["securityContext"]
     assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)

@@ -25,19 +25,12 @@ _SPACE = re.compile(r"\s+")
 
 
 class Block(NamedTuple):
-    """A block of code.
-
-    Args:
-        document: Its document, relative to the repository.
-        line: Number of its first line.
-        language: What is written behind the fence.
-        title: Name of the file that it is; empty if it is none.
-        text: Its lines.
-    """
+    """A block of code."""
 
     document: str
     line: int
     language: str
+    # Name of the file that it is; empty if it is none.
     title: str
     text: str
 
@@ -59,13 +52,7 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command of a console.
-
-    Args:
-        place: Document and line.
-        text: What is entered.
-        shown: The lines of output that the page has.
-    """
+    """A command of a console."""
 
     place: str
     text: str

@@ -30,9 +30,6 @@ def examples(number: int) -> int:
     It is a tenth, unless the environment asks for a larger share. That share is meant for a machine of the usual speed;
     a slower one has fewer, and takes as long: it would find the same with more time, and its other tests take longer
     already. A machine that the run itself loads is no slower one.
-
-    Args:
-        number: As many as are needed to find what the property was written for.
     """
     few, share = min(number, max(_LEAST, round(number * _FEW))), _share()
     if share == _FEW:

@@ -21,16 +21,10 @@ Fault = Callable[[str, str], BaseException | None]
 
 
 class FaultyFiles:
-    """What SQLite does with files of state.
-
-    Attributes:
-        full: Whether the disk is full.
-        full_as: How SQLite reports it.
-        before: What fails without an effect.
-        after: What fails although it is done.
-    """
+    """What SQLite does with files of state."""
 
     def __init__(self) -> None:
+        # `before`: what fails without an effect.
         self.full = False
         self.full_as = FULL
         self.before: Fault = lambda *_: None

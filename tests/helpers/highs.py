@@ -47,13 +47,7 @@ def lowest_cost(network: Network, cost: Ints) -> int:
 
 
 def cheapest_choice(costs: Sequence[Mapping[int, int]], low: Sequence[int], high: Sequence[int]) -> int | None:
-    """Return the lowest sum of costs if each item chooses one of its nodes, as an integer program; None if none is.
-
-    Args:
-        costs: Cost of each node of each item; small enough to be exact in doubles.
-        low: The fewest items of each node.
-        high: The most.
-    """
+    """Return the lowest sum of costs if each item chooses one of its nodes, as an integer program; None if none is."""
     arcs = [(item, node, cost) for item, of in enumerate(costs) for node, cost in of.items()]
     if not arcs:
         return 0

@@ -11,15 +11,10 @@ from typing import Any
 
 
 class LineInterrupt:
-    """Raises an exception before a line is executed, counted over all modules below a folder.
-
-    Args:
-        folder: Only the lines of its modules count.
-        line: Number of the line, from 1.
-        kind: The exception.
-    """
+    """Raises an exception before a line is executed, counted over all modules below a folder."""
 
     def __init__(self, folder: Path, line: int, kind: type[BaseException] = KeyboardInterrupt) -> None:
+        # `kind`: the exception.
         self._folder = str(folder)
         self._line = line
         self._kind = kind

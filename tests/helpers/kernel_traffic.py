@@ -20,13 +20,11 @@ class ConnectionBytes:
     """Bytes received from each port by a process, or sent to it, also on connections that are closed by now.
 
     A connection that is opened and closed between two looks is missed.
-
-    Args:
-        pid: A process of the same user; None for this one.
-        sent: Whether bytes are counted that were sent and have arrived, and not those received.
     """
 
     def __init__(self, pid: int | None = None, *, sent: bool = False) -> None:
+        # `pid`: a process of the same user; None for this one.
+        # `sent`: whether bytes are counted that were sent and have arrived, and not those received.
         self._pid = pid
         self._offset = _BYTES_ACKED if sent else _BYTES_RECEIVED
         self._process = None if pid is None else os.pidfd_open(pid)

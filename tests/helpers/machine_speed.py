@@ -46,15 +46,8 @@ Clock = Callable[[], float]
 
 
 def machine_factor(environment: MutableMapping[str, str] | None = None, *, workers: int = 0) -> float:
-    """Return by how much timeouts are longer than on a quiet machine; measured with the first call.
-
-    Args:
-        environment: Where the factor is kept; by default that of this process.
-        workers: Processes that run tests; if there are as many as processors, they load the machine.
-
-    Raises:
-        ValueError: The variable is set to something that is no number of at least 1.
-    """
+    """Return by how much timeouts are longer than on a quiet machine; measured with the first call."""
+    # `workers`: processes that run tests; if there are as many as processors, they load the machine.
     kept = os.environ if environment is None else environment
     if FACTOR not in kept:
         least = OWN_LOAD if workers >= (os.cpu_count() or 1) else 1.0
@@ -69,11 +62,7 @@ def machine_factor(environment: MutableMapping[str, str] | None = None, *, worke
 
 
 def measured_factor(clock: Clock = time.perf_counter) -> float:
-    """Return how slow this machine is now: 1 if it is quiet, and `MOST` at most.
-
-    Args:
-        clock: Seconds.
-    """
+    """Return how slow this machine is now: 1 if it is quiet, and `MOST` at most."""
     loops, naps = [], []
     for _ in range(_SAMPLES):
         begun = clock()

@@ -33,22 +33,13 @@ def program(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A server that runs.
-
-    Args:
-        base: Its URL.
-        log: What it writes.
-    """
+    """A server that runs."""
 
     base: str
     log: Path
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series of an expression, as of now.
-
-        Raises:
-            AssertionError: The expression is not valid.
-        """
+        """Return the series of an expression, as of now."""
         status, text = fetched(f"{self.base}/api/v1/query?{urlencode({'query': expression})}")
         assert status == 200, f"{expression}: {text}"
         found = json.loads(text)
@@ -65,11 +56,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(config: Path) -> Iterator[Prometheus]:
-    """Run a server while the block runs.
-
-    Args:
-        config: Its configuration; its data are kept in the same folder.
-    """
+    """Run a server while the block runs."""
     log = config.with_name("prometheus.log")
     with ExitStack() as opened:
         ports = opened.enter_context(closing(reserve_ports(1)))

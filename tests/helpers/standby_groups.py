@@ -36,11 +36,7 @@ def crowdedness(tags: Tags, who: Iterable[str], copies: int) -> int:
 
 
 def hash_order(tasks: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the numbers of tasks in the order of Java's `HashMap<TaskId, ...>`, to which they are added in turn.
-
-    Args:
-        tasks: The subtopology and the partition of each.
-    """
+    """Return the numbers of tasks in the order of Java's `HashMap<TaskId, ...>`, to which they are added in turn."""
     size = 16
     while len(tasks) > size * 3 // 4:
         size *= 2
@@ -54,13 +50,8 @@ def hash_order(tasks: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def placed_by_kafka(tags: Tags, owner: Mapping[int, str], standbys: int) -> dict[int, set[str]]:
-    """Return the members to which Kafka Streams gives the standbys of each partition of one topic.
-
-    Args:
-        tags: The tags of each member.
-        owner: The active member of each partition, from 0.
-        standbys: Number of standbys of each.
-    """
+    """Return the members to which Kafka Streams gives the standbys of each partition of one topic."""
+    # `owner`: the active member of each partition, from 0.
     names = sorted(tags)
     active = tuple(frozenset(p for p, own in owner.items() if own == name) for name in names)
     clients = Clients((1,) * len(names), tuple(tags[name] for name in names), active)

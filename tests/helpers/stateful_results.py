@@ -22,12 +22,7 @@ _EXPIRY_BYTES = 8
 
 
 def read(state: Mapping[bytes, bytes], *stores: Store[Any, Any]) -> Result:
-    """Return the content of stores.
-
-    Args:
-        state: The state of a task, as its changelog has it.
-        *stores: The stores to read.
-    """
+    """Return the content of stores."""
     found: Result = {}
     for store in stores:
         prefix, skipped = store.prefix(), 0 if store.ttl_s is None else _EXPIRY_BYTES

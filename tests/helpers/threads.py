@@ -10,11 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run a function on a thread while the block lasts; an error of it is raised at the end.
-
-    Args:
-        work: Gets an event, and returns once it is set.
-    """
+    """Run a function on a thread while the block lasts; an error of it is raised at the end."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work, over)

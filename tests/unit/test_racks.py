@@ -68,11 +68,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 class StandIn:
-    """A metadata service on loopback.
-
-    Args:
-        answers: What to say, by method and path; 404 to all else.
-    """
+    """A metadata service on loopback."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
         self.asked: list[str] = []

@@ -54,20 +54,14 @@ LOOK_S = scaled_s(1.0)
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What may bring about rebalances.
-
-    Args:
-        begin: The earliest time of one.
-        end: The latest.
-        most: How many.
-        idle: How many of them may change nothing.
-        silences: Who may be put out of the group for it, or `EVERYBODY`.
-    """
+    """What may bring about rebalances."""
 
     begin: float
     end: float
     most: int
+    # How many of them may change nothing.
     idle: int = 0
+    # Who may be put out of the group for it, or `EVERYBODY`.
     silences: str = ""
 
     def puts_out(self, process: str, at: float) -> bool:
@@ -190,13 +184,7 @@ Assignments = dict[str, frozenset[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """A generation of the group.
-
-    Args:
-        generation: Its number.
-        at: When a member was first given something in it. One that nobody lived to see is as late as the next.
-        idle: Nobody came or went and everybody has what they had, and nothing was left to be handed over.
-    """
+    """A generation of the group."""
 
     generation: int
     at: float

@@ -54,14 +54,7 @@ _PER_S = 200
 
 
 class Progress:
-    """The committed offsets of a group.
-
-    Args:
-        bootstrap: Addresses of brokers.
-        topic: What it reads.
-        group: The group.
-        context: Returns what to know of the members when something is waited for since `STALL_S`.
-    """
+    """The committed offsets of a group."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, context: Callable[[], str]) -> None:
         self._context = context
@@ -141,17 +134,7 @@ def play(
     client: str = "confluent",
     transactions: bool = True,
 ) -> History:
-    """Process records while members and brokers fail; return what was struck, the input and all results.
-
-    Args:
-        cluster: Three brokers in three racks.
-        name: Begins the names of topics, and is that of the group.
-        seed: Of the times of faults, and whom they hit.
-        faults: What happens, of `KINDS`.
-        folder: Gets the output of the members, and what is noted.
-        client: Whose example the members run, of `CLIENTS`.
-        transactions: Whether the members use transactions.
-    """
+    """Process records while members and brokers fail; return what was struck, the input and all results."""
     source, target, dice = f"{name}-source", f"{name}-target", random.Random(seed)
     for topic in (source, target):
         create_topic(cluster.bootstrap, topic, SPREAD)

@@ -31,13 +31,7 @@ _BROKER_FAULTS = frozenset({Kind.BROKER_KILL, Kind.BROKER_PAUSE, Kind.BROKER_CUT
 
 
 class TopicOperator:
-    """Changes topics, and looks at a group, with an admin client on a thread of its own.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        journal: Told of what is done and seen.
-    """
+    """Changes topics, and looks at a group, with an admin client on a thread of its own."""
 
     def __init__(self, bootstrap: str, group: str, journal: Journal) -> None:
         self._bootstrap = bootstrap
@@ -104,14 +98,7 @@ class TopicOperator:
 
 
 class FaultInjector:
-    """Plays events on a cluster and a group.
-
-    Args:
-        cluster: To be disturbed.
-        members: The group.
-        operator: Where changes of topics are asked for.
-        journal: Told of what is done.
-    """
+    """Plays events on a cluster and a group."""
 
     def __init__(self, cluster: Cluster, members: Members, operator: TopicOperator, journal: Journal) -> None:
         self._cluster = cluster

@@ -50,15 +50,7 @@ def stage(cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Iter
 
 
 def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> History:
-    """Play one schedule on a cluster that is up and has no topics yet.
-
-    Args:
-        seed: Of the schedule.
-        seconds: How long it lasts; starting and coming to rest come on top.
-        cluster: One broker in each of the racks a, b and c.
-        directory: Where everything is recorded.
-        client: What the members are made of.
-    """
+    """Play one schedule on a cluster that is up and has no topics yet."""
     events = plan(seed, seconds, cuts=can_cut(cluster))
     with stage(cluster, directory, client) as on:
         with journaled_traffic(cluster.bootstrap, list(TOPICS), on.journal):

@@ -103,12 +103,7 @@ class Moved(Note):
 
 @dataclass(frozen=True, slots=True)
 class Calm(Note):
-    """All faults are undone: brokers ready, no replica on the move, members told to start started.
-
-    Args:
-        at: Since when.
-        names: The processes that are the group from now on.
-    """
+    """All faults are undone: brokers ready, no replica on the move, members told to start started."""
 
     at: float
     names: tuple[str, ...]
@@ -143,15 +138,10 @@ class Struck(Note):
 
 @dataclass(frozen=True, slots=True)
 class Result(Note):
-    """A result that a transactional example has written.
-
-    Args:
-        value: What it is.
-        number: That its state gave the record; None without state.
-        committed: Whether readers of committed records see it.
-    """
+    """A result that a transactional example has written."""
 
     value: str
+    # That its state gave the record; None without state.
     number: int | None
     committed: bool
 
@@ -161,12 +151,7 @@ NoteT = TypeVar("NoteT", bound=Note)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All of a run, in the order of time.
-
-    Args:
-        members: What each process noted, by its name: that of the member, a point, and which of its processes it is.
-        notes: What those who ran it noted.
-    """
+    """All of a run, in the order of time."""
 
     members: Mapping[str, tuple[Note, ...]]
     notes: tuple[Note, ...]

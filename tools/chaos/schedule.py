@@ -79,27 +79,15 @@ ADMIN_KINDS = (Kind.REPLICA_MOVE, Kind.PARTITION_ADD)
 
 
 def promised(*, cuts: bool) -> frozenset[Kind]:
-    """Return the kinds that every schedule has at least once.
-
-    Args:
-        cuts: Whether brokers can be taken off the network.
-    """
+    """Return the kinds that every schedule has at least once."""
     return frozenset((*MEMBER_KINDS, *BROKER_KINDS, *ADMIN_KINDS, *([Kind.BROKER_CUT] if cuts else [])))
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that is done.
+    """One thing that is done."""
 
-    Args:
-        at: Seconds after the start of the schedule.
-        kind: What.
-        target: A member's name, a broker's id, a rack or a topic.
-        members: Those that a rack takes with it, or brings back.
-        partition: Of the topic; one that is added has the next number.
-        replicas: Where it is to have them, the leader first.
-    """
-
+    # Seconds after the start of the schedule.
     at: float
     kind: Kind
     target: str
@@ -128,16 +116,8 @@ _DRAWS = 1000
 
 
 def plan(seed: int, seconds: float, *, cuts: bool = False) -> tuple[Event, ...]:
-    """Return a schedule in the order of time.
-
-    Args:
-        seed: The same one gives the same schedule, anywhere.
-        seconds: How long it may last.
-        cuts: Whether brokers can be taken off the network.
-
-    Raises:
-        ValueError: It is too short for every kind of fault.
-    """
+    """Return a schedule in the order of time."""
+    # `seconds`: how long it may last.
     chance = random.Random(seed)
     brokers = [*BROKER_KINDS, *([Kind.BROKER_CUT] if cuts else [])]
     events = _in_order([*_broker_faults(chance, seconds, brokers), *_topic_changes(chance, seconds)])
@@ -212,11 +192,7 @@ class _ImpossibleError(Exception):
 
 
 def _in_order(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return events in the order of time, each rack with the members it takes along.
-
-    Raises:
-        _ImpossibleError: One is done to a member that is not there, or too few members are left.
-    """
+    """Return events in the order of time, each rack with the members it takes along."""
     alive, taken = set(MEMBERS), dict[str, tuple[str, ...]]()
     ordered: list[Event] = []
     for event in sorted(events, key=lambda event: event.at):

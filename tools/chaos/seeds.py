@@ -27,14 +27,8 @@ def seed_parser(program: str, description: str | None, seeds: int) -> argparse.A
 def play_seeds(
     chosen: argparse.Namespace, play: Callable[[int, Path], History], told: Callable[[History], str], rules: Rules
 ) -> int:
-    """Play each seed and check what was recorded; return the exit code, 1 if something is wrong with one of them.
-
-    Args:
-        chosen: What `seed_parser` has read.
-        play: Plays one, with a folder for what is recorded, and returns that.
-        told: Returns what happened, in a line.
-        rules: What must hold.
-    """
+    """Play each seed and check what was recorded; return the exit code, 1 if something is wrong with one of them."""
+    # `rules`: what must hold.
     root = chosen.keep or Path(tempfile.mkdtemp(prefix="rackassign-chaos-"))
     wrong = []
     for seed in range(chosen.first, chosen.first + chosen.seeds):

@@ -71,26 +71,17 @@ _WAITS = "waits until its local file can be used again"
 
 @dataclass(slots=True)
 class Schedule:
-    """What befalls a fleet; the same for the same seed, but for when exactly.
-
-    Args:
-        fleet: Its members, some of which run.
-        cluster: Its brokers.
-        topic: Its input.
-        dice: What happens, and to whom.
-        kinds: What may happen.
-        disks: The disks of the members that have one.
-        journal: Told of what happens.
-        paused: The members that do not run until they are resumed.
-    """
+    """What befalls a fleet; the same for the same seed, but for when exactly."""
 
     fleet: Fleet
     cluster: Cluster
     topic: str
     dice: random.Random
+    # What may happen.
     kinds: Sequence[str]
     disks: Mapping[str, Disk]
     journal: Journal
+    # The members that do not run until they are resumed.
     paused: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def step(self) -> None:
@@ -205,16 +196,9 @@ KINDS: dict[str, Callable[[Schedule, str], None]] = {
 
 
 def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[str], folder: Path) -> History:
-    """Play a schedule, and wait until all is as it should be; return what happened.
-
-    Args:
-        cluster: The brokers.
-        topic: The input, which is empty.
-        seed: Of the schedule.
-        steps: How many events it has.
-        kinds: What may happen.
-        folder: For the state and the output of members, and what is noted.
-    """
+    """Play a schedule, and wait until all is as it should be; return what happened."""
+    # `topic`: the input, which is empty.
+    # `kinds`: what may happen.
     with ExitStack() as begun:
         journal = begun.enter_context(closing(Journal(folder / NOTES_FILE)))
         disks: dict[str, Disk] = {}

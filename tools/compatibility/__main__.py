@@ -74,12 +74,7 @@ def checked(version: str, checks: Sequence[Check], spark: Callable[[], Any]) -> 
 
 
 def markdown(checks: Sequence[Check], results: Mapping[str, Mapping[str, Cell]]) -> str:
-    """Return the table of all results, with what the page covers above it and the reasons below it.
-
-    Args:
-        checks: The rows.
-        results: Cells by version and by name of the check.
-    """
+    """Return the table of all results, with what the page covers above it and the reasons below it."""
     versions = list(results)
     rows = [["feature", *versions], ["---", *["---"] * len(versions)]]
     rows += [[c.feature, *("yes" if results[v][c.name].works else "no" for v in versions)] for c in checks]

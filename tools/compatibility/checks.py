@@ -38,15 +38,7 @@ class NotOnThisVersionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a check runs: a cluster with the racks a, b and c, and names and files of its own.
-
-    Args:
-        cluster: The cluster, with one broker in each rack.
-        check: Name of the check.
-        home: Directory for files of the check.
-        spark: Returns a Spark session, which is created at the first call.
-        topics: Numbers of topics.
-    """
+    """Where a check runs: a cluster with the racks a, b and c, and names and files of its own."""
 
     cluster: LocalCluster
     check: str
@@ -67,32 +59,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Result of one check on one version.
-
-    Args:
-        works: Whether the feature works.
-        reason: What was observed, or why it does not work, in one line.
-        is_defect: Whether it does not work although Kafka has what it needs.
-    """
+    """Result of one check on one version."""
 
     works: bool
+    # What was observed, or why it does not work, in one line.
     reason: str
+    # Whether it does not work although Kafka has what it needs.
     is_defect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one feature.
-
-    Args:
-        name: Short name for the command line.
-        feature: What the document calls it.
-        run: Returns what was observed. It raises `NotOnThisVersionError` if the version has no such feature; any other
-            error means that the feature does not work.
-    """
+    """A check of one feature."""
 
     name: str
     feature: str
+    # Returns what was observed. It raises `NotOnThisVersionError` if the version has no such feature; any other error
+    # means that the feature does not work.
     run: Callable[[Place], str]
 
     def result(self, place: Callable[[str, Path], Place]) -> Cell:

@@ -37,13 +37,7 @@ def _set(kept: dict[str, str], keys: Mapping[str, str | None]) -> None:
 
 
 class FakeReassignmentCluster(ReassignmentCluster):
-    """Plays brokers and a controller; time passes only while somebody rests.
-
-    Args:
-        lists: Of each partition.
-        brokers: All that are registered.
-        seed: Of chance: how fast copies arrive, and how far behind it is what brokers describe.
-    """
+    """Plays brokers and a controller; time passes only while somebody rests."""
 
     def __init__(self, lists: Mapping[TopicPartition, Replicas], brokers: Iterable[int], seed: int = 0) -> None:
         # Without an admin client: what is not replaced here fails.

@@ -72,38 +72,25 @@ class PeerTimeoutError(PeerLostError):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What a Java assignor decided.
+    """What a Java assignor decided."""
 
-    Args:
-        assignment: An entry for every member, topics and ids in order.
-        seconds: Of each timed call of `assign(cluster, subscriptions)`, nothing else counted.
-        user_data: What each member would have sent with its join; empty if it was not asked for.
-    """
-
+    # An entry for every member, topics and ids in order.
     assignment: Assignment
     seconds: tuple[float, ...]
+    # What each member would have sent with its join; empty if it was not asked for.
     user_data: Mapping[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Jdk:
-    """A Java development kit.
-
-    Args:
-        javac: Its compiler.
-        java: Its runtime.
-    """
+    """A Java development kit."""
 
     javac: Path
     java: Path
 
 
 def find_jdk() -> Jdk:
-    """Find a JDK: in `JAVA_HOME`, beside the Java that brokers run on, or on the `PATH`.
-
-    Raises:
-        NoJdkError: There is none; says where was looked.
-    """
+    """Find a JDK: in `JAVA_HOME`, beside the Java that brokers run on, or on the `PATH`."""
     places: list[Path] = []
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -138,11 +125,7 @@ def skipped_without_java() -> Iterator[None]:
 
 
 def compiled(jdk: Jdk, class_path: str, *sources: Path, options: Sequence[str] = ()) -> Path:
-    """Return the directory of the compiled sources; they are compiled once for each content, class path and options.
-
-    Raises:
-        PeerError: It does not compile.
-    """
+    """Return the directory of the compiled sources; they are compiled once for each content, class path and options."""
     contents = b"".join(source.read_bytes() for source in sources)
     digest = hashlib.sha256(contents + " ".join((class_path, str(RELEASE), *options)).encode()).hexdigest()[:16]
     done = cache_dir() / "peer" / digest
@@ -168,19 +151,13 @@ def compiled(jdk: Jdk, class_path: str, *sources: Path, options: Sequence[str] =
 
 
 class JavaProcess:
-    """A JVM that answers a line of JSON with one, for as long as the `with` block lasts. For one thread.
-
-    Args:
-        java: The runtime.
-        class_path: Folders and jars.
-        main: Name of the class.
-        timeout_s: How long one answer may take.
-        heap: The most memory the JVM may use for objects, as `java -Xmx` takes it.
-    """
+    """A JVM that answers a line of JSON with one, for as long as the `with` block lasts. For one thread."""
 
     def __init__(
         self, java: Path, class_path: Sequence[str], main: str, *, timeout_s: float = 600.0, heap: str = "2g"
     ) -> None:
+        # `timeout_s`: how long one answer may take.
+        # `heap`: the most memory the JVM may use for objects, as `java -Xmx` takes it.
         self._command = [str(java), f"-Xmx{heap}", "-cp", os.pathsep.join(class_path), main]
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -261,20 +238,11 @@ class JavaProcess:
 
 
 class JavaPeer(JavaProcess):
-    """A JVM with Kafka's assignors, for as long as the `with` block lasts. For one thread.
-
-    Args:
-        timeout_s: How long one answer may take, warm-up and all repetitions together.
-        heap: The most memory the JVM may use for objects, as `java -Xmx` takes it.
-        version: Version of Kafka, such as "4.4.0".
-
-    Raises:
-        NoJdkError: There is no JDK.
-        ClusterError: Kafka's jars cannot be fetched.
-        PeerError: It does not compile, or on entering: it does not start.
-    """
+    """A JVM with Kafka's assignors, for as long as the `with` block lasts. For one thread."""
 
     def __init__(self, *, timeout_s: float = 600.0, heap: str = "2g", version: str = KAFKA_VERSION) -> None:
+        # `timeout_s`: how long one answer may take, warm-up and all repetitions together.
+        # `heap`: the most memory the JVM may use for objects, as `java -Xmx` takes it.
         jdk = find_jdk()
         class_path = os.pathsep.join(map(str, kafka_jars(version=version)))
         classes = compiled(jdk, class_path, SOURCE)
@@ -302,20 +270,8 @@ class JavaPeer(JavaProcess):
         user_data: bool = False,
         timeout_s: float | None = None,
     ) -> PeerAnswer:
-        """Let a Java assignor decide.
-
-        Args:
-            scenario: A group as `rackassign.scenario.write_group` writes it.
-            assignor: Kafka's name of it. The sticky ones get what members own as real consumers send it.
-            repeat: Timed calls, 1 or more.
-            warmup: Calls before those, not timed.
-            user_data: Whether the answer has the members' user data.
-            timeout_s: For this request instead of the peer's own.
-
-        Raises:
-            JavaRaisedError: Java raised.
-            PeerLostError: There is no JVM any more; `PeerTimeoutError` if it took too long.
-        """
+        """Let a Java assignor decide."""
+        # `warmup`: calls before those, not timed.
         request = _compact(scenario) | {"assignor": assignor, "repeat": repeat, "warmup": warmup}
         if user_data:
             request["user_data"] = True

@@ -48,11 +48,6 @@ class JavaMember:
     """A member as long as the `with` block lasts; at its end it leaves the group.
 
     It joins and polls by itself. Nothing here waits for that: look at `assignment()` until it is what it should be.
-
-    Args:
-        command: From `java_command()`.
-        topics: To subscribe to.
-        config: Properties of the Java consumer.
     """
 
     def __init__(self, command: Sequence[str], topics: Sequence[str], config: Mapping[str, str]) -> None:
@@ -102,11 +97,7 @@ class JavaMember:
             return str(self._state["member"])
 
     def poll(self) -> None:
-        """Notice if the JVM has ended; to poll is its own affair.
-
-        Raises:
-            JavaMemberError: It has.
-        """
+        """Notice if the JVM has ended; to poll is its own affair."""
         code = self._process.poll()
         if code is not None:
             raise JavaMemberError(f"the Java member ended with code {code}{self._logged()}")

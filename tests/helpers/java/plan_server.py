@@ -21,14 +21,7 @@ UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
 
 
 class BrokerPlan(NamedTuple):
-    """What an assignor decides.
-
-    Args:
-        assignment: Partitions by member and topic.
-        proven: Whether its certificate holds.
-        nanos: The time of each call on a processor, which another load of the machine changes little.
-        allocated: Bytes that a call allocates.
-    """
+    """What an assignor decides."""
 
     assignment: Mapping[str, Mapping[str, tuple[int, ...]]]
     proven: bool | None
@@ -49,19 +42,10 @@ class PlanServer(JavaProcess):
         repeat: int = 1,
         changes: bool = False,
     ) -> BrokerPlan:
-        """Let an assignor decide.
-
-        Args:
-            group: The group; owners are those that members claim.
-            assignor: A class of Kafka's; the plug-in if empty.
-            balance: What the plug-in balances first.
-            max_ms: Its limit in time.
-            repeat: The number of calls; only a single one is proven.
-            changes: Whether the metadata of the cluster have changed before each call, elsewhere.
-
-        Raises:
-            PeerLostError: There is no JVM any more, or it took too long; the message has the end of its log.
-        """
+        """Let an assignor decide."""
+        # `assignor`: a class of Kafka's; the plug-in if empty.
+        # `repeat`: the number of calls; only a single one is proven.
+        # `changes`: whether the metadata of the cluster have changed before each call, elsewhere.
         question = {**_question(group), "assignor": assignor, "balance": balance, "max_ms": max_ms, "repeat": repeat}
         question |= {"changes": changes, "prove": not assignor and repeat == 1}
         answer = self._exchange(json.dumps(question).encode() + b"\n", self._timeout_s)
@@ -93,11 +77,7 @@ JUNIT = Jar(
 
 
 def run_junit(groups: int) -> str:
-    """Run the project's own tests, as `mvn test` does, and return their report.
-
-    Args:
-        groups: How many random groups they try.
-    """
+    """Run the project's own tests, as `mvn test` does, and return their report."""
     with skipped_without_java():
         jdk, jars = find_jdk(), (*fetched([JUNIT]), *kafka_jars())
     class_path = os.pathsep.join(map(str, jars))

@@ -18,17 +18,7 @@ class ProducerPeer(JavaProcess):
     """A JVM that makes a producer for each call."""
 
     def write(self, topic: str, records: int, size: int, config: Mapping[str, str]) -> dict[int, int]:
-        """Write records without a key; returns how many were stored in each partition that has some.
-
-        Args:
-            topic: Where they are written.
-            records: Their number.
-            size: Bytes of each.
-            config: Properties of the producer.
-
-        Raises:
-            PeerLostError: The producer raised, or it took too long; the message has the end of its log.
-        """
+        """Write records without a key; returns how many were stored in each partition that has some."""
         request = {"topic": topic, "records": records, "size": size, "config": dict(config)}
         stored = self._exchange(json.dumps(request).encode() + b"\n", self._timeout_s)
         return {int(partition): count for partition, count in stored.items()}

@@ -38,13 +38,6 @@ def rackassign(
 
     A command that only reads is repeated, as a user would, while its exit code is that of "no reliable answer": brokers
     that are stalled on a busy machine do not answer it in time.
-
-    Args:
-        name: Of the command, or of a command and what it is to do.
-        bootstrap: Of the cluster.
-        words: Further ones.
-        code: With which it is to end.
-        home: Where it leaves its files.
     """
     done = _run(name, bootstrap, *words, home=home)
     until = time.monotonic() + TIMEOUT_S

@@ -40,13 +40,6 @@ class Page:
     """A page, as a reader follows it: the next command or program is run, or left out with a reason.
 
     A context manager. If it ends without an error, each of the page's commands and programs has to be dealt with.
-
-    Args:
-        document: The page, relative to the repository.
-        folder: Where everything is run.
-        bootstrap: Addresses of brokers in place of those of the page.
-        names: Further words of the page, and what is used in their place.
-        usual: The same of all pages; a page need not have these words.
     """
 
     def __init__(
@@ -57,6 +50,7 @@ class Page:
         names: Mapping[str, str] = MappingProxyType({}),
         usual: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        # `usual`: the same of all pages; a page need not have these words.
         self.folder = folder
         self.bootstrap = bootstrap
         self._names = {**usual, **names}
@@ -106,14 +100,7 @@ class Page:
     def run(
         self, code: int = 0, *, commands: int = 1, more: str = "", environment: dict[str, str] | None = None
     ) -> str:
-        """Run the next command, and check how it ends and that it shows what the page shows; return its output.
-
-        Args:
-            code: With which it is to end.
-            commands: How many commands are run by one shell, such as one that leaves others in the background.
-            more: Options that the page leaves out.
-            environment: Variables of the environment.
-        """
+        """Run the next command, and check how it ends and that it shows what the page shows; return its output."""
         found = [self._next_command() for _ in range(commands)]
         done = subprocess.run(
             ["/bin/bash", "-c", "\n".join(_with_options(self.adapted(each.text), more) for each in found)],
@@ -132,12 +119,8 @@ class Page:
 
     @contextmanager
     def started(self, code: int | None = None, *, more: str = "") -> Iterator[Running]:
-        """Run the next command as in another terminal; end it with the block, as Ctrl-C does.
-
-        Args:
-            code: With which it is to end; None if that does not matter.
-            more: Options that the page leaves out.
-        """
+        """Run the next command as in another terminal; end it with the block, as Ctrl-C does."""
+        # `code`: with which it is to end; None if that does not matter.
         command = self._next_command()
         with self._running(["/bin/bash", "-c", f"exec {_with_options(self.adapted(command.text), more)}"]) as running:
             yield running
@@ -161,11 +144,7 @@ class Page:
         return self.adapted(self._next_program().text)
 
     def execute(self, **names: Any) -> dict[str, Any]:
-        """Run the next program in this process, and return its names; what it leaves open is closed with the page.
-
-        Args:
-            names: What its text takes for granted.
-        """
+        """Run the next program in this process, and return its names; what it leaves open is closed with the page."""
         block = self._next_program()
         defined = {"__name__": "documented", **names}
         code = compile(self.adapted(block.text), block.place, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -189,12 +168,7 @@ class Page:
 
     @contextmanager
     def program(self, *, before: str = "", after: str = "") -> Iterator[Running]:
-        """Run the next program in a process of its own; end it with the block, as Ctrl-C does.
-
-        Args:
-            before: Lines in front of it, with what its text takes for granted.
-            after: Lines behind it.
-        """
+        """Run the next program in a process of its own; end it with the block, as Ctrl-C does."""
         block = self._next_program()
         file = self.folder / f"program_{block.line}.py"
         file.write_text("\n".join([before, self.adapted(block.text), after]), "utf-8")

@@ -28,14 +28,8 @@ _READ_MS = 200
 def example(
     module: str, arguments: Sequence[str], folder: Path, own: Literal["--state-dir", "--member"] = "--state-dir"
 ) -> Callable[[str], list[str]]:
-    """Return the command line of a member of an example by its name, whose first letter is its zone.
-
-    Args:
-        module: The example.
-        arguments: Its arguments, without those of a member.
-        folder: Where the members have their directories.
-        own: Option with which each member gets something of its own.
-    """
+    """Return the command line of a member of an example by its name, whose first letter is its zone."""
+    # `arguments`: its arguments, without those of a member.
     session = ["--session-timeout-ms", str(EXPIRING["session_timeout_ms"])]
 
     def command(name: str) -> list[str]:
@@ -46,16 +40,11 @@ def example(
 
 
 class Members:
-    """Members of one group, each a process.
-
-    Args:
-        command: Returns the command line of a member by its name.
-        folder: Where the members have their output.
-        fatal: Texts, one of which is in the output of a member that may end by itself, as one whose transaction has
-            timed out does. A supervisor would start it again.
-    """
+    """Members of one group, each a process."""
 
     def __init__(self, command: Callable[[str], Sequence[str]], folder: Path, fatal: Sequence[str] = ()) -> None:
+        # `fatal`: texts, one of which is in the output of a member that may end by itself, as one whose transaction has
+        # timed out does. A supervisor would start it again.
         self._command = command
         self._folder = folder
         self._fatal = fatal
@@ -162,14 +151,7 @@ def state_of(bootstrap: str, changelog: str, partition: int) -> dict[bytes, byte
 
 
 class Ends:
-    """How far topics and their changelog are.
-
-    Args:
-        bootstrap: Addresses of brokers.
-        topics: The input.
-        changelog: Its changelog.
-        partitions: Number of partitions of each.
-    """
+    """How far topics and their changelog are."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], changelog: str, partitions: int) -> None:
         self._bootstrap = bootstrap

@@ -63,12 +63,7 @@ def _log(cluster: Any, broker: int, prefix: str) -> list[Section]:
 
 
 def of_groups(lines: Iterable[str], prefix: str) -> tuple[list[str], list[str]]:
-    """Return the last lines of the group coordinator about groups of a test, and the last of all but the coordinator's.
-
-    Args:
-        lines: The log.
-        prefix: Begins the names of the groups.
-    """
+    """Return the last lines of the group coordinator about groups of a test, and the last of all others."""
     rebalances: list[str] = []
     others: list[str] = []
     for line in lines:

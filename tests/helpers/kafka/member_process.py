@@ -28,17 +28,7 @@ _END_S = 600
 
 
 class MemberProcess:
-    """A member that runs while the `with` block lasts.
-
-    Args:
-        client: Its client.
-        bootstrap: Of the cluster.
-        group: Its group.
-        topics: What it subscribes to.
-        rack: Where it is.
-        client_id: Its client ID.
-        slowly: Whether it reads 5 records a second.
-    """
+    """A member that runs while the `with` block lasts."""
 
     def __init__(
         self,
@@ -51,6 +41,7 @@ class MemberProcess:
         client_id: str = "",
         slowly: bool = False,
     ) -> None:
+        # `slowly`: whether it reads 5 records a second.
         self.rack = rack
         self._settings = [client, bootstrap, group, ",".join(topics), rack, client_id or f"{group}-{rack}"]
         self._settings.append("slowly" if slowly else "")

@@ -27,12 +27,7 @@ _POLL_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Records and bytes read so far.
-
-    Args:
-        records: Number of records.
-        bytes_from: Bytes by the rack of the brokers.
-    """
+    """Records and bytes read so far."""
 
     records: int
     bytes_from: Mapping[str | None, int]
@@ -40,15 +35,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class MeteredMember:
-    """A member, its rack and its meter.
-
-    Args:
-        member: Started by a `with` block.
-        rack: Where it is, whether it sends that or not.
-        metered: Returns what its meter counted.
-    """
+    """A member, its rack and its meter."""
 
     member: ThreadedMember | JavaMember
+    # Where it is, whether it sends that or not.
     rack: str
     metered: Callable[[], Amount]
 

@@ -43,14 +43,7 @@ def moved(before: Ownership, after: Ownership) -> int:
 
 
 class RackGroup(GroupHarness[AnyMember]):
-    """Members by name, each in the rack that its name begins with.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        topic: That all subscribe to.
-        replicas: Of each of its partitions.
-    """
+    """Members by name, each in the rack that its name begins with."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, replicas: Sequence[Sequence[int]]) -> None:
         super().__init__({"bootstrap_servers": bootstrap}, group, {topic: len(replicas)})
@@ -144,9 +137,6 @@ class RackGroup(GroupHarness[AnyMember]):
         """Return how many rebalances a change may take: two, and one for each time that a member was late.
 
         Members in other processes do not tell whether they were late, and one more is allowed for all of them.
-
-        Args:
-            late: How often a member of this process was.
         """
         return 2 + late + (len(self.threaded()) < len(self.members))
 

@@ -16,11 +16,8 @@ from kafka.protocol.api_header import RequestHeader, ResponseClassRegistry
 
 @contextmanager
 def response_class_race(response: Any) -> Iterator[None]:
-    """Leave a class registered for an API that is collected, as long as the block lasts.
-
-    Args:
-        response: The class of the response, without a version.
-    """
+    """Leave a class registered for an API that is collected, as long as the block lasts."""
+    # `response`: the class of the response, without a version.
     versions: dict[int, Any] = response._VERSIONS
     before = dict(versions)
     newest = response.max_version

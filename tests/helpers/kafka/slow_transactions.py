@@ -90,11 +90,7 @@ class SlowAIOKafka(aiokafka.AIOKafkaProducer):  # type: ignore[misc] # aiokafka 
 
 
 class Untransactional(confluent_kafka.Producer):
-    """The interface of a transactional producer, without transactions.
-
-    Args:
-        config: Properties; those of transactions are left out.
-    """
+    """The interface of a transactional producer, without transactions."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__({name: value for name, value in config.items() if not name.startswith("transaction")})

@@ -54,12 +54,7 @@ def session() -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A Spark with an executor in each rack, and a session that knows the JVM source beside ours.
-
-    Args:
-        cluster: Its workers.
-        spark: The session.
-    """
+    """A Spark with an executor in each rack, and a session that knows the JVM source beside ours."""
 
     cluster: SparkCluster
     spark: Any
@@ -92,13 +87,7 @@ def far() -> Iterator[Far]:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Holds up the one task that comes to a certain record, until it is opened.
-
-    Args:
-        folder: Where tasks and the test tell each other; all are on this machine.
-        partition: Of the record.
-        offset: The same.
-    """
+    """Holds up the one task that comes to a certain record, until it is opened."""
 
     folder: Path
     partition: int

@@ -47,12 +47,7 @@ def in_namespace(module: str, arguments: Sequence[str]) -> None:
 
 
 class Disk:
-    """A disk in memory, which can be full.
-
-    Args:
-        folder: Where it is mounted; created.
-        size: Bytes.
-    """
+    """A disk in memory, which can be full."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self._folder = folder
@@ -99,12 +94,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def damage_page(file: Path, dice: random.Random) -> bool:
-    """Overwrite random bytes of a random page; return whether there is one.
-
-    Args:
-        file: SQLite's file, or its log (`-wal`), in which pages have headers.
-        dice: Decides.
-    """
+    """Overwrite random bytes of a random page; return whether there is one."""
     size = file.stat().st_size if file.exists() else 0
     frame, header = (_FRAME, _LOG_HEADER) if file.name.endswith("-wal") else (PAGE, 0)
     pages = (size - header) // frame

@@ -38,19 +38,7 @@ SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
 class Fleet:
-    """Members as processes, and what is written for them.
-
-    Args:
-        bootstrap: Addresses of brokers.
-        group: Name of the group.
-        topic: Its input; several topics, with commas between them, are co-partitioned.
-        folder: For the state and the output of members.
-        standbys: Copies of each partition.
-        partitions: Partitions of each topic.
-        words: What is counted.
-        value_bytes: To how many bytes each count is padded in the state.
-        session_timeout_ms: Of each member: so long a member that was killed is waited for.
-    """
+    """Members as processes, and what is written for them."""
 
     def __init__(
         self,

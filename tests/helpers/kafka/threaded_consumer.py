@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 
 
 class ThreadedConsumer(KafkaPythonMember):
-    """A member that commits what it has processed, and records its assignments.
-
-    Args:
-        make: Makes the consumer, on that thread.
-        poll_ms: How long one poll may take. A consumer without our patches needs long ones: a join that finishes
-            between two polls is lost on it.
-        work_s: How long it works between two polls, whether there are records or not.
-    """
+    """A member that commits what it has processed, and records its assignments."""
 
     def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200, work_s: float = 0.0) -> None:
+        # `poll_ms`: how long one poll may take. A consumer without our patches needs long ones: a join that finishes
+        # between two polls is lost on it.
+        # `work_s`: how long it works between two polls, whether there are records or not.
         self.given: list[Given] = []
         self.polls = 0
         """How many polls have ended."""
@@ -59,14 +55,7 @@ class ThreadedConsumer(KafkaPythonMember):
 
 
 class KillableConsumer:
-    """A `RackAwareConsumer` in a process of its own, which can be killed. It polls, processes and commits.
-
-    Args:
-        bootstrap: Of the cluster.
-        group: The group's name.
-        topic: To subscribe to.
-        rack: Its rack.
-    """
+    """A `RackAwareConsumer` in a process of its own, which can be killed. It polls, processes and commits."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, rack: str) -> None:
         self.state = State()

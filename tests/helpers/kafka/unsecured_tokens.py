@@ -21,11 +21,7 @@ BROKER_CONFIG = {
 
 
 def get(config: str) -> tuple[str, float]:
-    """Return a token, and note the process that requested it.
-
-    Args:
-        config: A JSON object: `lifetime_s`, and the file `log` for a line with the process ID of each request.
-    """
+    """Return a token, and note the process that requested it."""
     chosen = json.loads(config)
     with Path(chosen["log"]).open("a", encoding="ascii") as log:
         log.write(f"{os.getpid()}\n")

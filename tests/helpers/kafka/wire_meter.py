@@ -18,12 +18,10 @@ class WireMeter:
 
     Nothing is installed in the containers: the rules are put into their network namespaces from outside, and go with
     them. Needs root and iptables on this machine.
-
-    Args:
-        cluster: Running, with a listener for each kind of client that is to be told apart.
     """
 
     def __init__(self, cluster: DockerCluster) -> None:
+        # `cluster`: running, with a listener for each kind of client that is to be told apart.
         self._cluster = cluster
         for broker in cluster.brokers:
             for port in self._ports(broker):

@@ -28,12 +28,7 @@ def topology(replicas: list[list[int]]) -> Topology:
 
 
 class Leader:
-    """A leader with its monitor: a client that is played, and its clock.
-
-    Args:
-        policy: That of the monitor.
-        on_thread: Whether the client computes on a thread, until `computed`.
-    """
+    """A leader with its monitor: a client that is played, and its clock."""
 
     def __init__(self, policy: RackChangePolicy | None = None, *, on_thread: bool = False) -> None:
         self.now = 1000.0

@@ -105,11 +105,7 @@ RECORDS = [Record(f"key {number}", f"value {number}") for number in range(5)]
 
 
 class Producer:
-    """A producer whose queue holds two records, and which refuses some of them in the end.
-
-    Args:
-        settings: Its properties.
-    """
+    """A producer whose queue holds two records, and which refuses some of them in the end."""
 
     refused: tuple[str, ...] = ()
     made: Producer | None = None

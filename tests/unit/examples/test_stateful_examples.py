@@ -37,14 +37,8 @@ JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orde
 
 
 def play(folder: Path, *topics: str, last: Callable[[], None] = lambda: None, **options: Any) -> dict[bytes, bytes]:
-    """Process everything with one member after the other, each without files; return the state of the task.
-
-    Args:
-        folder: Where their files are.
-        *topics: The input.
-        last: Writes what comes after everything else was processed.
-        **options: Those of the members.
-    """
+    """Process everything with one member after the other, each without files; return the state of the task."""
+    # `last`: writes what comes after everything else was processed.
     for number in range(3):
         with member(folder / f"{number}", *topics, max_poll_records=7, **options) as one:
             give(one, 0)

@@ -39,17 +39,12 @@ CHANGELOG = "app-totals-changelog"
 
 
 class Worker:
-    """A worker of an app with a table, as far as its group is concerned.
-
-    Args:
-        rack: Its rack; None for a plain Faust without racks.
-        topics: Its subscription.
-        replicas: Standbys of the table.
-    """
+    """A worker of an app with a table, as far as its group is concerned."""
 
     def __init__(
         self, name: str, rack: str | None, topics: Sequence[str], *, replicas: int = 0, **options: Any
     ) -> None:
+        # `rack`: its rack; None for a plain Faust without racks.
         common = {"broker": "kafka://127.0.0.1:1", "table_standby_replicas": replicas, "web_host": name, **options}
         self.name, self.rack, self.topics = name, rack, {*topics}
         self.app: Any = faust.App("app", **common) if rack is None else RackAwareApp("app", client_rack=rack, **common)

@@ -205,15 +205,10 @@ THERE = cluster({"t": [[1]]})
 
 
 class Brokers:
-    """Stand in for a log that grows by 1,000 records a second, and for coordinators of groups.
-
-    Attributes:
-        now: The time.
-        cost: Seconds that a request for committed offsets takes.
-        asked: The groups in order of the requests, each with the time.
-    """
+    """Stand in for a log that grows by 1,000 records a second, and for coordinators of groups."""
 
     def __init__(self, *, cost: float = 0.0) -> None:
+        # `asked`: the groups in order of the requests, each with the time.
         self.now, self.cost = 0.0, cost
         self.asked: list[tuple[str, float]] = []
 

@@ -195,13 +195,7 @@ def test_what_is_throttled_is_named() -> None:
 
 
 class Brokers:
-    """Two brokers, that are asked in turn.
-
-    Args:
-        first: What the first knows of each topic.
-        second: What the second knows; the same if left out.
-        configs: What is told of the configuration of topics; all of all if left out.
-    """
+    """Two brokers, that are asked in turn."""
 
     def __init__(
         self,
@@ -210,6 +204,8 @@ class Brokers:
         second: dict[str, DescribedTopic] | None = None,
         configs: dict[str, dict[str, str]] | None = None,
     ) -> None:
+        # `second`: what the second knows; the same if left out.
+        # `configs`: what is told of the configuration of topics; all of all if left out.
         self.views = {1: first, 2: first if second is None else second}
         self.configs = configs
         self.rates: dict[int, tuple[dict[str, str], dict[str, str]] | Exception] = {}

@@ -63,15 +63,10 @@ def test_connections_of_one_broker_are_summed() -> None:
 
 
 class Consumer:
-    """A consumer whose statistics wait in a queue until it is polled.
-
-    Args:
-        meter: Is called with them.
-        queued: Statistics that were made before the first poll.
-        coming: Those of the following intervals.
-    """
+    """A consumer whose statistics wait in a queue until it is polled."""
 
     def __init__(self, meter: Meter, queued: list[str], coming: list[str]) -> None:
+        # `queued`: statistics that were made before the first poll.
         self._meter = meter
         self._queued = deque(queued)
         self._coming = deque(coming)

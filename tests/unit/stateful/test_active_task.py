@@ -43,14 +43,11 @@ class Write(NamedTuple):
 
 
 class Memory:
-    """A changelog in memory.
-
-    Args:
-        breaks: For writes in order the bits of those of their records that are written although the answer is lost;
-            None for all, and an answer. A client that gives up a batch may write the ones behind it.
-    """
+    """A changelog in memory."""
 
     def __init__(self, breaks: Sequence[int | None] = ()) -> None:
+        # `breaks`: for writes in order the bits of those of their records that are written although the answer is lost;
+        # None for all, and an answer. A client that gives up a batch may write the ones behind it.
         self.records: list[ChangelogRecord] = []
         self._breaks = list(breaks)
 

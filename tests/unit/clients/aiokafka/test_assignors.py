@@ -451,13 +451,10 @@ def test_all_that_a_plan_needs_is_loaded_on_the_thread_that_plans_and_by_no_foll
 
 
 class Planning:
-    """A coordinator that leads while its assignor plans on a thread, until a test lets it go on.
-
-    Args:
-        rack: Rack of its only member.
-    """
+    """A coordinator that leads while its assignor plans on a thread, until a test lets it go on."""
 
     def __init__(self, rack: str | None) -> None:
+        # `rack`: rack of its only member.
         self.assignor = RackAwareStickyAssignor(rack=rack)
         self.coordinator = Coordinator(three_racks(), self.assignor)
         self.coordinator._metadata_snapshot = {"t": 3}
