@@ -162,7 +162,7 @@ test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python
 
 .PHONY: matrix
 ONLY ?=
-matrix: $(VENV)/dev.stamp ## Fixed tests with each Python and client; an hour, or ONLY=aiokafka-0.13.0
+matrix: $(VENV)/dev.stamp ## Fixed tests with each Python and client; an hour, or ONLY=pyspark-4.1.4
 	$(BIN)/python -m nox $(if $(ONLY),--session $(ONLY)) $(MATRIX)
 
 .PHONY: fuzz

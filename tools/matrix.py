@@ -35,7 +35,7 @@ PYTHON_OF_CLIENTS = "3.12"
 
 CLIENTS: Mapping[str, tuple[str, ...]] = {
     "kafka-python": ("3.0.9", "3.0.10", "3.0.11", "3.0.12"),
-    "aiokafka": ("0.12.0", "0.13.0", "0.14.0"),
+    "aiokafka": ("0.14.0",),
     "confluent-kafka": ("2.8.0", "2.9.0", "2.10.1", "2.11.1", "2.12.2", "2.13.2", "2.14.2", "2.15.1", "2.16.1"),
     "pyspark": ("4.0.0", "4.1.4", "4.2.1", "4.3.0"),
 }
@@ -254,7 +254,12 @@ def today() -> str:
 def result_of(environment: Environment, suite: str, results: Mapping[Cell, Result]) -> Result:
     """Return the result of a cell: "not run" if there is none with the versions of the environment."""
     result = results.get((environment.name, suite))
-    return result if result and result.versions == environment.versions else Result("not run", "no run yet")
+    if result is None:
+        return Result("not run", "no run yet")
+    if result.versions == environment.versions:
+        return result
+    others = [each for each in result.versions.split(", ") if each not in environment.versions.split(", ")]
+    return Result("not run", f"last run on {result.date} with {', '.join(others) or result.versions}")
 
 
 def sheets(results: Mapping[Cell, Result]) -> Iterator[Sheet]:

@@ -29,7 +29,7 @@ from tools.matrix import (
 )
 
 OLDEST = environments()[0]
-ALONE = Environment("aiokafka-0.13.0", "3.12", {"aiokafka": "0.13.0"}, ("aiokafka",))
+ALONE = Environment("pyspark-4.1.4", "3.12", {"pyspark": "4.1.4"}, ("pyspark",))
 PASSED = '<testcase classname="a" name="b"/>'
 
 
@@ -96,8 +96,8 @@ def test_each_test_of_a_suite_exists(test: str) -> None:
 
 def test_the_requirements_have_the_extras_and_the_exact_versions() -> None:
     assert OLDEST.requirements[:2] == ["--editable", ".[aiokafka,cli,confluent,msk,spark,testing]"]
-    assert {"kafka-python[crc32c]==3.0.9", "aiokafka==0.12.0", "pyspark==4.0.0"} <= {*OLDEST.requirements}
-    assert ALONE.requirements[1] == ".[aiokafka,confluent,testing]"
+    assert {"kafka-python[crc32c]==3.0.9", "aiokafka==0.14.0", "pyspark==4.0.0"} <= {*OLDEST.requirements}
+    assert ALONE.requirements[1] == ".[cli,msk,spark,testing]"
 
 
 def test_a_report_without_failures_is_yes(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_error(tmp_path: Path
 
 def test_a_skipped_test_is_no_proof_unless_it_needs_a_later_version(tmp_path: Path) -> None:
     assert read_report(report(tmp_path, PASSED, skipped("no Java 17"))) == Result("not run", "skipped: no Java 17", 1)
-    later = skipped("needs aiokafka 0.14")
+    later = skipped("needs pyspark 4.1")
     assert read_report(report(tmp_path, PASSED, later)) == Result(
-        "yes", "skipped, since they need aiokafka 0.14: 1 tests", 1
+        "yes", "skipped, since they need pyspark 4.1: 1 tests", 1
     )
     assert read_report(report(tmp_path, PASSED, later, skipped("no Java 17"))).verdict == "not run"
 
@@ -143,13 +143,13 @@ def test_a_report_is_read_as_pytest_writes_it(tmp_path: Path) -> None:
     tests = [
         "import pytest",
         "def test_passed(): pass",
-        "def test_skipped(): pytest.skip('needs aiokafka 0.14')",
+        "def test_skipped(): pytest.skip('needs pyspark 4.1')",
         "@pytest.mark.xfail",
         "def test_expected(): assert False",
     ]
     (tmp_path / "test_x.py").write_text("\n".join(tests), encoding="utf-8")
     subprocess.run([sys.executable, "-m", "pytest", "-q", "--junitxml=r.xml", "test_x.py"], cwd=tmp_path, check=True)
-    assert read_report(tmp_path / "r.xml") == Result("yes", "skipped, since they need aiokafka 0.14: 1 tests", 1)
+    assert read_report(tmp_path / "r.xml") == Result("yes", "skipped, since they need pyspark 4.1: 1 tests", 1)
 
 
 def executable(path: Path, text: str) -> Path:
@@ -184,7 +184,7 @@ def test_results_are_added_to_those_of_earlier_runs(tmp_path: Path) -> None:
     matrix.write_page(known, page)
     row = next(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| 3.10 |"))
     assert "| yes |" in row
-    assert "| 0.12.0 no: 1 failed |" in row
+    assert "| 0.14.0 no: 1 failed |" in row
     assert "`make matrix ONLY=oldest`" in row
 
 
@@ -203,8 +203,10 @@ def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
 
 
 def test_a_result_of_other_versions_does_not_count() -> None:
-    older = Result("yes", "", 5, 10, "2026-01-01", "Python 3.10, kafka-python 3.0.4", "4.4.0")
-    assert result_of(OLDEST, "core", {("oldest", "core"): older}).text == "not run: no run yet"
+    assert result_of(OLDEST, "core", {}).text == "not run: no run yet"
+    older = Result("yes", "", 5, 10, "2026-01-01", OLDEST.versions.replace("3.0.9", "3.0.4"), "4.4.0")
+    expected = "not run: last run on 2026-01-01 with kafka-python 3.0.4"
+    assert result_of(OLDEST, "core", {("oldest", "core"): older}).text == expected
 
 
 def test_a_version_is_proven_by_an_environment_that_ran() -> None:
