@@ -27,14 +27,12 @@ from rackassign.clients.aiokafka import (
     RackAwareStickyAssignor,
     attach,
 )
-from rackassign.clients.aiokafka.internals import FOLLOWS
 from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.demo import produce_records
 from rackassign.testing.harness import TIMEOUT_S, AiokafkaMember, GroupHarness, Owned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.client_versions import needs_client_rack
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.scenarios import LASTING, MALFORMED_SUBSCRIPTIONS, MalformedMetadataAssignor
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
@@ -90,8 +88,7 @@ class MixedGroup(GroupHarness[AioMember | ThreadedConsumer]):
         return {**self.client_config, "group_id": self.group, **CONSUMER, **more}
 
     def aio(self, name: str, *strategies: Any, make: Any = AIOKafkaConsumer, **more: Any) -> AioMember:
-        rack = {"client_rack": name[0]} if FOLLOWS else {}
-        config = self.config(partition_assignment_strategy=strategies, **rack, **more)
+        config = self.config(client_rack=name[0], partition_assignment_strategy=strategies, **more)
         member = AioMember(lambda: make(self.topic, **config))
         self.add(name, member)
         return member
@@ -161,7 +158,6 @@ def test_three_members_read_at_home_with_nothing_but_a_strategy(make_group: Make
     assert rest["c1"] > LOCAL["c1"]
 
 
-@needs_client_rack
 @pytest.mark.parametrize(("fetches_from", "warning"), [({}, "is not set"), ({"client_rack": "b"}, "is 'b'")])
 def test_a_plain_consumer_that_fetches_from_another_rack_is_warned_about_once(
     make_group: MakeGroup, fetches_from: Mapping[str, str], warning: str, caplog: pytest.LogCaptureFixture
@@ -177,7 +173,6 @@ def test_a_plain_consumer_that_fetches_from_another_rack_is_warned_about_once(
     assert f"'a' but client_rack {warning}" in warned
 
 
-@needs_client_rack
 @pytest.mark.parametrize("make", [RackAwareConsumer, attached])
 def test_every_byte_comes_from_the_own_rack_through_followers(make_group: MakeGroup, make: Any) -> None:
     group = make_group(TWO_RACKS_EACH)
@@ -197,7 +192,6 @@ def with_an_assignor(*topics: str, **config: Any) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(*topics, partition_assignment_strategy=[RackAwareStickyAssignor], **config)
 
 
-@needs_client_rack
 @pytest.mark.parametrize("make", [RackAwareConsumer, attached, with_an_assignor, AIOKafkaConsumer])
 def test_a_follower_that_is_back_is_read_from(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, make: Any

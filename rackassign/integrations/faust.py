@@ -362,7 +362,6 @@ class RackAwareApp(PreparingApp):
         client_rack: The rack of this worker, as the brokers write theirs in `broker.rack`. If omitted,
             `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried.
         locality: `any-replica` if workers read from followers in their rack, `leader` if all read from leaders.
-            aiokafka before 0.14 cannot read from followers: only leaders count with it.
         **options: As for `faust.App`.
 
     Raises:
@@ -378,8 +377,7 @@ class RackAwareApp(PreparingApp):
         **options: Any,
     ) -> None:
         self.client_rack = resolve_rack(client_rack)
-        wanted = validate_locality_mode(locality)
-        self.locality_mode: LocalityMode = wanted if aiokafka_internals.FOLLOWS else "leader"
+        self.locality_mode: LocalityMode = validate_locality_mode(locality)
         self._reader: Any = None
         once = WarnOnce(log)
         warn_of_version(DISTRIBUTION, FIRST, LAST, once)

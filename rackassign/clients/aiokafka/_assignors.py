@@ -30,7 +30,7 @@ from rackassign.clients.aiokafka import internals
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
-from rackassign.text import WarnOnce, with_version
+from rackassign.text import WarnOnce
 from rackassign.wire import Subscription, encode_assignments, encode_subscription
 
 P = ParamSpec("P")
@@ -147,8 +147,7 @@ class RackAwareAssignor(Assignor):
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._member.once)
             internals.join_again(membership.coordinator, self._member.once)
-            if internals.FOLLOWS:
-                internals.find_unknown_followers(membership.coordinator, self._member.once)
+            internals.find_unknown_followers(membership.coordinator, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
         self._member.racks = racks
@@ -175,28 +174,9 @@ class RackAwareAssignor(Assignor):
         elif not known.same_consumer(membership):
             self._warn_of_sharing()
         if membership is not None and not self.rack_compared:
-            self._compare_rack(membership)
-
-    def _compare_rack(self, membership: internals.Membership) -> None:
-        """Warn if the consumer does not fetch from this assignor's rack."""
-        rack = internals.fetch_rack(membership)
-        if not internals.FOLLOWS:
-            warn_of_version([self], self._member.once)
-        elif rack is not None:
-            warn_on_rack_mismatch([self], rack, self._member.once)
-
-
-def warn_of_version(assignors: Iterable[RackAwareAssignor], once: WarnOnce) -> None:
-    """Warn if assignors expect reads from followers that the installed aiokafka does not support."""
-    own = [each for each in assignors if each.rack is not None and each.locality != "leader" and not each.rack_compared]
-    if own:
-        once.warn(
-            "version",
-            "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",
-            with_version("aiokafka"),
-        )
-    for assignor in own:
-        assignor.rack_compared = True
+            rack = internals.fetch_rack(membership)
+            if rack is not None:
+                warn_on_rack_mismatch([self], rack, self._member.once)
 
 
 class RackAwareRangeAssignor(RangeAssignor, RackAwareAssignor):

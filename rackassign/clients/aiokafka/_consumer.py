@@ -16,7 +16,7 @@ from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
 from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.aiokafka import internals
-from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor, warn_of_version
+from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
     FetchMeter,
@@ -62,18 +62,16 @@ def attach(consumer: ConsumerT) -> ConsumerT:
     chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
     internals.set_assignors(consumer, chosen)
     own_assignors = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
-    attached = _attached(consumer, rack if internals.FOLLOWS else next((a.rack for a in own_assignors), None))
+    attached = _attached(consumer, rack)
     for assignor in own_assignors:
         if begun is None:
             assignor.share_rack_cache(attached.racks)
         else:
             assignor.bind(begun, attached.racks)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
-    if internals.FOLLOWS and rack is not None:
+    if rack is not None:
         internals.find_unknown_followers(consumer, attached.once)
-    if not internals.FOLLOWS:
-        warn_of_version(own_assignors, attached.once)
-    elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
+    if warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
         check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
@@ -123,7 +121,7 @@ def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN
     """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
         made: Callable[..., RackAwareAssignor] = assignor
-        return made(rack, locality="any-replica" if internals.FOLLOWS else "leader")
+        return made(rack)
     return assignor
 
 
@@ -133,8 +131,6 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
     Takes all arguments of `AIOKafkaConsumer`. Differences: `client_rack` is also the rack of the assignor, the
     default `partition_assignment_strategy` is `RackAwareStickyAssignor`, and `attach` is called.
     An assignor of this package that is passed as a class gets the same rack; an instance keeps its own.
-
-    With aiokafka before 0.14, which cannot read from followers, only leaders count for those classes.
 
     Args:
         *topics: Topics to subscribe to.
@@ -158,9 +154,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         rack = resolve_client_rack(configs, client_rack, zone_hint, f"aiokafka-{aiokafka_version}")
         chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareStickyAssignor]))
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
-        if internals.FOLLOWS:
-            configs["client_rack"] = rack
-        super().__init__(*topics, **configs)
+        super().__init__(*topics, client_rack=rack, **configs)
         attach(self)
 
     def locality(self) -> RackTraffic:

@@ -57,13 +57,6 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
         set_meter(self, meter)
         internals.count_writes(self, meter, once)
 
-    async def start(self) -> None:
-        """Connect to the cluster, as `AIOKafkaProducer` does, and read the racks of brokers."""
-        await super().start()
-        if not any(broker.rack for broker in self.client.cluster.brokers()):
-            # Before 0.13 the first metadata have all topics and no racks, and the next ones come minutes later.
-            await self.client.force_metadata_update()
-
     def locality(self) -> RackTraffic:
         """Return the traffic written so far, by topic and by rack of the leader."""
         return meter_of(self).locality()

@@ -1,4 +1,4 @@
-"""All uses of private attributes of aiokafka. Each docstring names them; all exist in 0.12.0, 0.13.0 and 0.14.0.
+"""All uses of private attributes of aiokafka. Each docstring names them; all exist in 0.14.0.
 
 Rules of this module:
 
@@ -43,14 +43,11 @@ from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topo
 from rackassign.text import WarnOnce, with_version
 
 try:
-    from aiokafka import AIOKafkaConsumer
+    import aiokafka  # noqa: F401 - only to see that it is there
 except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
 
 log = logging.getLogger(__name__)
-
-FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
-"""Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
 
 Consumer = Any
 """aiokafka's `AIOKafkaConsumer`, untyped."""
@@ -115,7 +112,7 @@ def client_rack(consumer: Consumer) -> str | None:
 
 
 def set_client_rack(consumer: Consumer, rack: str | None) -> None:
-    """Set the rack that a consumer sends with its fetches, before it is started; sets `_client_rack`, as 0.14 has it.
+    """Set the rack that a consumer sends with its fetches, before it is started; sets `_client_rack`.
 
     For a framework that creates the consumer and passes no `client_rack`.
     """
@@ -165,8 +162,8 @@ _PRODUCE = 0
 def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:
     """Count every produce request of a producer that a broker has responded to.
 
-    Shadows `client.send`, and reads `topics` of the request: a list of topics with a list of partitions and bytes each,
-    which has been `_topics` since 0.14.
+    Shadows `client.send`, and reads `_topics` of the request: a list of topics with a list of partitions and bytes
+    each.
     """
     client = getattr(producer, "client", None)
     original = getattr(client, "send", None)
@@ -187,7 +184,7 @@ def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:
 
 
 def _written(request: Any) -> Iterator[tuple[TopicPartition, Traffic]]:
-    for topic, partitions in request._topics if hasattr(request, "_topics") else request.topics:
+    for topic, partitions in request._topics:
         for partition, batches in partitions:
             yield TopicPartition(topic, partition), Traffic(len(batches), count_records(batches))
 
@@ -248,8 +245,8 @@ def read_brokers(consumer: Consumer, partitions: Iterable[TopicPartition]) -> di
 
     That is the preferred read replica (KIP-392), and the leader until the leader has named one. Reads
     `_fetcher._preferred_read_replica[partition]`, a pair of the broker and the time at which the leader is asked again:
-    `_select_read_replica` removes an expired one, and this is called on any thread. Before 0.14, where it is missing,
-    the leader is returned.
+    `_select_read_replica` removes an expired one, and this is called on any thread. If it is missing, the leader is
+    returned.
     """
     leader = getattr(cluster_of(consumer), "leader_for_partition", lambda _: None)
     preferred: Mapping[Any, Any] = getattr(getattr(consumer, "_fetcher", None), "_preferred_read_replica", {})

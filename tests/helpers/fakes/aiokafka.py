@@ -86,7 +86,7 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
 
 
 def joined(strategy: str, members: Sequence[tuple[Any, ...]], version: int = 5) -> Any:
-    """Return the response to a join: aiokafka's own, since 0.12 looks at its class and 0.14 at its version."""
+    """Return the response to a join: aiokafka's own, since it looks at the version."""
     response = {2: JoinGroupResponse_v2, 5: JoinGroupResponse_v5}[version]
     return response(0, 0, 1, strategy, "m1", "m1", members)
 

@@ -46,12 +46,6 @@ PARTITIONS = 6
 HONEST = {"m1": (0, 2, 4), "m2": (1, 3, 5)}
 
 
-@pytest.fixture(autouse=True)
-def follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let members read from followers: what aiokafka before 0.14 warns of is a test of the consumer."""
-    monkeypatch.setattr("rackassign.clients.aiokafka.internals.FOLLOWS", True)
-
-
 def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> None:
     assignment = ConsumerProtocolMemberAssignment(0, [(topic, list(ids)) for topic, ids in given.items()], b"")
     asyncio.run(_completed(coordinator, assignment))

@@ -27,7 +27,6 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
-from tests.helpers.client_versions import needs_client_rack
 
 
 def with_consumer(make: Callable[[], AIOKafkaConsumer], look: Callable[[AIOKafkaConsumer], None]) -> None:
@@ -50,7 +49,6 @@ def strategies(consumer: AIOKafkaConsumer) -> list[tuple[Any, Any, Any]]:
     return [(type(each), each.rack, each.locality) for each in consumer._partition_assignment_strategy]
 
 
-@needs_client_rack
 def test_a_rack_aware_consumer_has_it_all() -> None:
     def look(consumer: AIOKafkaConsumer) -> None:
         assert consumer._client_rack == "a"
@@ -107,12 +105,11 @@ def test_the_replica_that_is_read_is_the_one_the_leader_named_or_the_leader() ->
     client = SimpleNamespace(cluster=cluster)
     consumer = SimpleNamespace(_client=client, _fetcher=SimpleNamespace(_preferred_read_replica=named))
     assert list(internals.read_brokers(consumer, partitions).values()) == [2, 3, None, None]
-    # As before 0.14, and before the consumer is started.
+    # As before the consumer is started.
     consumer = SimpleNamespace(_client=client, _fetcher=None)
     assert list(internals.read_brokers(consumer, partitions).values()) == [1, 3, None, None]
 
 
-@needs_client_rack
 def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:
     chosen = [RackAwareRangeAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
 
@@ -129,7 +126,6 @@ def test_attach_takes_a_consumer_only() -> None:
         attach("consumer")
 
 
-@needs_client_rack
 def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptureFixture) -> None:
     def make() -> AIOKafkaConsumer:
         return attach(AIOKafkaConsumer("t", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")]))
@@ -146,21 +142,6 @@ def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyP
             RackAwareConsumer("t", client_rack="auto")
 
     asyncio.run(play())
-
-
-def test_before_0_14_only_leaders_are_near(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("rackassign.clients.aiokafka.internals.FOLLOWS", False)
-
-    def look(consumer: AIOKafkaConsumer) -> None:
-        assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "leader")]
-        assert consumer.locality().rack == "a"
-
-    with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
-    assert not warnings.records
-    chosen = [RackAwareRangeAssignor(rack="a")]
-    make = lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen)  # noqa: E731
-    with_consumer(make, nothing)
-    assert "reads from leaders only, since client_rack came with 0.14: set locality='leader'" in warnings.text
 
 
 def test_without_aiokafka_the_extra_is_named() -> None:

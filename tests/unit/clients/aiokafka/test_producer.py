@@ -124,10 +124,9 @@ def test_a_producer_that_sends_in_another_way_is_not_counted(warnings: pytest.Lo
 @pytest.mark.parametrize(
     ("request_", "counted"),
     [
-        pytest.param(SimpleNamespace(API_KEY=0, topics=[("t", [(0, b"123"), (1, b"4")])]), 4, id="before 0.14"),
-        pytest.param(SimpleNamespace(API_KEY=0, _topics=[("t", [(0, b"123")])]), 3, id="since 0.14"),
-        pytest.param(SimpleNamespace(API_KEY=3, topics=["t"]), 0, id="another request"),
-        pytest.param(SimpleNamespace(API_KEY=0, topics=None), 0, id="another format"),
+        pytest.param(SimpleNamespace(API_KEY=0, _topics=[("t", [(0, b"123"), (1, b"4")])]), 4, id="two partitions"),
+        pytest.param(SimpleNamespace(API_KEY=3, _topics=["t"]), 0, id="another request"),
+        pytest.param(SimpleNamespace(API_KEY=0, _topics=None), 0, id="another format"),
     ],
 )
 def test_requests_are_counted_once_a_broker_has_responded(request_: Any, counted: int) -> None:
