@@ -39,6 +39,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import RackSets, unknown_cost_racks
 from rackassign.model import Group, Partitions
 from rackassign.racks import BrokerRackCache
+from rackassign.strategies import load
 from rackassign.text import WarnOnce, join_first, short_repr
 from rackassign.wire import Subscription
 
@@ -81,7 +82,7 @@ class Assignor:
 
     def load(self) -> None:
         """Import what a plan needs; for a thread beside that of the client."""
-        self._planner.load()
+        load(self._planner.planned)
 
     @classmethod
     def member_context(
@@ -124,10 +125,6 @@ class Assignor:
         self._adapter.on_refresh(membership.cluster(), self._refreshed, self._member.once, key=self)
 
     def _joining(self, topics: Iterable[str]) -> Subscription:
-        if self._member.membership is None:
-            # Whether this member leads is known only once it plans, so what that takes is loaded by then. A bound
-            # assignor plans on a thread, or behind one that loads: there a member that does not lead loads nothing.
-            self._planner.load_on_thread()
         self._history.on_join()
         return self._codec.encode(tuple(sorted(topics)))
 

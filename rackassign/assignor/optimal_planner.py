@@ -28,9 +28,8 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.model import Group, Partitions, TopicPartition, Topology, weight_misfits
 from rackassign.strategies import (
     Options,
+    Planned,
     copartition_exceptions,
-    load,
-    load_on_thread,
     strategy,
     valid_owners,
     validate_balance_mode,
@@ -41,6 +40,8 @@ from rackassign.util.callbacks import check_function
 
 class OptimalPlanner:
     """Balance, then locality, then as few moves as possible, all exact."""
+
+    planned: Planned = "sticky"
 
     def __init__(
         self,
@@ -74,12 +75,6 @@ class OptimalPlanner:
             self._with(_EMPTY_GROUP, self._weights.constant())
         except InputError as error:
             raise ConfigError(str(error)) from None
-
-    def load(self) -> None:
-        load("sticky")
-
-    def load_on_thread(self) -> None:
-        load_on_thread("sticky")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read the weights, and return the function that plans."""

@@ -16,7 +16,7 @@ from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.member import MemberContext
 from rackassign.assignor.subscriptions import JoinMember
 from rackassign.model import Group, Partitions
-from rackassign.strategies import Options, Strategy, load, load_on_thread, strategy
+from rackassign.strategies import Options, Planned, Strategy, strategy
 
 Planning: TypeAlias = Callable[[float], LeaderAssignment]
 """Computes the assignment of a group within so many seconds; may run on any thread."""
@@ -30,11 +30,8 @@ class Planner(Protocol):
     options: Options
     """Options of the strategy."""
 
-    def load(self) -> None:
-        """Import what a plan needs; for a thread beside that of the client."""
-
-    def load_on_thread(self) -> None:
-        """Begin to import what a plan needs, on a thread; raises nothing."""
+    planned: Planned
+    """What is imported for a plan."""
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read what a plan for this group needs, and return the function that plans.
@@ -54,15 +51,11 @@ class Planner(Protocol):
 class RangePlanner:
     """The range assignment of KIP-881."""
 
+    planned: Planned = "range"
+
     def __init__(self, member: MemberContext) -> None:
         self.strategy = strategy("range")
         self.options = Options(locality=member.locality)
-
-    def load(self) -> None:
-        load("range")
-
-    def load_on_thread(self) -> None:
-        load_on_thread("range")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         del members

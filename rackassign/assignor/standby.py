@@ -27,7 +27,7 @@ from rackassign.assignor.planner import Planning
 from rackassign.assignor.subscriptions import CooperativeCodec, JoinMember
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
-from rackassign.strategies import load, load_on_thread
+from rackassign.strategies import Planned
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.text import short_repr
 from rackassign.util.callbacks import check_function
@@ -207,16 +207,12 @@ class StandbyPlanner(OptimalPlanner):
     The rack monitor compares assignments with the cooperative strategy alone.
     """
 
+    planned: Planned = "standbys"
+
     def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
         super().__init__(member, "cooperative-sticky", copartition=config.copartition)
         self._config = config
         self._missing = 0
-
-    def load(self) -> None:
-        load("standbys")
-
-    def load_on_thread(self) -> None:
-        load_on_thread("standbys")
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Decode the user data of all members, and return the function that plans."""

@@ -52,7 +52,7 @@ from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.integrations import warn_of_version
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Group, LocalityMode, Member, TopicPartition
-from rackassign.strategies import Options, assign_eager_standbys, load, load_on_thread, plan_sticky
+from rackassign.strategies import Options, assign_eager_standbys, load, plan_sticky
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.text import WarnOnce, with_version
 from rackassign.wire import Subscription, encode_subscription
@@ -95,7 +95,6 @@ class RackAwarePartitionAssignor(PartitionAssignor):
         sent = super().metadata(topics)
         if self._member.rack is None:
             return sent
-        load_on_thread("standbys" if self.replicas else "sticky")
         try:
             user_data = json.dumps({**json.loads(sent.user_data), _RACK: self._member.rack}).encode()
             return encode_subscription(Subscription(tuple(sorted(topics)), user_data, rack=self._member.rack))

@@ -12,8 +12,8 @@ Rules of this package:
   behind it import at their top, as usual. What a member needs before it plans (options, names, the types of results)
   needs no numpy.
 
-A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that: of an attached
-consumer once it is elected leader, of any other at its first join (`load_on_thread`). Nothing but imports is slow the
+A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that, once a member is
+elected leader. Without it the first plan loads, 0.2 s of a processor. Nothing but imports is slow the
 first time: the first plan behind them takes as long as the second. Threads need no lock here: Python imports a module
 once, and other threads wait for that at the lock of the module. A module whose import fails is imported again with the
 next plan.
@@ -136,24 +136,6 @@ _PLANNED: Mapping[Planned, str] = {"range": _RANGE, "sticky": _STICKY, "standbys
 def load(planned: Planned) -> None:
     """Import what a plan needs: some tenths of a second the first time, for `range` some milliseconds."""
     import_module(_PLANNED[planned])
-
-
-def load_on_thread(planned: Planned) -> None:
-    """Begin to import what a plan needs, on a thread; nothing is done if another one has begun.
-
-    Errors are left to the first plan, which imports the same. The thread is no daemon: a process that ends waits for
-    the import, because numpy cannot be interrupted while it is initialized.
-    """
-    if _PLANNED[planned] in sys.modules:
-        return
-    # A process that ends, or has too many threads, cannot start one.
-    with suppress(RuntimeError):
-        Thread(target=_load_quietly, args=(planned,), name="rackassign-load").start()
-
-
-def _load_quietly(planned: Planned) -> None:
-    with suppress(Exception):
-        load(planned)
 
 
 def plan_range(group: Group, options: Options | None = None) -> Plan:

@@ -65,12 +65,6 @@ logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdo
 def assigned(assignor):
     members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="c")]
     return sorted(map(len, given_out(assignor.assign(THREE_RACKS, members)).values()))
-
-def join(assignor):
-    assignor.metadata({"t"})
-    for thread in threading.enumerate():
-        if thread.name == "rackassign-load":
-            thread.join(120)
 """
 
 
@@ -103,76 +97,6 @@ def test_what_is_loaded_ahead_is_what_the_plan_needs() -> None:
     """
     lines = [line for line in output_of(code).splitlines() if line.startswith("loaded")]
     assert lines == ["loaded [1, 1, 1] set()"] * 3
-
-
-@pytest.mark.parametrize(
-    ("assignor", "needed"),
-    [
-        ("RackAwareRangeAssignor", "False"),
-        ("RackAwareStickyAssignor", "True"),
-        ("RackAwareCooperativeStickyAssignor", "True"),
-        ("StandbyAwareAssignor", "True"),
-    ],
-)
-def test_an_assignor_without_a_consumer_loads_what_a_plan_needs_at_its_first_join(assignor: str, needed: str) -> None:
-    code = f"""
-        made = {assignor}("a")
-        before = {{*sys.modules}}
-        join(made)
-        loaded = {{*sys.modules}}
-        shares = assigned(made)
-        heavy = ("numpy", "rackassign")
-        print("numpy" in before, "numpy" in loaded, shares)
-        print({{name for name in {{*sys.modules}} - loaded if name.startswith(heavy)}})
-    """
-    lines = output_of(code).splitlines()
-    assert [line for line in lines if not line.startswith("WARNING")] == [f"False {needed} [1, 1, 1]", "set()"]
-
-
-def test_a_thousand_assignors_load_on_one_thread_and_bound_ones_on_none() -> None:
-    code = """
-        from tests.helpers.fakes.kafka_python import FakeMembership
-
-        begun, start = [], threading.Thread.start
-        threading.Thread.start = lambda thread: (begun.append(thread.name), start(thread))
-        bound = RackAwareStickyAssignor("a")
-        bound.bind(FakeMembership())
-        join(bound)
-        print(begun, "numpy" in sys.modules)
-        for number in range(1000):
-            RackAwareStickyAssignor("a").metadata({"t"})
-            join(RackAwareStickyAssignor("a")) if number == 0 else None
-        print(len(begun) <= 2, {*begun}, "numpy" in sys.modules)
-    """
-    assert output_of(code).splitlines() == ["[] False", "True {'rackassign-load'} True"]
-
-
-def test_a_thread_that_cannot_be_started_is_left_to_the_plan() -> None:
-    code = """
-        def refuse(thread):
-            raise RuntimeError("can't start new thread")
-
-        threading.Thread.start = refuse
-        made = RackAwareStickyAssignor("a")
-        made.metadata({"t"})
-        print("numpy" in sys.modules, assigned(made))
-    """
-    assert output_of(code) == "False [1, 1, 1]\n"
-
-
-def test_a_process_that_ends_while_it_loads_ends_when_that_is_done() -> None:
-    code = """
-        class Held:
-            def find_spec(self, name, path=None, target=None):
-                if name == "numpy":
-                    threading.main_thread().join()
-                    print("the main program has ended")
-
-        sys.meta_path.insert(0, Held())
-        RackAwareStickyAssignor("a").metadata({"t"})
-        print("the main program ends")
-    """
-    assert output_of(code).splitlines() == ["the main program ends", "the main program has ended"]
 
 
 def test_threads_that_plan_at_once_all_get_a_plan() -> None:
