@@ -30,15 +30,7 @@ from rackassign.admin.admin_client import connected, is_authorization_error
 from rackassign.cli.shared_options import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.text import Settings, describe_error, name_error, parse_digits, short_repr, truncate
-from rackassign.util.client_properties import (
-    CONNECTION_PROPERTIES,
-    SASL_MECHANISMS,
-    SECURITY_PROTOCOLS,
-    jaas_credentials,
-    missing_login,
-    one_of,
-    uses_delegation_token,
-)
+from rackassign.util.client_properties import CONNECTION_PROPERTIES, jaas_login, missing_login, one_of
 
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-server", help="Brokers to connect to: HOST:PORT, or several separated by commas.")
@@ -50,9 +42,7 @@ ClientConfig = Annotated[
 _FIRST_CONTACT_MS = 10_000
 _LARGEST_PORT = 65535
 
-_VALUES = {name: each for each in CONNECTION_PROPERTIES for name in (each.librdkafka, each.java) if name is not None}
-"""Properties with a value that kafka-python takes as it is, by each of their names."""
-
+_PROPERTIES = {name: each for each in CONNECTION_PROPERTIES for name in (each.librdkafka, each.other) if name}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TRIMMED = "".join(map(chr, range(33)))
@@ -228,26 +218,19 @@ def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
     """Return the arguments of kafka-python for a property; errors never show a value that may be a password."""
     if not name:
         raise ConfigError("expected a property and its value")
-    if name in _VALUES:
-        if _VALUES[name].is_file:
-            _check_pem(name, value)
-        return {_VALUES[name].kafka_python: value}
-    if name == "security.protocol":
-        return {"security_protocol": one_of(*SECURITY_PROTOCOLS)(name, value.upper())}
-    if name in {"sasl.mechanism", "sasl.mechanisms"}:
-        return {"sasl_mechanism": one_of(*SASL_MECHANISMS)(name, value.upper())}
     if name == "sasl.jaas.config":
-        if uses_delegation_token(value):
-            raise ConfigError(f"{name}: tokenauth: kafka-python cannot log in with a delegation token")
-        credentials = jaas_credentials(value)
-        if credentials is None:
-            raise ConfigError(f'{name}: expected username="..." and password="..." in it')
-        return dict(zip(("sasl_plain_username", "sasl_plain_password"), credentials, strict=True))
-    if name == "ssl.endpoint.identification.algorithm":
-        return {"ssl_check_hostname": one_of("https", "none", "")(name, value.lower()) == "https"}
+        return {_PROPERTIES[each].kafka_python: text for each, text in jaas_login(name, value).items()}
     if name in {"ssl.truststore.type", "ssl.keystore.type"}:
-        one_of("PEM")(name, value.upper())
+        one_of("PEM")(name, value)
         return {}
+    if name == "ssl.endpoint.identification.algorithm":
+        # In Java, no text means no algorithm.
+        value = value or "none"
+    if name in _PROPERTIES:
+        each = _PROPERTIES[name]
+        if each.is_file:
+            _check_pem(name, value)
+        return {each.kafka_python: each.parse(name, value)}
     # Without a valid name or a value, this may be the rest of a value that was broken in two, so part of a password.
     known = short_repr(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
     raise ConfigError(f"unknown property {known}")

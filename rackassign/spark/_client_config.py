@@ -13,7 +13,7 @@ from functools import partial
 
 from rackassign.errors import ConfigError
 from rackassign.text import short_repr, shown_setting
-from rackassign.util.client_properties import jaas_credentials, one_of, uses_delegation_token
+from rackassign.util.client_properties import jaas_login, one_of
 
 MAX_INT = 2**31 - 1
 
@@ -186,15 +186,7 @@ def _login(jaas: str) -> dict[str, str]:
             "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are supported; "
             "for other mechanisms use the properties of librdkafka, such as kafka.sasl.kerberos.keytab"
         )
-    if uses_delegation_token(jaas):
-        raise ConfigError(
-            "kafka.sasl.jaas.config: tokenauth: librdkafka cannot log in with a delegation token; use the password of a"
-            " user, or OAUTHBEARER with tokenProvider"
-        )
-    credentials = jaas_credentials(jaas)
-    if credentials is None:
-        raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..."')
-    return dict(zip(("sasl.username", "sasl.password"), credentials, strict=True))
+    return jaas_login("kafka.sasl.jaas.config", jaas, ", or OAUTHBEARER with tokenProvider")
 
 
 def _stores(java: Mapping[str, str]) -> dict[str, str]:

@@ -15,20 +15,58 @@ from typing import Any
 from rackassign.errors import ConfigError
 from rackassign.text import shown_setting
 
+Parser = Callable[[str, object], Any]
+
+
+def text(name: str, value: object) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # As confluent-kafka does, which converts it to a string.
+        return str(value)
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: expected a string, got {shown_setting(name, value)}")
+    return value
+
+
+def one_of(*known: str) -> Callable[[str, object], str]:
+    """Return a parser that accepts one of these words, in any case and between spaces, and returns it as it is here."""
+    words = {word.lower(): word for word in known}
+
+    def parse(name: str, value: object) -> str:
+        word = words.get(text(name, value).strip().lower())
+        if word is None:
+            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
+        return word
+
+    return parse
+
+
+def checks_host_name(name: str, value: object) -> bool:
+    return one_of("https", "none")(name, value) == "https"
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProperty:
-    """A property of the connection with a value that all clients take as it is."""
+    """A property of the connection by its name in each client, with the parser of its value."""
 
     librdkafka: str
     kafka_python: str
-    # Its name in the Java client if that differs; a PEM store stands for the file.
-    java: str | None = None
+    # Another name of it: in the Java client, where a PEM store stands for the file, or in librdkafka.
+    other: str = ""
+    parse: Parser = text
     # Whether the value is the name of a PEM file.
     is_file: bool = False
 
 
+_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
 CONNECTION_PROPERTIES = (
+    ConnectionProperty(
+        "security.protocol", "security_protocol", parse=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    ),
+    # The mechanisms that kafka-python supports as well.
+    ConnectionProperty(
+        "sasl.mechanism", "sasl_mechanism", "sasl.mechanisms", parse=one_of(*_PASSWORD_MECHANISMS, "GSSAPI")
+    ),
     ConnectionProperty("sasl.username", "sasl_plain_username"),
     ConnectionProperty("sasl.password", "sasl_plain_password"),
     ConnectionProperty("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
@@ -37,28 +75,8 @@ CONNECTION_PROPERTIES = (
     ConnectionProperty("ssl.certificate.location", "ssl_certfile", "ssl.keystore.location", is_file=True),
     ConnectionProperty("ssl.key.location", "ssl_keyfile", is_file=True),
     ConnectionProperty("ssl.crl.location", "ssl_crlfile", is_file=True),
+    ConnectionProperty("ssl.endpoint.identification.algorithm", "ssl_check_hostname", parse=checks_host_name),
 )
-
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-SASL_MECHANISMS = (*_PASSWORD_MECHANISMS, "GSSAPI")
-"""Mechanisms that kafka-python supports as well."""
-
-
-def one_of(*known: str) -> Callable[[str, object], str]:
-    """Return a parser that accepts one of these words, in any case and between spaces, and returns it as it is here."""
-    words = {word.lower(): word for word in known}
-
-    def parse(name: str, value: object) -> str:
-        word = words.get(str(value).strip().lower())
-        if word is None:
-            listed = ", ".join(filter(None, known))
-            raise ConfigError(f"{name}: expected one of {listed}, got {shown_setting(name, value)}")
-        return word
-
-    return parse
 
 
 # As `StreamTokenizer` reads it in Java's `JaasConfig`: in double quotes, in single quotes, or a word without quotes.
@@ -69,20 +87,18 @@ _JAAS_ESCAPED = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
 _CONTROL_CHARS = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 
-def jaas_credentials(jaas: str) -> tuple[str, str] | None:
-    """Return user name and password of Java's `sasl.jaas.config`; None unless it has both."""
-    options = _jaas_options(jaas)
-    return (options["username"], options["password"]) if {"username", "password"} <= options.keys() else None
-
-
-def uses_delegation_token(jaas: str) -> bool:
-    """Return whether Java's `sasl.jaas.config` has a delegation token (KIP-48) in place of user name and password."""
-    # Brokers find the token only if the login has the extension `tokenauth`, which no client but Java's can send.
-    return _jaas_options(jaas).get("tokenauth", "").lower() == "true"
-
-
-def _jaas_options(jaas: str) -> dict[str, str]:
-    return {key: word or _jaas_text(double or single) for key, double, single, word in _JAAS_OPTION.findall(jaas)}
+def jaas_login(name: str, jaas: str, or_else: str = "") -> dict[str, str]:
+    """Return librdkafka's properties for Java's `sasl.jaas.config`, from user name and password in it."""
+    options = {key: word or _jaas_text(double or single) for key, double, single, word in _JAAS_OPTION.findall(jaas)}
+    if options.get("tokenauth", "").lower() == "true":
+        # Brokers find the token only if the login has the extension `tokenauth` (KIP-48).
+        raise ConfigError(
+            f"{name}: tokenauth: only Java's client can log in with a delegation token; use the password of a user"
+            + or_else
+        )
+    if not {"username", "password"} <= options.keys():
+        raise ConfigError(f'{name}: expected username="..." and password="..." in it')
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
 def _jaas_text(quoted: str) -> str:

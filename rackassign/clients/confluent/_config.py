@@ -22,13 +22,7 @@ from rackassign.clients.kafka_python import (
 )
 from rackassign.errors import ConfigError
 from rackassign.text import Settings, short_repr, shown_setting
-from rackassign.util.client_properties import (
-    CONNECTION_PROPERTIES,
-    SASL_MECHANISMS,
-    SECURITY_PROTOCOLS,
-    missing_login,
-    one_of,
-)
+from rackassign.util.client_properties import CONNECTION_PROPERTIES, Parser, missing_login, one_of, text
 
 Whose = Literal["member", "both"]
 """For the member only, or also for the fetcher."""
@@ -75,23 +69,14 @@ _RANGES = {
 """The ranges of librdkafka for properties that it does not get here."""
 
 
-def _text(name: str, value: object) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        # As confluent-kafka does, which converts it to a string.
-        return str(value)
-    if not isinstance(value, str):
-        raise ConfigError(f"{name}: expected a string, got {shown_setting(name, value)}")
-    return value
-
-
 def _number(name: str, value: object) -> int:
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
         number = int(value)
     else:
         try:
-            text = _text(name, value).strip()
+            digits = text(name, value).strip()
             # librdkafka accepts 0x10 as well.
-            number = int(text, 16 if text.lower().startswith("0x") else 10)
+            number = int(digits, 16 if digits.lower().startswith("0x") else 10)
         except (ConfigError, ValueError):
             raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
     lowest, highest = _RANGES.get(name, (number, number))
@@ -102,55 +87,37 @@ def _number(name: str, value: object) -> int:
 
 def _fraction(name: str, value: object) -> float:
     try:
-        return float(_text(name, value))
+        return float(text(name, value))
     except ValueError:
         raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
 def _switch(name: str, value: object) -> bool:
     # As librdkafka parses it.
-    return _one_of("true", "false", *_ON, *_OFF)(name, str(value).lower()) in {"true", *_ON}
-
-
-def _one_of(*known: str) -> Callable[[str, object], str]:
-    # librdkafka ignores case and surrounding whitespace as well.
-    parse = one_of(*known)
-
-    def read(name: str, value: object) -> str:
-        _text(name, value)
-        return parse(name, value)
-
-    return read
+    return one_of("true", "false", *_ON, *_OFF)(name, str(value)) in {"true", *_ON}
 
 
 def _servers(name: str, value: object) -> list[str]:
     # librdkafka also accepts PROTOCOL://HOST:PORT, and empty entries.
-    servers = [server.strip().rpartition("//")[2] for server in _text(name, value).split(",")]
+    servers = [server.strip().rpartition("//")[2] for server in text(name, value).split(",")]
     return [server for server in servers if server]
 
 
-def _checks_names(name: str, value: object) -> bool:
-    return _one_of("https", "none")(name, value) == "https"
-
-
-_TABLE: Mapping[str, tuple[Whose, str, Callable[[str, object], Any]]] = {
+_TABLE: Mapping[str, tuple[Whose, str, Parser]] = {
     "bootstrap.servers": ("both", "bootstrap_servers", _servers),
-    "client.id": ("both", "client_id", _text),
-    "group.id": ("both", "group_id", _text),
-    "group.instance.id": ("member", "group_instance_id", _text),
+    "client.id": ("both", "client_id", text),
+    "group.id": ("both", "group_id", text),
+    "group.instance.id": ("member", "group_instance_id", text),
     "session.timeout.ms": ("member", "session_timeout_ms", _number),
     "heartbeat.interval.ms": ("member", "heartbeat_interval_ms", _number),
     "max.poll.interval.ms": ("member", "max_poll_interval_ms", _number),
     "topic.metadata.refresh.interval.ms": ("both", "metadata_max_age_ms", _number),
     "allow.auto.create.topics": ("both", "allow_auto_create_topics", _switch),
-    "isolation.level": ("both", "isolation_level", _one_of("read_committed", "read_uncommitted")),
+    "isolation.level": ("both", "isolation_level", one_of("read_committed", "read_uncommitted")),
     "reconnect.backoff.ms": ("both", "reconnect_backoff_ms", _number),
     "reconnect.backoff.max.ms": ("both", "reconnect_backoff_max_ms", _number),
-    "security.protocol": ("both", "security_protocol", _one_of(*SECURITY_PROTOCOLS)),
-    "sasl.mechanism": ("both", "sasl_mechanism", _one_of(*SASL_MECHANISMS)),
-    **{each.librdkafka: ("both", each.kafka_python, _text) for each in CONNECTION_PROPERTIES},
-    "ssl.cipher.suites": ("both", "ssl_ciphers", _text),
-    "ssl.endpoint.identification.algorithm": ("both", "ssl_check_hostname", _checks_names),
+    **{each.librdkafka: ("both", each.kafka_python, each.parse) for each in CONNECTION_PROPERTIES},
+    "ssl.cipher.suites": ("both", "ssl_ciphers", text),
 }
 """For each property its receiver, its name in kafka-python, and the parser of its value."""
 
@@ -235,19 +202,19 @@ class ConsumerConfig:
         if properties.get(_CA) is not None:
             reader[_CA] = properties[_CA]
             if member.get("security_protocol", "").endswith("SSL"):
-                member["ssl_context"] = _trusting(_text(_CA, properties[_CA]), member)
+                member["ssl_context"] = _trusting(text(_CA, properties[_CA]), member)
         if properties.get("client.rack") is not None:
-            member["client_rack"] = _text("client.rack", properties["client.rack"])
+            member["client_rack"] = text("client.rack", properties["client.rack"])
         strategies = _strategies(properties, assignors)
         if strategies is not None:
             member["partition_assignment_strategy"] = strategies
-        if _one_of("classic", "consumer")("group.protocol", properties.get("group.protocol") or "classic") != "classic":
+        if one_of("classic", "consumer")("group.protocol", properties.get("group.protocol") or "classic") != "classic":
             raise ConfigError(
                 "group.protocol: this consumer is a member of the classic protocol. With the consumer protocol the"
                 " broker assigns: load rackassign's assignor there (`rackassign broker-plugin install-hint`), and use"
                 " confluent_kafka.Consumer with client.rack"
             )
-        start = _one_of(*_STARTS)("auto.offset.reset", properties.get("auto.offset.reset") or "latest")
+        start = one_of(*_STARTS)("auto.offset.reset", properties.get("auto.offset.reset") or "latest")
         interval_ms = _number("auto.commit.interval.ms", properties.get("auto.commit.interval.ms", 5000))
         commits = interval_ms > 0 and _switch("enable.auto.commit", properties.get("enable.auto.commit", True))
         # Commits by librdkafka itself would be neither fenced nor visible here.
@@ -360,5 +327,5 @@ def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> li
         return None if assignors is None else check_assignors(assignors, "assignors")
     if assignors is not None:
         raise ConfigError(f"{name}: cannot be combined with assignors")
-    named = [strategy.strip() for strategy in _text(name, given[name]).split(",")]
-    return [_ASSIGNORS[_one_of(*_ASSIGNORS)(name, strategy)] for strategy in named]
+    named = [strategy.strip() for strategy in text(name, given[name]).split(",")]
+    return [_ASSIGNORS[one_of(*_ASSIGNORS)(name, strategy)] for strategy in named]

@@ -131,7 +131,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("sasl.mechanism=OAUTHBEARER", ":1: sasl.mechanism: expected one of PLAIN, "),
         (
             'sasl.jaas.config=x required username="id" password="hmac" tokenauth="true";',
-            ":1: sasl.jaas.config: tokenauth: kafka-python cannot log in with a delegation token",
+            ":1: sasl.jaas.config: tokenauth: only Java's client can log in with a delegation token",
         ),
         ("sasl.jaas.config=x required user=me;", ":1: sasl.jaas.config: expected username="),
         ("ssl.truststore.type=JKS", ":1: ssl.truststore.type: expected one of PEM"),

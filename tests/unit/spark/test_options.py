@@ -296,10 +296,8 @@ def test_java_properties_become_those_of_librdkafka() -> None:
 def test_a_login_with_a_delegation_token_is_refused_and_a_password_that_looks_like_one_is_not() -> None:
     login = 'x.ScramLoginModule required username="id" password="tokenauth=true"'
     assert to_librdkafka({"sasl.jaas.config": f"{login};"})["sasl.password"] == "tokenauth=true"
-    assert to_librdkafka({"sasl.jaas.config": f'{login} tokenauth="false";'})["sasl.username"] == "id"
-    for flag in ('tokenauth="true"', "tokenauth = TRUE"):
-        with pytest.raises(ConfigError, match=r"^kafka\.sasl\.jaas\.config: tokenauth: librdkafka cannot log in"):
-            to_librdkafka({"sasl.jaas.config": f"{login} {flag};"})
+    with pytest.raises(ConfigError, match=r"^kafka\.sasl\.jaas\.config: tokenauth: .*with tokenProvider$"):
+        to_librdkafka({"sasl.jaas.config": f"{login} tokenauth=true;"})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rackassign.util.client_properties import jaas_credentials, uses_delegation_token
+from rackassign.errors import ConfigError
+from rackassign.util.client_properties import jaas_login
 
 
 @pytest.mark.parametrize(
@@ -31,12 +32,16 @@ from rackassign.util.client_properties import jaas_credentials, uses_delegation_
 )
 def test_logins_are_read_as_java_reads_them(options: str, credentials: tuple[str, str] | None) -> None:
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    assert jaas_credentials(login + options) == credentials
+    if credentials is None:
+        with pytest.raises(ConfigError, match=r'^jaas: expected username="\.\.\." and password="\.\.\." in it$'):
+            jaas_login("jaas", login + options)
+    else:
+        assert tuple(jaas_login("jaas", login + options).values()) == credentials
 
 
-@pytest.mark.parametrize(
-    ("flag", "uses"), [('tokenauth="true"', True), ("tokenauth = TRUE", True), ("tokenauth='true'", True), ("", False)]
-)
-def test_a_delegation_token_is_found_in_any_quotes(flag: str, uses: object) -> None:
+@pytest.mark.parametrize("flag", ['tokenauth="true"', "tokenauth = TRUE", "tokenauth='true'"])
+def test_a_delegation_token_is_found_in_any_quotes(flag: str) -> None:
     login = "x.ScramLoginModule required username='id' password=\"tokenauth='true'\""
-    assert uses_delegation_token(f"{login} {flag};") is uses
+    assert jaas_login("jaas", f'{login} tokenauth="false";')["sasl.username"] == "id"
+    with pytest.raises(ConfigError, match=r"^jaas: tokenauth: only Java's client can log in with"):
+        jaas_login("jaas", f"{login} {flag};")
