@@ -1,4 +1,4 @@
-"""Connection properties by their names in the Java client, in librdkafka and in kafka-python.
+"""Properties of clients by their names in the Java client, in librdkafka and in kafka-python, and their parsers.
 
 Users write the properties of the client that they know. Commands (`--command-config`) accept the names of Java and of
 librdkafka for kafka-python, the consumer for confluent-kafka those of librdkafka for both clients, and the Spark source
@@ -15,7 +15,14 @@ from typing import Any
 from rackassign.errors import ConfigError
 from rackassign.text import shown_setting
 
-Parser = Callable[[str, object], Any]
+_RANGES = {
+    "session.timeout.ms": (1, 3_600_000),
+    "heartbeat.interval.ms": (1, 3_600_000),
+    "max.poll.interval.ms": (1, 86_400_000),
+    "auto.commit.interval.ms": (0, 86_400_000),
+    "topic.metadata.refresh.interval.ms": (-1, 3_600_000),
+}
+"""The ranges of librdkafka for properties that it does not get from rackassign."""
 
 
 def text(name: str, value: object) -> str:
@@ -40,44 +47,97 @@ def one_of(*known: str) -> Callable[[str, object], str]:
     return parse
 
 
+def switch(name: str, value: object) -> bool:
+    return one_of("true", "false", "t", "1", "f", "0")(name, str(value)) in {"true", "t", "1"}
+
+
+def number(name: str, value: object) -> int:
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
+        found = int(value)
+    else:
+        try:
+            digits = text(name, value).strip()
+            # librdkafka accepts 0x10 as well.
+            found = int(digits, 16 if digits.lower().startswith("0x") else 10)
+        except (ConfigError, ValueError):
+            raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
+    lowest, highest = _RANGES.get(name, (found, found))
+    if not lowest <= found <= highest:
+        raise ConfigError(f"{name}: expected a number from {lowest} to {highest}, got {shown_setting(name, value)}")
+    return found
+
+
+def servers(name: str, value: object) -> list[str]:
+    # librdkafka also accepts PROTOCOL://HOST:PORT, and empty entries.
+    addresses = [each.strip().rpartition("//")[2] for each in text(name, value).split(",")]
+    return [address for address in addresses if address]
+
+
 def checks_host_name(name: str, value: object) -> bool:
     return one_of("https", "none")(name, value) == "https"
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionProperty:
-    """A property of the connection by its name in each client, with the parser of its value."""
+class ClientProperty:
+    """A property by its name in each client, with the parser of its value, as librdkafka reads it."""
 
     librdkafka: str
-    kafka_python: str
+    # Empty if kafka-python never gets it.
+    kafka_python: str = ""
     # Another name of it: in the Java client, where a PEM store stands for the file, or in librdkafka.
     other: str = ""
-    parse: Parser = text
+    parse: Callable[[str, object], Any] = text
     # Whether the value is the name of a PEM file.
     is_file: bool = False
+    # Whether only the member of a group needs it, not a client that fetches.
+    only_member: bool = False
 
 
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
+# What commands accept. A property that is in neither table is passed to librdkafka as it is, or refused.
 CONNECTION_PROPERTIES = (
-    ConnectionProperty(
+    ClientProperty(
         "security.protocol", "security_protocol", parse=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     ),
     # The mechanisms that kafka-python supports as well.
-    ConnectionProperty(
+    ClientProperty(
         "sasl.mechanism", "sasl_mechanism", "sasl.mechanisms", parse=one_of(*_PASSWORD_MECHANISMS, "GSSAPI")
     ),
-    ConnectionProperty("sasl.username", "sasl_plain_username"),
-    ConnectionProperty("sasl.password", "sasl_plain_password"),
-    ConnectionProperty("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
-    ConnectionProperty("ssl.key.password", "ssl_password"),
-    ConnectionProperty("ssl.ca.location", "ssl_cafile", "ssl.truststore.location", is_file=True),
-    ConnectionProperty("ssl.certificate.location", "ssl_certfile", "ssl.keystore.location", is_file=True),
-    ConnectionProperty("ssl.key.location", "ssl_keyfile", is_file=True),
-    ConnectionProperty("ssl.crl.location", "ssl_crlfile", is_file=True),
-    ConnectionProperty("ssl.endpoint.identification.algorithm", "ssl_check_hostname", parse=checks_host_name),
+    ClientProperty("sasl.username", "sasl_plain_username"),
+    ClientProperty("sasl.password", "sasl_plain_password"),
+    ClientProperty("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
+    ClientProperty("ssl.key.password", "ssl_password"),
+    ClientProperty("ssl.ca.location", "ssl_cafile", "ssl.truststore.location", is_file=True),
+    ClientProperty("ssl.certificate.location", "ssl_certfile", "ssl.keystore.location", is_file=True),
+    ClientProperty("ssl.key.location", "ssl_keyfile", is_file=True),
+    ClientProperty("ssl.crl.location", "ssl_crlfile", is_file=True),
+    ClientProperty("ssl.endpoint.identification.algorithm", "ssl_check_hostname", parse=checks_host_name),
 )
 
+PROPERTIES = (
+    *CONNECTION_PROPERTIES,
+    ClientProperty("ssl.cipher.suites", "ssl_ciphers"),
+    ClientProperty("ssl.ca.pem", other="ssl.truststore.certificates"),
+    ClientProperty("ssl.certificate.pem", other="ssl.keystore.certificate.chain"),
+    ClientProperty("ssl.key.pem", other="ssl.keystore.key"),
+    ClientProperty("bootstrap.servers", "bootstrap_servers", parse=servers),
+    ClientProperty("client.id", "client_id"),
+    ClientProperty("group.id", "group_id"),
+    ClientProperty("group.instance.id", "group_instance_id", only_member=True),
+    ClientProperty("session.timeout.ms", "session_timeout_ms", parse=number, only_member=True),
+    ClientProperty("heartbeat.interval.ms", "heartbeat_interval_ms", parse=number, only_member=True),
+    ClientProperty("max.poll.interval.ms", "max_poll_interval_ms", parse=number, only_member=True),
+    ClientProperty("topic.metadata.refresh.interval.ms", "metadata_max_age_ms", "metadata.max.age.ms", parse=number),
+    ClientProperty("allow.auto.create.topics", "allow_auto_create_topics", parse=switch),
+    ClientProperty("isolation.level", "isolation_level", parse=one_of("read_committed", "read_uncommitted")),
+    ClientProperty("reconnect.backoff.ms", "reconnect_backoff_ms", parse=number),
+    ClientProperty("reconnect.backoff.max.ms", "reconnect_backoff_max_ms", parse=number),
+    ClientProperty("fetch.wait.max.ms", other="fetch.max.wait.ms"),
+    ClientProperty("socket.receive.buffer.bytes", other="receive.buffer.bytes"),
+    ClientProperty("socket.send.buffer.bytes", other="send.buffer.bytes"),
+    ClientProperty("socket.timeout.ms", other="request.timeout.ms"),
+)
 
 # As `StreamTokenizer` reads it in Java's `JaasConfig`: in double quotes, in single quotes, or a word without quotes.
 _JAAS_OPTION = re.compile(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
@@ -22,10 +22,7 @@ from rackassign.clients.kafka_python import (
 )
 from rackassign.errors import ConfigError
 from rackassign.text import Settings, short_repr, shown_setting
-from rackassign.util.client_properties import CONNECTION_PROPERTIES, Parser, missing_login, one_of, text
-
-Whose = Literal["member", "both"]
-"""For the member only, or also for the fetcher."""
+from rackassign.util.client_properties import PROPERTIES, missing_login, number, one_of, servers, switch, text
 
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
@@ -57,32 +54,6 @@ _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
     "queue.buffering.max.ms": "linger.ms",
 }
-_ON, _OFF = ("t", "1"), ("f", "0")
-
-_RANGES = {
-    "session.timeout.ms": (1, 3_600_000),
-    "heartbeat.interval.ms": (1, 3_600_000),
-    "max.poll.interval.ms": (1, 86_400_000),
-    "auto.commit.interval.ms": (0, 86_400_000),
-    "topic.metadata.refresh.interval.ms": (-1, 3_600_000),
-}
-"""The ranges of librdkafka for properties that it does not get here."""
-
-
-def _number(name: str, value: object) -> int:
-    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
-        number = int(value)
-    else:
-        try:
-            digits = text(name, value).strip()
-            # librdkafka accepts 0x10 as well.
-            number = int(digits, 16 if digits.lower().startswith("0x") else 10)
-        except (ConfigError, ValueError):
-            raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
-    lowest, highest = _RANGES.get(name, (number, number))
-    if not lowest <= number <= highest:
-        raise ConfigError(f"{name}: expected a number from {lowest} to {highest}, got {shown_setting(name, value)}")
-    return number
 
 
 def _fraction(name: str, value: object) -> float:
@@ -92,34 +63,8 @@ def _fraction(name: str, value: object) -> float:
         raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
-def _switch(name: str, value: object) -> bool:
-    # As librdkafka parses it.
-    return one_of("true", "false", *_ON, *_OFF)(name, str(value)) in {"true", *_ON}
-
-
-def _servers(name: str, value: object) -> list[str]:
-    # librdkafka also accepts PROTOCOL://HOST:PORT, and empty entries.
-    servers = [server.strip().rpartition("//")[2] for server in text(name, value).split(",")]
-    return [server for server in servers if server]
-
-
-_TABLE: Mapping[str, tuple[Whose, str, Parser]] = {
-    "bootstrap.servers": ("both", "bootstrap_servers", _servers),
-    "client.id": ("both", "client_id", text),
-    "group.id": ("both", "group_id", text),
-    "group.instance.id": ("member", "group_instance_id", text),
-    "session.timeout.ms": ("member", "session_timeout_ms", _number),
-    "heartbeat.interval.ms": ("member", "heartbeat_interval_ms", _number),
-    "max.poll.interval.ms": ("member", "max_poll_interval_ms", _number),
-    "topic.metadata.refresh.interval.ms": ("both", "metadata_max_age_ms", _number),
-    "allow.auto.create.topics": ("both", "allow_auto_create_topics", _switch),
-    "isolation.level": ("both", "isolation_level", one_of("read_committed", "read_uncommitted")),
-    "reconnect.backoff.ms": ("both", "reconnect_backoff_ms", _number),
-    "reconnect.backoff.max.ms": ("both", "reconnect_backoff_max_ms", _number),
-    **{each.librdkafka: ("both", each.kafka_python, each.parse) for each in CONNECTION_PROPERTIES},
-    "ssl.cipher.suites": ("both", "ssl_ciphers", text),
-}
-"""For each property its receiver, its name in kafka-python, and the parser of its value."""
+_TABLE = {each.librdkafka: each for each in PROPERTIES if each.kafka_python}
+"""Properties that the member gets."""
 
 _DEFAULTS: Mapping[str, object] = {
     # Properties with another default in librdkafka than in kafka-python.
@@ -150,8 +95,8 @@ class QueueLimits:
     def of(cls, given: Mapping[str, Any]) -> QueueLimits:
         limits, records, kilobytes = cls(), given.get(_QUEUE_RECORDS), given.get(_QUEUE_KILOBYTES)
         return cls(
-            limits.records if records is None else _number(_QUEUE_RECORDS, records),
-            limits.size if kilobytes is None else 1024 * _number(_QUEUE_KILOBYTES, kilobytes),
+            limits.records if records is None else number(_QUEUE_RECORDS, records),
+            limits.size if kilobytes is None else 1024 * number(_QUEUE_KILOBYTES, kilobytes),
         )
 
     def near(self, records: int, size: int) -> bool:
@@ -182,17 +127,17 @@ class ConsumerConfig:
         properties = _plain_names(config)
         if not properties.get("group.id"):
             raise ConfigError("group.id is missing")
-        if not any(_servers("bootstrap.servers", properties.get("bootstrap.servers") or "")):
+        if not any(servers("bootstrap.servers", properties.get("bootstrap.servers") or "")):
             # Otherwise kafka-python would connect to localhost.
             raise ConfigError("bootstrap.servers is missing")
         member: dict[str, Any] = {"enable_auto_commit": False}
         reader: dict[str, Any] = {STATISTICS: _STATISTICS_MS}
         for name, value in {**_DEFAULTS, **properties}.items():
             if name in _TABLE:
-                whose, argument, read = _TABLE[name]
-                if value is not None or read in {_number, _switch}:
-                    member[argument] = read(name, value)
-                if whose == "both":
+                each = _TABLE[name]
+                if value is not None or each.parse in {number, switch}:
+                    member[each.kafka_python] = each.parse(name, value)
+                if not each.only_member:
                     reader[name] = value
             elif name.startswith(_NEITHER) and name not in _OURS:
                 raise ConfigError(f"{name}: kafka-python, which joins the group, does not support this")
@@ -215,8 +160,8 @@ class ConsumerConfig:
                 " confluent_kafka.Consumer with client.rack"
             )
         start = one_of(*_STARTS)("auto.offset.reset", properties.get("auto.offset.reset") or "latest")
-        interval_ms = _number("auto.commit.interval.ms", properties.get("auto.commit.interval.ms", 5000))
-        commits = interval_ms > 0 and _switch("enable.auto.commit", properties.get("enable.auto.commit", True))
+        interval_ms = number("auto.commit.interval.ms", properties.get("auto.commit.interval.ms", 5000))
+        commits = interval_ms > 0 and switch("enable.auto.commit", properties.get("enable.auto.commit", True))
         # Commits by librdkafka itself would be neither fenced nor visible here.
         reader |= {"auto.offset.reset": start, "enable.auto.commit": False, "enable.auto.offset.store": False}
         return cls(
@@ -224,7 +169,7 @@ class ConsumerConfig:
             reader=Settings(reader),
             start=_STARTS[start],
             auto_commit_s=interval_ms / 1000 if commits else None,
-            auto_store=_switch("enable.auto.offset.store", properties.get("enable.auto.offset.store", True)),
+            auto_store=switch("enable.auto.offset.store", properties.get("enable.auto.offset.store", True)),
             on_commit=_callback(properties, "on_commit"),
             stats_cb=_callback(properties, "stats_cb"),
             queue=QueueLimits.of(properties),
@@ -255,15 +200,15 @@ class ProducerConfig:
     def of(cls, config: Mapping[str, Any]) -> ProducerConfig:
         properties = _plain_names(config)
         _callback(properties, "stats_cb")
-        age = _number(_METADATA, properties.get(_METADATA, _REFRESH_MS))
+        age = number(_METADATA, properties.get(_METADATA, _REFRESH_MS))
         linger = _fraction(_LINGER, properties.get(_LINGER, _LINGER_MS))
         # librdkafka's default, too, is twice the time that a batch waits.
-        sticky = min(2 * linger, _STICKY_MS) if _STICKY not in properties else _number(_STICKY, properties[_STICKY])
+        sticky = min(2 * linger, _STICKY_MS) if _STICKY not in properties else number(_STICKY, properties[_STICKY])
         return cls(
             properties=Settings(properties),
             keep_s=sticky / 1000,
             refresh_s=(min(age, _REFRESH_MS) if age > 0 else _REFRESH_MS) / 1000,
-            counts=_number(STATISTICS, properties.get(STATISTICS, 0)) > 0,
+            counts=number(STATISTICS, properties.get(STATISTICS, 0)) > 0,
         )
 
 
