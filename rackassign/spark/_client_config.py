@@ -13,7 +13,7 @@ from functools import partial
 
 from rackassign.errors import ConfigError
 from rackassign.text import short_repr, shown_setting
-from rackassign.util.client_properties import jaas_login, one_of
+from rackassign.util.client_properties import PROPERTIES, jaas_login, one_of, switch
 
 MAX_INT = 2**31 - 1
 
@@ -45,23 +45,8 @@ TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - the name of confluent-kafka's proper
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[:.][A-Za-z_]\w*", re.ASCII)
 
-_RENAMED = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "request.timeout.ms": "socket.timeout.ms",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-}
-
-_SAME: Mapping[str, str] = {
-    **_RENAMED,
-    "sasl.mechanism": "sasl.mechanisms",
-    "ssl.truststore.location": "ssl.ca.location",
-}
-"""Properties whose name in Java differs from that in librdkafka. With both, the order of options would decide."""
+_NAMES = {each.other: each.librdkafka for each in PROPERTIES if each.other}
+"""The names of Java that differ from those of librdkafka, and `sasl.mechanisms`, of which librdkafka has both names."""
 
 _UNSUPPORTED = {
     # Not properties of librdkafka but of confluent-kafka, which raises a TypeError without the name, or fails later.
@@ -104,20 +89,19 @@ Their values are validated nevertheless, as the Java client does, so that mistak
 """
 
 _VALIDATED_HERE: Mapping[str, Callable[[str, str], object]] = {
-    # The values that librdkafka accepts.
-    "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
+    "check.crcs": switch,
     "fetch.wait.max.ms": partial(parse_int, minimum=0, maximum=300_000),
     "group.id": parse_text,
 }
 """Properties that the planning client does not get. Without validation here, errors would occur on executors only."""
 
-_STORES = (
-    *("ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password"),
-    *("ssl.keystore.location", "ssl.keystore.type"),
-)
+_STORES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "ssl.truststore": {"PEM": ("ssl.ca.location",)},
+    "ssl.keystore": {"PEM": ("ssl.certificate.location", "ssl.key.location"), "PKCS12": ("ssl.keystore.location",)},
+}
+"""The stores of Java, with the properties for their location by the types that librdkafka supports: not Java's JKS."""
 
-_STORE_TYPES = ("PEM", "PKCS12", "JKS")
-"""The types of key stores and trust stores in Java."""
+_OF_STORES = ("ssl.truststore.password", *(f"{store}.{each}" for store in _STORES for each in ("location", "type")))
 
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
@@ -127,7 +111,7 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
     _check_same(java)
     translated: dict[str, str] = {}
     for name, value in java.items():
-        own_name = _RENAMED.get(name, name)
+        own_name = _NAMES.get(name, name)
         if name in _UNSUPPORTED:
             raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
         if name in WITHOUT_EFFECT:
@@ -139,15 +123,17 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
             translated[own_name] = value.strip()
         elif name == "ssl.endpoint.identification.algorithm":
             translated[name] = value.lower() or "none"
-        elif name not in _STORES:
+        elif name not in _OF_STORES:
             translated[own_name] = value
     return translated | _stores(java) | _tokens(java, token_provider)
 
 
 def _check_same(java: Mapping[str, str]) -> None:
     """Reject a property that is set by both of its names, to different values."""
-    for name, other in _SAME.items():
-        if name in java and java[name].strip() != java.get(other, java[name]).strip():
+    # With both, the order of options would decide. `ssl.keystore.location` is a property of librdkafka as well.
+    for name, other in _NAMES.items():
+        both = name != "ssl.keystore.location" and {name, other} <= java.keys()
+        if both and java[name].strip() != java[other].strip():
             raise ConfigError(
                 f"kafka.{name} and kafka.{other}: they are one property, and their values differ; set one"
             )
@@ -190,26 +176,12 @@ def _login(jaas: str) -> dict[str, str]:
 
 
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
-    """Return the locations of certificates and keys. librdkafka cannot read Java's own type of store (JKS)."""
+    """Return the locations of certificates and keys."""
     translated: dict[str, str] = {}
-    for store in ("ssl.truststore", "ssl.keystore"):
-        _store_type(java, store, *_STORE_TYPES)
-    if "ssl.truststore.location" in java:
-        _store_type(java, "ssl.truststore", "PEM")
-        translated["ssl.ca.location"] = java["ssl.truststore.location"]
-    if "ssl.keystore.location" in java:
-        if _store_type(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
-            translated["ssl.certificate.location"] = translated["ssl.key.location"] = java["ssl.keystore.location"]
-        else:
-            translated["ssl.keystore.location"] = java["ssl.keystore.location"]
+    for store, names in _STORES.items():
+        kind = one_of("PEM", "PKCS12", "JKS")(f"kafka.{store}.type", java.get(f"{store}.type", "JKS"))
+        if f"{store}.location" in java:
+            if kind not in names:
+                raise ConfigError(f"kafka.{store}.type: librdkafka supports {' or '.join(names)}, got {kind}")
+            translated |= dict.fromkeys(names[kind], java[f"{store}.location"])
     return translated
-
-
-def _store_type(java: Mapping[str, str], store: str, *supported: str) -> str:
-    store_type = java.get(f"{store}.type", "JKS").upper()
-    if store_type not in _STORE_TYPES:
-        got = shown_setting(f"{store}.type", java[f"{store}.type"])
-        raise ConfigError(f"kafka.{store}.type: expected one of {', '.join(_STORE_TYPES)}, got {got}")
-    if store_type not in supported:
-        raise ConfigError(f"kafka.{store}.type: librdkafka supports {' or '.join(supported)}, got {store_type}")
-    return store_type

@@ -150,7 +150,7 @@ def test_a_property_that_the_client_would_take_for_another_kind_of_value_is_refu
         ("fetch.max.wait.ms", "fetch.wait.max.ms"),
         ("request.timeout.ms", "socket.timeout.ms"),
         ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
-        ("sasl.mechanism", "sasl.mechanisms"),
+        ("sasl.mechanisms", "sasl.mechanism"),
         ("ssl.truststore.location", "ssl.ca.location"),
     ],
 )
