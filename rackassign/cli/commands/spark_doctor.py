@@ -16,6 +16,7 @@ from rackassign.cli.terminal import Output, check_output, examples, plain_line, 
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.text import Settings, short_repr
+from rackassign.util.client_properties import CONNECTION_PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,19 +24,6 @@ if TYPE_CHECKING:
     from rackassign.spark import Diagnosis
 
 app = typer.Typer(rich_markup_mode=None)
-
-_AS_LIBRDKAFKA = {
-    "security_protocol": "security.protocol",
-    "sasl_mechanism": "sasl.mechanism",
-    "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
-    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
-    "ssl_cafile": "ssl.ca.location",
-    "ssl_certfile": "ssl.certificate.location",
-    "ssl_keyfile": "ssl.key.location",
-    "ssl_password": "ssl.key.password",
-    "ssl_crlfile": "ssl.crl.location",
-}
 
 
 @app.command(
@@ -80,12 +68,10 @@ def spark_doctor(
 def _client(bootstrap: str, file: str) -> dict[str, str]:
     """Return the properties of the file for librdkafka."""
     config = client_config(bootstrap, file)
-    properties = Settings(
-        {name: str(config[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in config}
-    )
     if "ssl_check_hostname" in config:
-        properties["ssl.endpoint.identification.algorithm"] = "https" if config["ssl_check_hostname"] else "none"
-    return properties
+        config["ssl_check_hostname"] = "https" if config["ssl_check_hostname"] else "none"
+    given = (each for each in CONNECTION_PROPERTIES if each.kafka_python in config)
+    return Settings({each.librdkafka: config[each.kafka_python] for each in given})
 
 
 def _session(master: str, conf: list[str]) -> SparkSession:
