@@ -21,12 +21,9 @@ next plan.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rackassign.errors import ConfigError
