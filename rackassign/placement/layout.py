@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rackassign import scenario
 from rackassign.errors import InputError
-from rackassign.model import Broker, Topology
+from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.text import short_repr
 
 ReplicaLists = Mapping[str, tuple[tuple[int, ...], ...]]
@@ -86,6 +86,14 @@ class Layout:
         """Return the layout with other replica lists; topics that are not given keep theirs."""
         lists = {topic: tuple(tuple(replicas) for replicas in partitions) for topic, partitions in topics.items()}
         return replace(self, topics={**self.topics, **lists})
+
+    def with_lists(self, lists: Mapping[TopicPartition, tuple[int, ...]]) -> Layout:
+        """Return the layout with other replica lists of some partitions."""
+        rows = {
+            topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(self.topics[topic])]
+            for topic in {tp.topic for tp in lists}
+        }
+        return self.with_topics(rows)
 
     def racks(self) -> dict[int, str | None]:
         """Return the rack of every broker by ID."""

@@ -52,7 +52,7 @@ def move_replicas_to_readers(
     moved = ReplicaMover(layout, rules).all(near, before)
     # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
     while moved:
-        after = _with(layout, moved)
+        after = layout.with_lists(moved)
         if near.local_partitions(after) - near.local_partitions(layout) >= len(moved):
             return moved
         still = {read.tp for read in near.cross_rack_reads(after)}
@@ -150,14 +150,6 @@ class ReplicaMover:
 
     def _share(self, broker: int, more: int) -> float:
         return (self._load[broker] + more) / float(self._weights.get(broker, 1))
-
-
-def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
-    rows = {
-        topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(layout.topics[topic])]
-        for topic in {tp.topic for tp in lists}
-    }
-    return layout.with_topics(rows)
 
 
 @dataclass(frozen=True, slots=True)
