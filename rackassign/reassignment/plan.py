@@ -16,7 +16,7 @@ from rackassign.model import TopicPartition, Topology
 from rackassign.placement.audit import empty_brokers
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints, check_weighted_brokers
-from rackassign.placement.layout import Layout, ReplicaLists, known_brokers
+from rackassign.placement.layout import Layout, ReplicaLists, known_brokers, moved
 from rackassign.placement.leader_traffic import LeaderTraffic, OwnerReads
 from rackassign.placement.local_reads import GroupLocality, move_replicas_to_readers
 from rackassign.placement.optimal_placer import (
@@ -109,67 +109,40 @@ def plan_reassignment(
     """
     rules = request.rules_for(None)
     layout = layout_of(state)
-    _check(layout, request)
+    _check_removed(layout, request)
     _check_rules(state, layout, rules)
-    left_out = _left_out(state, layout, request.topics)
-    if coverage is not None:
-        why = "is a topic of Kafka itself, which is not moved to a group's racks"
-        left_out |= {tp: why for tp in _topic_partitions(layout, request.topics) if state.topics[tp.topic].internal}
-    free = [tp for tp in _topic_partitions(layout, request.topics) if tp not in left_out]
-    asked = {
-        tp: request.replication_factor
-        for tp in free
-        if request.replication_factor and (request.topics or not state.topics[tp.topic].internal)
-    }
-    scarce = _below_min_isr(state, asked)
-    if scarce and request.topics:
-        tp, why = min(scarce.items())
-        raise ConfigError(f"{short_repr(tp.topic)}: {why}. Change the setting first")
-    left_out |= scarce
-    free = [tp for tp in free if tp not in scarce]
-    asked = {tp: factor for tp, factor in asked.items() if tp not in scarce}
-    factors, stale = _factors(layout, free, asked, registry)
-    shrunk = {tp: _without_lagging(state, tp, factors[tp]) for tp in free if factors[tp] < len(_now(layout, tp))}
-    spread = _spread(_with(layout, shrunk), request, factors, coverage)
+    skipped = _skipped(state, layout, request, coverage)
+    before = {tp: _now(layout, tp) for tp in _topic_partitions(layout, request.topics) if tp not in skipped}
+    asked = _asked(state, request, before)
+    factors, stale = _factors(before, asked, registry)
+    shrunk = {tp: _without_lagging(state, tp, factors[tp]) for tp, row in before.items() if factors[tp] < len(row)}
+    spread = _spread(layout.with_lists(shrunk), request, factors, coverage)
     waiting = {tp: row for tp, row in spread.lists.items() if any(broker < 0 for broker in row)}
-    placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in spread.lists.items()}
-    mine = {tp: _now(layout, tp) for tp in free}
-    changed = [tp for tp in free if set(placed[tp]) != set(mine[tp])]
-    new = set(changed)
-    placed |= {tp: mine[tp] for tp in free if tp not in new}
-    # Leaders stay, unless loads are to be balanced regardless of what that changes.
-    unchanged = [tp for tp in changed if not request.rebalance and placed[tp][0] == mine[tp][0]]
-    led, notes = _led(_with(layout, placed), rules, [*changed, *_misled(state, rules, placed, new)], unchanged)
-    placed |= led
+    after = layout.with_lists(_placed(before, spread.lists))
+    led, notes = _evenly_led(state, rules, before, after)
+    after = after.with_lists(led)
     if near is not None:
-        # Last: where brokers send readers to leaders, other leaders would take their gain away.
-        placed |= move_replicas_to_readers(_with(layout, placed), near, mine, rules)
-    elected, skews = set[TopicPartition](), dict[int, int]()
-    if clients is not None:
-        settled = _with(layout, placed)
-        lists = {tp: row for tp, row in placed.items() if tp not in waiting}
-        kept = () if near is None else (OwnerReads.of(near), OwnerReads.of(near, near.reads(settled)))
-        costs = clients.costs_with_copies(state, lists, mine, rules, kept)
-        drawn, skews, more = _led_at_least_cost(settled, rules, costs, clients.max_skew)
-        placed, notes = placed | drawn, (*notes, *more)
-        elected = {tp for tp in drawn if state.leader(tp) != placed[tp][0]}
-    moves = {
-        tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp) or tp in elected
-    }
-    after = _with(layout, {tp: move.after for tp, move in moves.items()})
+        # After leaders: where brokers send readers to leaders, other leaders would take the gain away.
+        after = after.with_lists(move_replicas_to_readers(after, near, before, rules))
+    complete = {tp: row for tp, row in before.items() if tp not in waiting}
+    elected, skews, more = _led_near_producers(state, rules, complete, after, clients=clients, near=near)
+    after = after.with_lists(elected)
+    moves, copies = _moves(state, layout, after, before, elected), moved(layout, after)
+    # Copies for readers and producers alone are added to the fewest of the placement.
+    added = max(0, copies - moved(layout, layout.with_lists(spread.lists)))
     return ReassignmentPlan(
         layout,
         after,
         moves,
         waiting,
-        left_out | stale,
-        _copies(moves),
-        spread.lower_bound + max(0, _copies(moves) - _copied(layout, spread.lists)),
-        tuple(dict.fromkeys((*spread.notes, *notes))),
-        frozenset(tp for tp in asked if tp in registry.plans and tp not in moves and tp not in waiting),
+        skipped | stale,
+        copies,
+        spread.lower_bound + added,
+        tuple(dict.fromkeys((*spread.notes, *notes, *more))),
+        frozenset(asked.keys() & registry.plans.keys()).difference(moves, waiting),
         _topics(layout, request.topics),
         skews,
-        (*_at_min_isr(state, moves), *([] if request.rebalance else _empty(after, rules))),
+        (*_at_min_isr(state, moves), *_empty(after, rules)),
     )
 
 
@@ -197,8 +170,8 @@ def plan_leader_balance(
     layout = layout_of(state)
     _check_rules(state, layout, rules)
     rules = replace(rules, rackless="rack")
-    left_out = _left_out(state, layout, topics)
-    free = [tp for tp in _topic_partitions(layout, topics) if tp not in left_out]
+    skipped = _immovable(state, layout, topics)
+    free = [tp for tp in _topic_partitions(layout, topics) if tp not in skipped]
     if clients is None:
         part = _Part(layout, free)
         balanced = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
@@ -206,15 +179,259 @@ def plan_leader_balance(
     else:
         costs = clients.costs(state, {tp: _now(layout, tp) for tp in free})
         lists, skews, notes = _led_at_least_cost(layout, rules, costs, clients.max_skew)
-    moves = {
-        tp: ReplicaMove(_now(layout, tp), row)
-        for tp, row in lists.items()
-        if row != _now(layout, tp) or state.leader(tp) != row[0]
+    after = layout.with_lists(lists)
+    moves, chosen = _moves(state, layout, after, lists, lists), _topics(layout, topics)
+    return ReassignmentPlan(layout, after, moves, {}, skipped, 0, 0, notes, topics=chosen, skews=skews)
+
+
+def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
+    layout = layout_of(state)
+    topics = _topics(layout, {tp.topic for tp in lists})
+    skipped = _immovable(state, layout, topics) | _below_min_isr(state, {tp: len(row) for tp, row in lists.items()})
+    skipped = {tp: why for tp, why in skipped.items() if tp in lists}
+    free = {tp: row for tp, row in sorted(lists.items()) if tp not in skipped}
+    after = layout.with_lists(free)
+    moves, copies = _moves(state, layout, after, free), moved(layout, after)
+    warnings = tuple(_at_min_isr(state, moves))
+    return ReassignmentPlan(layout, after, moves, {}, skipped, copies, copies, topics=topics, warnings=warnings)
+
+
+def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:
+    """Return the most even layout with a plan's replication factors that constraints and racks allow."""
+    # Partitions that the plan has left out stay as they are. Brokers that it leaves without replicas get none.
+    factors = {
+        tp: len(_now(planned.after, tp))
+        for tp in _topic_partitions(planned.after, planned.topics)
+        if tp not in planned.skipped
     }
-    after = _with(layout, {tp: move.after for tp, move in moves.items()})
-    return ReassignmentPlan(
-        layout, after, moves, {}, left_out, 0, 0, notes, topics=_topics(layout, topics), skews=skews
+    rules = replace(rules, exclude=rules.exclude.union(emptied), first="balance", on_shortage="relax", max_racks=None)
+    return planned.after.with_lists(_rebalanced(planned.after, rules, factors).lists)
+
+
+def layout_of(state: ClusterState) -> Layout:
+    """Return the layout of a cluster."""
+    return Layout.of(Topology(state.brokers, {name: topic.partitions for name, topic in state.topics.items()}))
+
+
+def _check_removed(layout: Layout, request: ReassignmentRequest) -> None:
+    known = known_brokers(layout.brokers, layout.topics)
+    for broker in sorted(request.removed_brokers - known):
+        raise ConfigError(
+            f"broker {broker} to be removed does not exist; brokers are {', '.join(map(str, sorted(known)))}"
+        )
+
+
+def _check_rules(state: ClusterState, layout: Layout, rules: PlacementConstraints) -> None:
+    check_weighted_brokers(rules, known_brokers(layout.brokers, layout.topics))
+    racks = sorted(set(state.racks().values()))
+    unknown = sorted(rules.leader_racks.difference(racks))
+    if unknown:
+        raise ConfigError(
+            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is in it; racks are"
+            f" {', '.join(racks) or 'none'}"
+        )
+
+
+def _skipped(
+    state: ClusterState, layout: Layout, request: ReassignmentRequest, coverage: Coverage | None
+) -> dict[TopicPartition, str]:
+    """Return the partitions that are not planned; too few replicas are an error if topics are named."""
+    skipped, tps = _immovable(state, layout, request.topics), _topic_partitions(layout, request.topics)
+    if coverage is not None:
+        why = "is a topic of Kafka itself, which is not moved to a group's racks"
+        skipped |= {tp: why for tp in tps if state.topics[tp.topic].internal}
+    scarce = _below_min_isr(state, _asked(state, request, (tp for tp in tps if tp not in skipped)))
+    if scarce and request.topics:
+        tp, why = min(scarce.items())
+        raise ConfigError(f"{short_repr(tp.topic)}: {why}. Change the setting first")
+    return skipped | scarce
+
+
+def _immovable(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
+    """Return the partitions that cannot be planned or moved now, with the reason."""
+    reasons: dict[TopicPartition, str] = {}
+    for tp in _topic_partitions(layout, topics):
+        partition = state.topics[tp.topic].partitions[tp.partition]
+        if tp in state.in_flight:
+            reasons[tp] = "is being reassigned"
+        elif tp.topic in state.differing:
+            reasons[tp] = "brokers report different metadata"
+        elif partition.leader is None:
+            reasons[tp] = "has no leader to copy from"
+    return reasons
+
+
+def _below_min_isr(state: ClusterState, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+    """Return the partitions that would lose replicas which producers with acks=all need."""
+    found: dict[TopicPartition, str] = {}
+    for tp, factor in asked.items():
+        least = state.min_isr.get(tp.topic, 0)
+        if factor < min(least, len(state.topics[tp.topic].partitions[tp.partition].replicas)):
+            found[tp] = f"replication factor {factor} is less than min.insync.replicas, {least}"
+    return found
+
+
+def _asked(
+    state: ClusterState, request: ReassignmentRequest, tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the requested replication factor of the partitions to which it applies."""
+    factor = request.replication_factor
+    if factor is None:
+        return {}
+    return {tp: factor for tp in tps if request.topics or not state.topics[tp.topic].internal}
+
+
+def _factors(
+    before: Mapping[TopicPartition, Replicas], asked: Mapping[TopicPartition, int], registry: PlacementState
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+    """Return the replication factor of each partition, and partitions whose placeholders are obsolete."""
+    factors: dict[TopicPartition, int] = {}
+    stale: dict[TopicPartition, str] = {}
+    for tp, now in before.items():
+        planned = registry.plans.get(tp, ())
+        factors[tp] = asked.get(tp, len(now))
+        if tp not in asked and planned:
+            # The placeholders do not belong to a topic that was deleted and created again.
+            if {broker for broker in planned if broker >= 0} == set(now):
+                factors[tp] = len(planned)
+            else:
+                stale[tp] = "has other replicas than in the state file; see --replication-factor"
+    return factors, stale
+
+
+def _without_lagging(state: ClusterState, tp: TopicPartition, factor: int) -> Replicas:
+    """Return the replicas of which a smaller number is to remain: offline ones go first, then those not in sync."""
+    topic = state.topics[tp.topic]
+    replicas, in_sync = topic.partitions[tp.partition].replicas, topic.in_sync[tp.partition]
+    worst = sorted(
+        (broker for broker in replicas if broker not in in_sync),
+        key=lambda broker: (broker not in state.offline(tp), -replicas.index(broker)),
     )
+    gone = set(worst[: len(replicas) - factor])
+    return tuple(broker for broker in replicas if broker not in gone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Lists of some partitions with placeholders, their minimum of copies, and notes on what is not proven."""
+
+    lists: dict[TopicPartition, Replicas]
+    lower_bound: int
+    notes: tuple[str, ...]
+
+    def joined(self, other: _Found) -> _Found:
+        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
+        return _Found({**self.lists, **other.lists}, self.lower_bound + other.lower_bound, notes)
+
+
+def _spread(
+    layout: Layout, request: ReassignmentRequest, factors: Mapping[TopicPartition, int], coverage: Coverage | None
+) -> _Found:
+    """Place partitions, one class of rack weights at a time; all others count as load."""
+    alike = _alike(factors, coverage)
+    note = "topics whose readers are distributed over the racks differently were placed one after the other"
+    spread = _Found({}, 0, (note,) if len(alike) > 1 else ())
+    for weights, tps in alike:
+        wanted = {tp: factors[tp] for tp in tps}
+        spread = spread.joined(_kept(layout.with_lists(spread.lists), request.rules_for(weights), wanted))
+    return spread
+
+
+def _alike(
+    tps: Iterable[TopicPartition], coverage: Coverage | None
+) -> list[tuple[Mapping[str, float] | None, list[TopicPartition]]]:
+    if coverage is None:
+        return [(None, list(tps))]
+    found: dict[tuple[tuple[str, float], ...], list[TopicPartition]] = {}
+    for tp in tps:
+        weights = coverage.get(tp.topic, {})
+        most = max(weights.values(), default=0) or 1
+        found.setdefault(tuple(sorted((rack, weight / most) for rack, weight in weights.items())), []).append(tp)
+    return [(dict(shape), rows) for shape, rows in sorted(found.items())]
+
+
+def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
+    """Place partitions; relax constraints with which one would have fewer replicas than now."""
+    found = _rebalanced(layout, rules, factors)
+    usable = {broker.id for broker in layout.brokers} - rules.exclude
+    having = {tp: min(factor, len(usable.intersection(_now(layout, tp)))) for tp, factor in factors.items()}
+    short = {tp: having[tp] for tp, row in found.lists.items() if len(_there(row)) < having[tp]}
+    if not short:
+        return found
+    # Only the number of replicas in one rack is relaxed by the solver.
+    relaxed = _rebalanced(layout, replace(rules, on_shortage="relax", max_racks=None), short)
+    rows = {tp: (*_there(row), *range(-1, len(_there(row)) - factors[tp] - 1, -1)) for tp, row in relaxed.lists.items()}
+    note = (
+        f"with these constraints {counted(len(short), 'partition')} would have fewer replicas than now, which only"
+        " --replication-factor allows: they are relaxed there"
+    )
+    rest = {tp: factor for tp, factor in factors.items() if tp not in short}
+    fewest = _Found(rows, relaxed.lower_bound, (note, *relaxed.notes))
+    return fewest.joined(_rebalanced(layout.with_lists(rows), rules, rest))
+
+
+def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
+    part = _Part(layout, factors)
+    try:
+        rebalanced = rebalance(
+            part.layout,
+            rules,
+            topics=part.topics,
+            replication_factor=part.by_place(factors),
+            keep_leaders=True,
+            order=False,
+        )
+    except MissingRackError as error:
+        raise ReplicaPlacementError(
+            f'{error} With --near-group, which needs racks, use a file of --constraints with {{"rackless": "rack"}}:'
+            " brokers without a rack then count as one more rack."
+        ) from error
+    return _Found(part.back(rebalanced.topics), rebalanced.lower_bound, rebalanced.notes)
+
+
+def _there(row: Sequence[int]) -> Replicas:
+    return tuple(broker for broker in row if broker >= 0)
+
+
+def _placed(
+    before: Mapping[TopicPartition, Replicas], lists: Mapping[TopicPartition, Replicas]
+) -> dict[TopicPartition, Replicas]:
+    """Return lists without placeholders; a list with the same replicas as before keeps its order."""
+    placed = {tp: _there(lists[tp]) for tp in before}
+    return {tp: before[tp] if set(before[tp]) == set(row) else row for tp, row in placed.items()}
+
+
+def _evenly_led(
+    state: ClusterState, rules: PlacementConstraints, before: Mapping[TopicPartition, Replicas], after: Layout
+) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
+    """Balance the leaders of changed partitions, and of those that can be led from a leader rack but are not."""
+    placed = {tp: _now(after, tp) for tp in before}
+    changed = [tp for tp, row in placed.items() if row != before[tp]]
+    fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
+    fit -= rules.exclude
+    misled = [tp for tp, row in placed.items() if not fit.isdisjoint(row) and row[0] not in fit]
+    # Leaders stay, unless loads are to be balanced regardless of what that changes.
+    kept = {tp: 1 for tp in changed if rules.first != "balance" and placed[tp][0] == before[tp][0]}
+    part = _Part(after, [*changed, *misled])
+    found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_leaders=part.by_place(kept))
+    return part.back(found.topics), found.notes
+
+
+def _led_near_producers(
+    state: ClusterState,
+    rules: PlacementConstraints,
+    before: Mapping[TopicPartition, Replicas],
+    after: Layout,
+    *,
+    clients: LeaderTraffic | None,
+    near: GroupLocality | None,
+) -> tuple[dict[TopicPartition, Replicas], dict[int, int], tuple[str, ...]]:
+    """Return lists led where the fewest bytes of producers cross racks, what larger skews save, and notes."""
+    if clients is None:
+        return {}, {}, ()
+    owners = () if near is None else (OwnerReads.of(near), OwnerReads.of(near, near.reads(after)))
+    costs = clients.costs_with_copies(state, {tp: _now(after, tp) for tp in before}, before, rules, owners)
+    return _led_at_least_cost(after, rules, costs, clients.max_skew)
 
 
 _STEPS, _NEXT_SKEWS = (1, 2, 5), 3
@@ -257,6 +474,22 @@ def _led_at_least_cost(
     return lists, saved, found.notes
 
 
+def _moves(
+    state: ClusterState,
+    layout: Layout,
+    after: Layout,
+    tps: Iterable[TopicPartition],
+    elected: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, ReplicaMove]:
+    """Return the changes of lists; of elected partitions also those of the leader alone."""
+    moves = {tp: ReplicaMove(_now(layout, tp), _now(after, tp)) for tp in tps}
+    return {
+        tp: move
+        for tp, move in moves.items()
+        if move.before != move.after or (tp in elected and state.leader(tp) != move.after[0])
+    }
+
+
 def _at_min_isr(state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> Iterator[str]:
     """Yield a warning if partitions lose the replica with which writes survive the loss of a broker."""
     short = [
@@ -274,89 +507,13 @@ def _at_min_isr(state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]
 def _empty(after: Layout, rules: PlacementConstraints) -> Iterator[str]:
     """Yield a warning if brokers have no replicas after a plan that does not balance them."""
     usable = [broker for broker in after.brokers if broker.id not in rules.exclude | rules.no_new_replicas]
-    if found := empty_brokers(usable, (row for rows in after.topics.values() for row in rows)):
+    lists = (row for rows in after.topics.values() for row in rows)
+    if rules.first != "balance" and (found := empty_brokers(usable, lists)):
         empty, share = found
         has = "broker {} has" if len(empty) == 1 else "brokers {} have"
         yield (
             f"{has.format(join_ids(empty))} no replicas: --rebalance copies about {counted(share, 'replica')} to each"
         )
-
-
-def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    layout = layout_of(state)
-    left_out = _left_out(state, layout, sorted({tp.topic for tp in lists}))
-    left_out |= _below_min_isr(state, {tp: len(row) for tp, row in lists.items()})
-    moves = {
-        tp: ReplicaMove(_now(layout, tp), row)
-        for tp, row in sorted(lists.items())
-        if tp not in left_out and row != _now(layout, tp)
-    }
-    copies = _copies(moves)
-    after = _with(layout, {tp: move.after for tp, move in moves.items()})
-    named = {tp: why for tp, why in left_out.items() if tp in lists}
-    topics = _topics(layout, {tp.topic for tp in lists})
-    warnings = tuple(_at_min_isr(state, moves))
-    return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics, warnings=warnings)
-
-
-def most_even(planned: ReassignmentPlan, rules: PlacementConstraints, emptied: Collection[int]) -> Layout:
-    """Return the most even layout with a plan's replication factors that constraints and racks allow."""
-    # Partitions that the plan has left out stay as they are. Brokers that it leaves without replicas get none.
-    factors = {
-        tp: len(_now(planned.after, tp))
-        for tp in _topic_partitions(planned.after, planned.topics)
-        if tp not in planned.skipped
-    }
-    rules = replace(rules, exclude=rules.exclude.union(emptied), first="balance", on_shortage="relax", max_racks=None)
-    return _with(planned.after, _rebalanced(planned.after, rules, factors).lists)
-
-
-def layout_of(state: ClusterState) -> Layout:
-    """Return the layout of a cluster."""
-    return Layout.of(Topology(state.brokers, {name: topic.partitions for name, topic in state.topics.items()}))
-
-
-def _check(layout: Layout, request: ReassignmentRequest) -> None:
-    known = known_brokers(layout.brokers, layout.topics)
-    for broker in sorted(request.removed_brokers - known):
-        raise ConfigError(
-            f"broker {broker} to be removed does not exist; brokers are {', '.join(map(str, sorted(known)))}"
-        )
-
-
-def _below_min_isr(state: ClusterState, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-    """Return the partitions that would lose replicas which producers with acks=all need."""
-    found: dict[TopicPartition, str] = {}
-    for tp, factor in asked.items():
-        least = state.min_isr.get(tp.topic, 0)
-        if factor < min(least, len(state.topics[tp.topic].partitions[tp.partition].replicas)):
-            found[tp] = f"replication factor {factor} is less than min.insync.replicas, {least}"
-    return found
-
-
-def _check_rules(state: ClusterState, layout: Layout, rules: PlacementConstraints) -> None:
-    check_weighted_brokers(rules, known_brokers(layout.brokers, layout.topics))
-    racks = sorted(set(state.racks().values()))
-    unknown = sorted(rules.leader_racks.difference(racks))
-    if unknown:
-        raise ConfigError(
-            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is in it; racks are"
-            f" {', '.join(racks) or 'none'}"
-        )
-
-
-def _without_lagging(state: ClusterState, tp: TopicPartition, factor: int) -> Replicas:
-    """Return the replicas of which a smaller number is to remain: offline ones go first, then those not in sync."""
-    topic = state.topics[tp.topic]
-    replicas, in_sync, offline = (
-        rows[tp.partition] for rows in ([p.replicas for p in topic.partitions], topic.in_sync, topic.offline)
-    )
-    worst = sorted(
-        (broker for broker in replicas if broker not in in_sync),
-        key=lambda broker: (broker not in offline, -replicas.index(broker)),
-    )
-    gone = set(worst[: len(replicas) - factor])
-    return tuple(broker for broker in replicas if broker not in gone)
 
 
 def _topic_partitions(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
@@ -371,161 +528,8 @@ def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
     return tuple(sorted(layout.topics if topics is None else set(topics)))
 
 
-def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
-    reasons: dict[TopicPartition, str] = {}
-    for tp in _topic_partitions(layout, topics):
-        partition = state.topics[tp.topic].partitions[tp.partition]
-        if tp in state.in_flight:
-            reasons[tp] = "is being reassigned"
-        elif tp.topic in state.differing:
-            reasons[tp] = "brokers report different metadata"
-        elif partition.leader is None:
-            reasons[tp] = "has no leader to copy from"
-    return reasons
-
-
-def _factors(
-    layout: Layout, free: Iterable[TopicPartition], asked: Mapping[TopicPartition, int], registry: PlacementState
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """Return the replication factor of each partition, and partitions whose placeholders are obsolete."""
-    factors: dict[TopicPartition, int] = {}
-    stale: dict[TopicPartition, str] = {}
-    for tp in free:
-        now, planned = _now(layout, tp), registry.plans.get(tp, ())
-        factors[tp] = asked.get(tp, len(now))
-        if tp not in asked and planned:
-            # The placeholders do not belong to a topic that was deleted and created again.
-            if {broker for broker in planned if broker >= 0} == set(now):
-                factors[tp] = len(planned)
-            else:
-                stale[tp] = "has other replicas than in the state file; see --replication-factor"
-    return factors, stale
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Lists of some partitions with placeholders, their minimum of copies, and notes on what is not proven."""
-
-    lists: dict[TopicPartition, Replicas]
-    lower_bound: int
-    notes: tuple[str, ...]
-
-    def joined(self, other: _Found) -> _Found:
-        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
-        return _Found({**self.lists, **other.lists}, self.lower_bound + other.lower_bound, notes)
-
-
-def _spread(
-    layout: Layout, request: ReassignmentRequest, factors: Mapping[TopicPartition, int], coverage: Coverage | None
-) -> _Found:
-    """Place partitions, one class of rack weights at a time; all others count as load."""
-    alike = _alike(factors, coverage)
-    note = "topics whose readers are distributed over the racks differently were placed one after the other"
-    spread = _Found({}, 0, (note,) if len(alike) > 1 else ())
-    for weights, tps in alike:
-        beside = _with(layout, {tp: _there(row) for tp, row in spread.lists.items()})
-        wanted = {tp: factors[tp] for tp in tps}
-        spread = spread.joined(_kept(beside, request.rules_for(weights), wanted))
-    return spread
-
-
-def _alike(
-    tps: Iterable[TopicPartition], coverage: Coverage | None
-) -> list[tuple[Mapping[str, float] | None, list[TopicPartition]]]:
-    if coverage is None:
-        return [(None, list(tps))]
-    found: dict[tuple[tuple[str, float], ...], list[TopicPartition]] = {}
-    for tp in tps:
-        weights = coverage.get(tp.topic, {})
-        most = max(weights.values(), default=0) or 1
-        found.setdefault(tuple(sorted((rack, weight / most) for rack, weight in weights.items())), []).append(tp)
-    return [(dict(shape), rows) for shape, rows in sorted(found.items())]
-
-
-def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
-    """Place partitions; relax constraints with which one would have fewer replicas than now."""
-    found = _rebalanced(layout, rules, factors)
-    usable = {broker.id for broker in layout.brokers} - rules.exclude
-    having = {tp: min(factor, len(usable.intersection(_now(layout, tp)))) for tp, factor in factors.items()}
-    short = {tp: having[tp] for tp, row in found.lists.items() if len(_there(row)) < having[tp]}
-    if not short:
-        return found
-    # Only the number of replicas in one rack is relaxed by the solver.
-    relaxed = _rebalanced(layout, replace(rules, on_shortage="relax", max_racks=None), short)
-    rows = {tp: (*_there(row), *range(-1, len(_there(row)) - factors[tp] - 1, -1)) for tp, row in relaxed.lists.items()}
-    note = (
-        f"with these constraints {counted(len(short), 'partition')} would have fewer replicas than now, which only"
-        " --replication-factor allows: they are relaxed there"
-    )
-    rest = {tp: factor for tp, factor in factors.items() if tp not in short}
-    beside = _with(layout, {tp: _there(row) for tp, row in rows.items()})
-    return _Found(rows, relaxed.lower_bound, (note, *relaxed.notes)).joined(_rebalanced(beside, rules, rest))
-
-
-def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
-    part = _Part(layout, factors)
-    try:
-        rebalanced = rebalance(
-            part.layout,
-            rules,
-            topics=part.topics,
-            replication_factor=part.by_place(factors),
-            keep_leaders=True,
-            order=False,
-        )
-    except MissingRackError as error:
-        raise ReplicaPlacementError(
-            f'{error} With --near-group, which needs racks, use a file of --constraints with {{"rackless": "rack"}}:'
-            " brokers without a rack then count as one more rack."
-        ) from error
-    return _Found(part.back(rebalanced.topics), rebalanced.lower_bound, rebalanced.notes)
-
-
-def _there(row: Sequence[int]) -> Replicas:
-    return tuple(broker for broker in row if broker >= 0)
-
-
-def _led(
-    layout: Layout, rules: PlacementConstraints, changed: list[TopicPartition], kept: Iterable[TopicPartition]
-) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
-    """Return the lists of changed partitions, with the kept leaders and otherwise balanced ones, and notes."""
-    part = _Part(layout, changed)
-    keep = part.by_place(dict.fromkeys(kept, 1))
-    found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_leaders=keep)
-    return part.back(found.topics), found.notes
-
-
-def _misled(
-    state: ClusterState,
-    rules: PlacementConstraints,
-    lists: Mapping[TopicPartition, Replicas],
-    changed: Collection[TopicPartition],
-) -> list[TopicPartition]:
-    """Return unchanged partitions whose preferred leader is in no leader rack, and which have a replica in one."""
-    fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
-    fit -= rules.exclude
-    return [tp for tp, row in lists.items() if tp not in changed and row[0] not in fit and not fit.isdisjoint(row)]
-
-
-def _copied(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> int:
-    return sum(len(set(_there(row)) - set(_now(layout, tp))) for tp, row in lists.items())
-
-
-def _copies(moves: Mapping[TopicPartition, ReplicaMove]) -> int:
-    return sum(len(set(move.after) - set(move.before)) for move in moves.values())
-
-
 def _now(layout: Layout, tp: TopicPartition) -> Replicas:
     return layout.topics[tp.topic][tp.partition]
-
-
-def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
-    topics = {tp.topic for tp in lists}
-    rows = {
-        topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(layout.topics[topic])]
-        for topic in topics
-    }
-    return layout.with_topics(rows)
 
 
 _Value = TypeVar("_Value")
