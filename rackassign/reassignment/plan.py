@@ -398,7 +398,8 @@ def _placed(
 ) -> dict[TopicPartition, Replicas]:
     """Return lists without placeholders; a list with the same replicas as before keeps its order."""
     placed = {tp: _there(lists[tp]) for tp in before}
-    return {tp: before[tp] if set(before[tp]) == set(row) else row for tp, row in placed.items()}
+    # A partition for which no broker is left keeps its replicas until its placeholders have brokers.
+    return {tp: before[tp] if not row or set(before[tp]) == set(row) else row for tp, row in placed.items()}
 
 
 def _evenly_led(

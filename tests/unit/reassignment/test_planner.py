@@ -116,6 +116,15 @@ def test_a_replica_for_which_there_is_no_broker_waits() -> None:
     assert sum(broker < 0 for broker in found.waiting[place(0)]) == 1
 
 
+@pytest.mark.parametrize("rebalance", [False, True])
+def test_a_partition_for_which_no_broker_is_left_keeps_its_replicas_and_waits(*, rebalance: bool) -> None:
+    two = (Broker(1, "a"), Broker(3, "b"))
+    wanted: Any = {"removed_brokers": frozenset({1}), "rules": {"no_new_replicas": [3]}, "rebalance": rebalance}
+    found = planned(state(brokers=two, t=[[1], [3]]), **wanted)
+    assert (found.moves, set(found.waiting)) == ({}, {place(0)})
+    assert [list(row) for row in found.after.topics["t"]] == [[1], [3]]
+
+
 def test_placeholders_are_completed_and_a_topic_of_the_same_name_is_left_alone() -> None:
     registry = PlacementState(plans={place(0): (1, 3, -1), place(1): (4, -1, -2)})
     found = planned(state(t=[[1, 3], [2]]), registry=registry)
