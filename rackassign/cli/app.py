@@ -14,9 +14,8 @@ from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[
 
 from rackassign import __version__
 from rackassign.cli import ExitCode
-from rackassign.cli.terminal import exit_codes, warn
+from rackassign.cli.terminal import exit_codes, warn, write_note
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
-from rackassign.text import strip_control_chars
 
 
 class _Command(NamedTuple):
@@ -163,7 +162,8 @@ def _run(words: list[str]) -> int:
         # The end of a broker's log can be in it, which has several lines.
         first, *others = str(error).split("\n")
         warn(first)
-        sys.stderr.writelines(f"{strip_control_chars(line)}\n" for line in others)
+        for line in others:
+            write_note(line)
         return ExitCode.NO_ANSWER
     except KafkaUnavailableError as error:
         return _fail(str(error), ExitCode.NO_ANSWER)

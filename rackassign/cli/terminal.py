@@ -140,9 +140,20 @@ def plain_console() -> Console:
 
 def warn(problem: str) -> None:
     """Write one line to stderr; nothing if that cannot be written."""
+    write_note(f"rackassign: {problem}")
+
+
+def write_note(line: str) -> None:
+    """Write one line to stderr as it is; nothing if that cannot be written."""
     # It is None if it was closed before the interpreter started.
-    with suppress(OSError, AttributeError):
-        sys.stderr.write(f"rackassign: {strip_control_chars(problem)}\n")
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"{strip_control_chars(line)}\n")
+        sys.stderr.flush()
+    except OSError:
+        # The interpreter writes what is left once more when it ends, and would end with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def check_writable(option: str, name: str) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.shared_options import check_interval
-from rackassign.cli.terminal import Output, check_output, examples, plain_line, plain_lines, warn
+from rackassign.cli.terminal import Output, check_output, examples, plain_line, plain_lines, warn, write_note
 from rackassign.errors import ConfigError
 from rackassign.monitoring import examine
 from rackassign.monitoring.report import format_percent
@@ -64,7 +64,7 @@ def doctor(
     check_interval(observe_seconds, "observe-seconds")
 
     def announce() -> None:
-        sys.stderr.write(f"Watching {group} for {observe_seconds:g} s at most\n")
+        write_note(f"Watching {group} for {observe_seconds:g} s at most")
 
     with _removed_members() as report_removed, admin_client(bootstrap, client_config) as admin:
         examined = examine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +22,7 @@ from rackassign.cli.shared_options import (
     read_rack_map,
     wanted_groups,
 )
-from rackassign.cli.terminal import examples, terminate_as_interrupt, warn
+from rackassign.cli.terminal import examples, terminate_as_interrupt, warn, write_note
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.monitoring import GroupCollector, Price, collect_repeatedly
 from rackassign.monitoring.collector import period_s
@@ -82,8 +81,7 @@ def exporter(
             except OSError as error:
                 raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
             host = f"[{address}]" if ":" in address else address
-            sys.stderr.write(f"Serving http://{host}:{at}{METRICS}\n")
-            sys.stderr.flush()
+            write_note(f"Serving http://{host}:{at}{METRICS}")
             _keep_watching(watch, metrics, interval)
     except KeyboardInterrupt:
         # That is how it is meant to end.

@@ -86,10 +86,34 @@ def test_a_closed_stdout_is_one_line_and_an_exit_code(command: str, scenario: st
     assert done.stderr == b"rackassign: the output cannot be written: standard output is closed\n"
 
 
+SEVERAL_LINES = """
+import sys
+from rackassign.cli import app
+from rackassign.errors import ClusterError
+
+def fail(*words, **options):
+    raise ClusterError("a broker has ended\\nits log\\nand its end")
+
+app.app = fail
+sys.exit(app.run(["cluster"]))
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("where", [">&-", "> /dev/full"])
-def test_problems_that_stderr_cannot_show_keep_their_exit_code(where: str) -> None:
+def test_problems_that_stderr_cannot_show_keep_their_exit_code(where: str, unbuffered: str) -> None:
+    # Only with a buffer has the interpreter something left to write when it ends.
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     shell = ["sh", "-c", f'"$@" 2{where}', "sh", *RACKASSIGN, "no-such-command"]
-    assert subprocess.run(shell, check=False, timeout=300).returncode == ExitCode.BAD_INPUT
+    assert subprocess.run(shell, check=False, env=environment, timeout=300).returncode == ExitCode.BAD_INPUT
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("where", [">&-", "> /dev/full"])
+def test_the_end_of_a_log_that_stderr_cannot_show_keeps_its_exit_code(where: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    shell = ["sh", "-c", f'"$@" 2{where}', "sh", sys.executable, "-c", SEVERAL_LINES]
+    assert subprocess.run(shell, check=False, env=environment, timeout=300).returncode == ExitCode.NO_ANSWER
 
 
 def test_a_terminal_is_still_recognized(scenario: str) -> None:
