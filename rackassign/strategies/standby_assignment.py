@@ -154,9 +154,11 @@ def assign_standbys(
     Partitions of one number of co-partitioned topics have one, named by the first topic of the set in alphabetical
     order, and so have their copies.
     """
+    begun = time.monotonic()
     merged = MergedGroup.of(group)
     found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
-    return replace(found, plan=merged.expand(found.plan))
+    plan = merged.expand(found.plan)
+    return replace(found, plan=replace(plan, seconds=time.monotonic() - begun))
 
 
 def assign_eager_standbys(
@@ -170,8 +172,9 @@ def assign_eager_standbys(
     No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
     member with a copy still counts as the owner of a partition that no member claims.
     """
+    begun = time.monotonic()
     options, active = options or StandbyOptions(), active or Options()
-    until = time.monotonic() + (math.inf if active.time_limit_s is None else active.time_limit_s)
+    until = begun + (math.inf if active.time_limit_s is None else active.time_limit_s)
     merged = MergedGroup.of(group)
     units = merged.group
     stand_ins = _failover_candidates(units, copies, options)
@@ -180,7 +183,7 @@ def assign_eager_standbys(
     owners = _owners(stood_in)
     moved = sum(owners.get(p, who) != who and p not in stand_ins for p, who in _each(wanted.target))
     placed = _place_copies(units, wanted.target, copies, options, until)
-    plan = merged.expand(replace(wanted, moved=moved))
+    plan = replace(merged.expand(replace(wanted, moved=moved)), seconds=time.monotonic() - begun)
     nothing: dict[str, Partitions] = {member.id: {} for member in group.members}
     holders = _by_member(units, placed.holders)
     return StandbyPlan(plan, holders, nothing, placed.missing, placed.collisions, placed.proven)

@@ -226,6 +226,7 @@ def test_standbys_are_planned_with_active_members(cli: Cli) -> None:
     assert (code, err, plan["collisions"], plan["missing_standbys"], plan["standbys_proven"]) == (0, "", 0, {}, True)
     at = {kind: {p: m for m, own in plan[kind].items() for p in own.get("t", ())} for kind in ("target", "standbys")}
     assert len(at["target"]) == len(at["standbys"]) == 8
+    assert plan["seconds"] > 0
     assert all(zone[at["target"][p]] != zone[at["standbys"][p]] for p in range(8))
     assert "standbys: collisions 0, missing 0, to warm up first 0" in cli(*words, "--output", "table", given=tagged).out
     # Five members would be needed.
