@@ -17,17 +17,19 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from rackassign.model import Group, Member, Partitions, TopicPartition
+from rackassign.model import Explanation, Group, Member, Partitions, Plan, TopicPartition
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
 from rackassign.strategies import Options, client_tag_aware
 from rackassign.strategies.copartition import MergedGroup
+from rackassign.strategies.explain import non_local_partitions
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan
-from rackassign.strategies.sticky import plan_units
+from rackassign.strategies.sticky import explain_as, plan_units
 
 
 class CaughtUpCopies:
@@ -211,6 +213,7 @@ def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, 
         moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
         optimal=wanted.optimal and not stay,
         proven=() if stay else wanted.proven,
+        explain_fn=partial(_explain, merged, active, wanted),
     )
     placed = _place_copies(group, wanted.target, copies, options, until)
     holders = {tp: set(placed.holders.get(tp, ())) for tp in now}
@@ -229,6 +232,12 @@ def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, 
         placed.collisions,
         placed.proven,
     )
+
+
+def _explain(merged: MergedGroup, active: Options, wanted: Plan, plan: Plan) -> Explanation:
+    # What is gained by moves that only wait is no gain of a change.
+    last = explain_as(merged.original, active, "cooperative-sticky", merged.expand(wanted))
+    return last._replace(not_local=tuple(non_local_partitions(merged.original, plan)))
 
 
 def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:

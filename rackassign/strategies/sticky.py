@@ -54,7 +54,7 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     return plan_as("cooperative-sticky", group, options or Options())
 
 
-def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
+def explain_as(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
     skewed = None
     if name in {"sticky", "cooperative-sticky"} and not group.weights and options.balance == "total":
         wider = replace(options, max_skew=options.max_skew + 1)
@@ -67,7 +67,7 @@ def plan_as(name: StrategyName, group: Group, options: Options) -> Plan:
     begun = time.monotonic()
     merged = MergedGroup.of(group)
     plan = merged.expand(plan_units(merged, options, name, begun=begun))
-    explained = partial(_explain, group, options, name)
+    explained = partial(explain_as, group, options, name)
     return replace(plan, seconds=time.monotonic() - begun, explain_fn=explained)
 
 

@@ -131,8 +131,9 @@ def test_skew_makes_more_local(cli: Cli, strategy: str) -> None:
     assert counts == [2, 3, 4]
 
 
-def test_an_explained_plan_says_why_and_what_would_help(cli: Cli) -> None:
-    code, out, _ = cli("plan", "--strategy", "sticky", "--explain", given=CROWDED)
+@pytest.mark.parametrize("strategy", ["sticky", "standby"])
+def test_an_explained_plan_says_why_and_what_would_help(cli: Cli, strategy: str) -> None:
+    code, out, _ = cli("plan", "--strategy", strategy, "--explain", given=CROWDED)
     plan = json.loads(out)
     assert code == 0
     assert plan["not_local"] == [
@@ -141,6 +142,15 @@ def test_an_explained_plan_says_why_and_what_would_help(cli: Cli) -> None:
     skew = {"change": "max-skew", "max_skew": 1, "gain": 1, "cost_gain": 1.0}
     assert skew in plan["advice"]
     assert "not_local" not in json.loads(cli("plan", "--strategy", "sticky", given=CROWDED).out)
+
+
+def test_moves_that_wait_for_a_copy_are_explained_and_are_no_gain_of_a_change(cli: Cli) -> None:
+    members = [{"id": "m1", "rack": "b", "topics": ["t"], "owned": {"t": [0, 1]}}]
+    members.append({"id": "m2", "rack": "a", "topics": ["t"], "owned": {"t": [2, 3]}})
+    swapped = {**SCENARIO, "brokers": [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}], "members": members}
+    swapped["topics"] = {"t": [[1], [1], [2], [2]]}
+    plan = parsed("plan", cli("plan", "--strategy", "standby", "--explain", given=json.dumps(swapped)).out)
+    assert (plan["partitions"]["cross"], len(plan["not_local"]), plan["advice"]) == (4, 4, [])
 
 
 def test_an_explained_table(cli: Cli) -> None:
