@@ -9,7 +9,7 @@ import json
 import sys
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -37,9 +37,12 @@ _NAMED = 5
 
 
 class ScenarioWarnings:
-    """Brokers and topics that scenarios name and do not list, and weights that do not fit the partitions."""
+    """Brokers and topics that scenarios name and do not list, weights that do not fit the partitions, unknown tags."""
 
-    def __init__(self) -> None:
+    def __init__(self, tags: Sequence[str] = ()) -> None:
+        # `tags`: keys over whose values copies are to be spread.
+        self._wanted_tags = tags
+        self._tags: dict[str, None] = {}
         self._brokers: dict[int, None] = {}
         self._subscribed: dict[str, None] = {}
         self._owned: dict[str, None] = {}
@@ -56,6 +59,10 @@ class ScenarioWarnings:
             self._weighted |= dict.fromkeys(sorted(group.weights.keys() - topics.keys()))
             self._misfits |= dict.fromkeys(weight_misfits(group.weights, topics))
         self._racks |= dict.fromkeys(unknown_cost_racks(group))
+        with_tags = [member.tags.keys() for member in group.members]
+        self._tags |= dict.fromkeys(
+            key for key in self._wanted_tags if with_tags and not any(key in t for t in with_tags)
+        )
         for member in group.members:
             self._subscribed |= dict.fromkeys(sorted(member.topics - topics.keys()))
             self._owned |= dict.fromkeys(topic for topic in member.owned if topic not in topics)
@@ -68,6 +75,7 @@ class ScenarioWarnings:
             (self._owned, "members own partitions of topics that are not in topics, which are ignored"),
             (self._weighted, "weights are of topics that are not in topics, which are ignored"),
             (self._racks, "costs are of racks that no broker and no member has, which have no effect"),
+            (self._tags, "no member has these tags of --rack-aware-assignment-tags, which have no effect"),
             (self._misfits, "a partition without a weight counts as 1, and other weights are ignored"),
         )
         for names, meaning in kinds:
@@ -211,7 +219,7 @@ def plan(
             head = [value for _, value in zip(range(2), values, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             values = chain(head, values)
-        warnings = ScenarioWarnings()
+        warnings = ScenarioWarnings(standbys.rack_aware_assignment_tags if standbys is not None else ())
         try:
             return _answer(values, wanted, output, warnings)
         finally:

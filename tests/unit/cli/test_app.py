@@ -207,6 +207,17 @@ def _timeless(line: str) -> str:
     return re.sub(r'"seconds": ?[\d.e-]+', "", line)
 
 
+def test_tags_that_no_member_has_are_warned_of(cli: Cli) -> None:
+    # An empty group has no tags either, and nothing to spread.
+    given = "\n".join([LINE, json.dumps({**SCENARIO, "members": []})])
+    tagged = json.dumps({**SCENARIO, "members": [{"id": "m1", "topics": ["t"], "tags": {"zone": "a"}}]})
+    words = ("plan", "--strategy", "standby", "--rack-aware-assignment-tags", "zone,zoen")
+    no_effect = "no member has these tags of --rack-aware-assignment-tags, which have no effect"
+    assert cli(*words, given=given).err == f"rackassign: {no_effect}: zone, zoen\n"
+    code, _, err = cli(*words, given=tagged)
+    assert (code, err) == (0, f"rackassign: {no_effect}: zoen\n")
+
+
 def test_many_names_are_counted(cli: Cli) -> None:
     topics = {"t": [[1, *range(100, 120)], [2]]}
     _, _, err = cli("plan", given=json.dumps(SCENARIO | {"topics": topics}))
