@@ -48,7 +48,7 @@ class ProgressDisplay:
                 self._display.update(self._task, total=1, completed=1, counted="")
                 self._display.stop_task(self._task)
             if not self._display.console.is_terminal:
-                self._display.console.print(step, markup=False, highlight=False)
+                self._print(step)
             self._step = step
             self._task = self._display.add_task(step, total=None, counted="")
         if total:
@@ -79,8 +79,14 @@ class ProgressDisplay:
             now - self._line_at >= LINE_EVERY_S or (over and counted != self._counted)
         ):
             return
-        self._display.console.print(f"{self._step}: {counted}", markup=False, highlight=False, soft_wrap=True)
+        self._print(f"{self._step}: {counted}", soft_wrap=True)
         self._counted, self._line_at = counted, now
+
+    def _print(self, line: str, *, soft_wrap: bool = False) -> None:
+        try:
+            self._display.console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+        except OSError:
+            _discard_stderr()
 
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)
@@ -152,8 +158,12 @@ def write_note(line: str) -> None:
         sys.stderr.write(f"{strip_control_chars(line)}\n")
         sys.stderr.flush()
     except OSError:
-        # The interpreter writes what is left once more when it ends, and would end with 120.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        _discard_stderr()
+
+
+def _discard_stderr() -> None:
+    # The interpreter writes what is left once more when it ends, and would end with 120.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def check_writable(option: str, name: str) -> None:

@@ -86,6 +86,31 @@ def test_a_closed_stdout_is_one_line_and_an_exit_code(command: str, scenario: st
     assert done.stderr == b"rackassign: the output cannot be written: standard output is closed\n"
 
 
+STEPS = """
+import sys
+from rackassign.cli import app
+from rackassign.cli.terminal import progress_display
+
+def work(*words, **options):
+    with progress_display() as display:
+        display.show_step("Describing groups")
+        display.show_step("Measuring", 1, 2)
+    print("done")
+
+app.app = work
+sys.exit(app.run(["inspect"]))
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("where", [">&-", "> /dev/full"])
+def test_steps_that_stderr_cannot_show_do_not_end_a_command(where: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    shell = ["sh", "-c", f'"$@" 2{where}', "sh", sys.executable, "-c", STEPS]
+    done = subprocess.run(shell, stdout=subprocess.PIPE, check=False, env=environment, timeout=300)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
 SEVERAL_LINES = """
 import sys
 from rackassign.cli import app
