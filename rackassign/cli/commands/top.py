@@ -197,8 +197,9 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
     with Live(console=shown.console, screen=True, auto_refresh=False) as live:
         while not state.stopped:
             try:
-                # While it is paused no report is taken, and so none is made.
-                each = problem if state.paused else _received(surveys, 0 if keys else _LOOK_S)
+                # While it is paused no report is taken, and so none is made. Before the first there is nothing to hold,
+                # and an error that ends the command would not be seen.
+                each = problem if state.paused and last is not None else _received(surveys, 0 if keys else _LOOK_S)
                 if each is None:
                     return
                 if isinstance(each, str):

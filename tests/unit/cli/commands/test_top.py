@@ -24,6 +24,7 @@ from rich.console import Console
 
 from rackassign.cli.commands import top
 from rackassign.cli.commands.top import TableState, picture, pressed_keys
+from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SortKey, Throughput
 from rackassign.testing.harness import wait_until
@@ -149,6 +150,21 @@ def test_while_it_is_paused_no_report_is_taken() -> None:
     assert isinstance(console.file, StringIO)
     before, _, after = console.file.getvalue().partition("paused")
     assert ("1 group by" in before, "2 groups by" in before, "2 groups by" in after) == (True, False, True)
+
+
+def test_a_pause_before_the_first_report_does_not_hide_why_there_is_none() -> None:
+    surveys: top.Surveys = Queue()
+
+    def keys(_: float) -> str:
+        if surveys.empty():
+            surveys.put(KafkaUnavailableError("Kafka does not respond"))
+            return "p"
+        return "q"
+
+    console = Console(file=StringIO(), force_terminal=True, width=160, height=24)
+    shown = top._Shown(RackMap(), Price(), console, "money", 60.0)
+    with pytest.raises(KafkaUnavailableError):
+        top._show_live(surveys, lambda: "", keys, shown)
 
 
 def test_an_old_report_is_shown_with_its_age() -> None:
