@@ -2,7 +2,7 @@
 
 Users write the properties of the client that they know. Commands (`--command-config`) accept the names of Java and of
 librdkafka for kafka-python, the consumer for confluent-kafka those of librdkafka for both clients, and the Spark source
-those of Java for librdkafka. No error of this module contains a value, which may be a password.
+those of Java for librdkafka. Errors show no value of a property that is a secret (`shown_setting`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _LINE_S = 10.0
 
 _CLOSED_WITHIN_S = 0.05
 _ACCEPT_BACKOFF_S = 0.05
-_BACKLOG = 256
+_BACKLOG = 1024
 _TOKEN_BYTES = 128
 """Bytes of a line that suffice to decide whether it contains the token."""
 
