@@ -150,7 +150,7 @@ def warn(problem: str) -> None:
 
 
 def write_note(line: str) -> None:
-    """Write one line to stderr as it is; nothing if that cannot be written."""
+    """Write one line to stderr without control characters; nothing if that cannot be written."""
     # It is None if it was closed before the interpreter started.
     if sys.stderr is None:
         return

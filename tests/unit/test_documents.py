@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,26 @@ def names_in(file: Path) -> frozenset[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
     return frozenset(names)
+
+
+FACES = sorted(
+    ".".join(file.parent.relative_to(ROOT).parts)
+    for file in (ROOT / "rackassign").rglob("__init__.py")
+    if "__all__ = " in file.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_each_name_of_a_face_has_a_docstring(face: str) -> None:
+    package = import_module(face)
+    named = {name: getattr(package, name) for name in package.__all__}
+    # A dataclass without one gets its signature.
+    bare = [
+        name
+        for name, each in named.items()
+        if (isinstance(each, type) or isfunction(each)) and (each.__doc__ or f"{name}(").startswith(f"{name}(")
+    ]
+    assert bare == []
 
 
 _QUOTED_NAME = re.compile(r"(?<!`)`([a-z_]+(?:\.[a-z_]+)*)`(?!`)")
