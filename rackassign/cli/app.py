@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,7 +13,7 @@ from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[
 
 from rackassign import __version__
 from rackassign.cli import ExitCode
-from rackassign.cli.terminal import exit_codes, warn, write_note
+from rackassign.cli.terminal import discard, exit_codes, warn, write_note
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 
 
@@ -187,8 +186,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _unwritten(failure: OSError) -> int:
-    # The interpreter writes what is left once more when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    discard(1)
     if isinstance(failure, BrokenPipeError):
         # That is how a pipe ends, so there is nothing to report.
         return ExitCode.PIPE_CLOSED

@@ -86,7 +86,7 @@ class ProgressDisplay:
         try:
             self._display.console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
         except OSError:
-            _discard_stderr()
+            discard(2)
 
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)
@@ -158,12 +158,12 @@ def write_note(line: str) -> None:
         sys.stderr.write(f"{strip_control_chars(line)}\n")
         sys.stderr.flush()
     except OSError:
-        _discard_stderr()
+        discard(2)
 
 
-def _discard_stderr() -> None:
-    # The interpreter writes what is left once more when it ends, and would end with 120.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+def discard(descriptor: int) -> None:
+    """Let what is written to a descriptor go nowhere, since the interpreter writes what is left when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def check_writable(option: str, name: str) -> None:
