@@ -16,7 +16,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.tables import Sheet, show
-from rackassign.stateful._changelog import ChangelogRecord
 from rackassign.stateful._stores import DEFAULT
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
@@ -36,8 +35,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
     log = f"{group}-{topic}-changelog"
     create_topic(cluster.bootstrap, log, SPREAD, config={"cleanup.policy": "compact"})
     for partition in range(PARTITIONS):
-        # As an owner writes them that heals: they say nothing of the input.
-        changes = (ChangelogRecord("rewrite", 0, -1, DEFAULT + b"%d" % number, VALUE) for number in range(records))
+        changes = ((DEFAULT + b"%d" % number, VALUE) for number in range(records))
         fill_changelog(cluster.bootstrap, log, partition, changes)
     fleet = Fleet(cluster.bootstrap, group, topic, folder, standbys)
     try:

@@ -17,7 +17,6 @@ from rackassign.admin.describe import describe_topics
 from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful._changelog import HEADER, ChangelogRecord
 from rackassign.stateful._stores import DEFAULT
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, LocalCluster, create_topic
@@ -103,12 +102,11 @@ def test_after_a_reset_the_state_is_that_of_the_whole_input(
         assert "stop all members first" in refused.stderr
     before = sorted(file.name for file in tmp_path.glob("*.sqlite"))
     # If it were kept, the state would have a value that no input record gives it.
-    change = ChangelogRecord("last", 100, 9, DEFAULT + b"n", b"1000")
-    write(server, log, b"1000", key=change.log_key(), headers=[(HEADER, change.header())])
+    write(server, log, b"1000", key=DEFAULT + b"n")
     planned = json.loads(rackassign("state reset", server, "--group", group, "--output", "json").stdout)
     (row,) = planned["changelogs"]
     assert (row["topic"], row["partitions"], planned["executed"]) == (log, 2, False)
-    # Of each partition a fence, the count, the progress, and the record above.
+    # Of each partition the count, the progress, the end of the transaction, and the record above.
     assert row["records_at_most"] >= 8
     assert planned["committed_offsets"] == {topic: [0, 1]}
     assert describe_topics(admin, [log])[log].partitions
@@ -192,12 +190,11 @@ def test_offsets_and_topics_of_others_are_never_deleted(
     )
     compacted = unique_name()
     create_topic(server, compacted, SPREAD, config=COMPACT)
-    change = ChangelogRecord("last", 1, 0, DEFAULT + b"n", b"1")
-    ours: dict[str, Any] = {"key": change.log_key(), "headers": [(HEADER, change.header())]}
+    ours: dict[str, Any] = {"key": DEFAULT + b"n"}
     write(server, compacted, *[b"1"] * 2000, **ours)
     planned = rackassign("state reset", server, "--group", group, "--changelog", compacted, "--output", "json")
     assert json.loads(planned.stdout)["changelogs"] == [{"topic": compacted, "partitions": 2, "records_at_most": 4000}]
-    # Among the last records, and without a header of rackassign.
+    # Among the last records, and with a key that no state has.
     write(server, compacted, b"1", key=b"n")
     write(server, compacted, *[b"1"] * 50, **ours)
     assert "the record at offset 2000 of partition" in refused("--changelog", compacted)

@@ -9,21 +9,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from typing import Any
 
-from rackassign.admin.admin_client import AuthorizationError
 from rackassign.clients.kafka_python import StandbyAwareAssignor
 from rackassign.clients.kafka_python.internals import membership_of
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful._active_task import COMMIT_BYTES, ActiveTask, FencedError
-from rackassign.stateful._changelog import Claim, continued, member_hash
+from rackassign.stateful._active_task import ActiveTask
 from rackassign.stateful._changelog_client import ChangelogClient
-from rackassign.stateful._inputs import Inputs, OffsetCommits, in_order
-from rackassign.stateful._local_state import ElapsedTime, StateFile
+from rackassign.stateful._inputs import Inputs, in_order
+from rackassign.stateful._local_state import ElapsedTime
 from rackassign.stateful._processing import Processed, TaskRun, Work
 from rackassign.stateful._sqlite_file import StoreError
 from rackassign.stateful._state_directory import StateDirectory
@@ -61,8 +58,9 @@ class MembershipCheck:
         """Whether the last call of `present` returned False."""
         return self._doubted is not None
 
-    def claim(self, generation: int) -> Claim:
-        return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))
+    def member(self) -> str:
+        """Return the member ID; empty while the member joins its group."""
+        return self._consumer.group_metadata().member_id or ""
 
     def present(self, generation: int) -> bool:
         """Return whether this member may process the partitions of its last assignment."""
@@ -72,6 +70,10 @@ class MembershipCheck:
             return False
         self._doubted = None
         return True
+
+    def doubt(self, generation: int) -> None:
+        """Have the coordinator confirm a generation before anything else is processed."""
+        self._doubted = generation
 
     def confirmed(self, generation: int) -> bool:
         """Return whether the coordinator confirms that this is the current generation, and that of this member."""
@@ -93,13 +95,8 @@ OnRestore = Callable[[TopicPartition, int, int], None]
 """Called during a restore with the partition, the number of records read and the number of all records."""
 
 
-_WRITING_MS = 5
-"""How long to wait for records while a commit is being written, whose offsets are committed after that."""
-
-_NO_ID = member_hash("")
-
-_HAND_OVER_S = 2.0
-_LOOK_S = 0.002
+COMMIT_BYTES = 4 << 20
+"""Records of a transaction that is committed before the interval is over."""
 
 _AGAIN_S = 1.0
 """Seconds until the next look for changelogs after one that has failed: each needs connections of its own."""
@@ -116,20 +113,18 @@ class ActiveTasks:
         state_directory: StateDirectory,
         logs: ChangelogClient,
         inputs: Inputs,
-        commits: OffsetCommits,
         check: MembershipCheck,
         assignor: StandbyAwareAssignor,
         work: Work,
         commit_s: float,
         on_restore: OnRestore | None,
-        transactions: TransactionCommits | None,
+        transactions: TransactionCommits,
         once: WarnOnce,
         counts: StateCounts,
     ) -> None:
         self._shelf = state_directory
         self._logs = logs
         self._inputs = inputs
-        self._commits = commits
         self._check = check
         self._assignor = assignor
         self._once = once
@@ -139,11 +134,10 @@ class ActiveTasks:
         self._commit_s = commit_s
         self._on_restore = on_restore
         self._active: dict[TopicPartition, ActiveTask] = {}
-        self._generation, self._member = -1, Claim().member
+        self._generation, self._member = -1, ""
         # Whether this member was out of the group, and nothing has made sure of its changelogs since.
         self._was_absent = False
         self._look_at = float("-inf")
-        self._fenced: set[TopicPartition] = set()
         self._committed_at = float("-inf")
         # Tasks whose errors of `process` were raised, in this order: the last one comes after the others.
         self._raised: dict[TopicPartition, int] = {}
@@ -185,8 +179,6 @@ class ActiveTasks:
             return 0
         if self._wall_ms is not None:
             timeout_ms = min(timeout_ms, self._wall_ms)
-        if self._writing():
-            return min(timeout_ms, _WRITING_MS)
         if any(active.changed for active in self._active.values()):
             left_s = max(0.0, self._committed_at + self._commit_s - time.monotonic())
             return min(timeout_ms, math.ceil(left_s * 1000))
@@ -195,14 +187,15 @@ class ActiveTasks:
     def assign(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Take the tasks that are assigned to this member, and release those that are not any more."""
         generation = self._assignor.generation
-        member = self._check.claim(generation).member
+        member = self._check.member()
         # A group that was deleted meanwhile may be in the generation of before. While a member joins it has no ID.
-        joined = generation != self._generation or member not in {self._member, _NO_ID}
+        joined = generation != self._generation or member not in {self._member, ""}
         # Otherwise this member was out of the group, and others may own its tasks. If it was removed and has rejoined
         # in the same rebalance, it has another ID.
         consecutive = generation == self._generation + 1 and member == self._member
-        if consecutive:
-            self._hand_over(set(self._active) - assigned)
+        if consecutive and not self._active.keys() <= assigned:
+            # What was processed of revoked tasks: their next owners get them with the next generation (KIP-429).
+            self.commit()
         for task in set(self._active) - assigned:
             self.release(task)
         for task, active in list(self._active.items()):
@@ -211,7 +204,6 @@ class ActiveTasks:
         if joined:
             self._was_absent |= not consecutive and self._generation >= 0
             self._generation, self._member = generation, member
-            self._fenced.clear()
             for task in list(self._active):
                 if consecutive:
                     # If it was lost and reassigned within one poll, the client has another offset.
@@ -219,47 +211,17 @@ class ActiveTasks:
                 else:
                     # Another member may have owned it in a generation that this one has not seen.
                     self.release(task)
-        for task in sorted(assigned - set(self._active) - self._fenced):
+        for task in sorted(assigned - set(self._active)):
             self._inputs.forget(task)
             store = self._shelf.available(task) if self._logs.has(task) else None
             if store is not None:
-                self._active[task] = self._taken(task, store)
-
-    def _hand_over(self, tasks: AbstractSet[TopicPartition]) -> None:
-        """Commit what was processed of revoked tasks, if that is possible soon."""
-        # If their next owners were faster, these commits do not count, and the records are processed again.
-        if self._transactions is not None:
-            if tasks:
-                self._commit_together()
-            return
-        until = time.monotonic() + _HAND_OVER_S
-        while left := [task for task in sorted(tasks) if self._writes_more(task)]:
-            if time.monotonic() >= until:
-                log.info("%d revoked tasks are released without their last commit", len(left))
-                break
-            time.sleep(_LOOK_S)
-
-    def _writes_more(self, task: TopicPartition) -> bool:
-        """Settle, or begin, the last commit of a task; return whether one is being written."""
-        active = self._active.get(task)
-        if active is None:
-            return False
-        with self._as_owner(task, owned=False):
-            self._commits.add(active.settle(wait=False))
-            if active.changed and not active.writes:
-                self._commit(active)
-        return task in self._active and active.writes
-
-    def _taken(self, task: TopicPartition, store: StateFile) -> ActiveTask:
-        generation = self._generation
-        claim = self._check.claim(generation)
-        # Nothing is in it that a commit of before may have left there.
-        store.discard_uncommitted()
-        return ActiveTask(task, store, self._logs, claim, lambda: self._check.confirmed(generation))
+                # Nothing is in it that a commit of before may have left there.
+                store.discard_uncommitted()
+                self._active[task] = ActiveTask(task, store, self._logs)
 
     def present(self) -> bool:
         """Return whether this member may process the tasks of its last assignment."""
-        if self._transactions is not None and not self._transactions.is_ready():
+        if not self._transactions.is_ready():
             # What was open before is not aborted yet, and would be in the way of restores.
             return False
         return self._check.present(self._generation)
@@ -271,10 +233,13 @@ class ActiveTasks:
             if active.reads:
                 continue
             if not active.ready:
-                with self._as_owner(task):
+                try:
                     active.continue_restore()
-            if task not in self._active:
-                continue
+                except KafkaUnavailableError as error:
+                    self._once.warn("again", "%s-%d: its state is not restored yet: %s", *task, error, about=task)
+                except StoreError as error:
+                    self.store_failed(task, error)
+                    continue
             restored = active.restored
             if active.ready and not late:
                 late = not self._begin(task, active)
@@ -297,8 +262,7 @@ class ActiveTasks:
     def _started(self, task: TopicPartition, active: ActiveTask) -> TaskRun | None:
         """Return the processing of a task that is ready; None if its local file has failed."""
         try:
-            output = None if self._transactions is None else self._transactions.new_output()
-            active.run = TaskRun(active.store, self._work, self._once, output)
+            active.run = TaskRun(active.store, self._work, self._once, self._transactions.new_output())
         except StoreError as error:
             self.store_failed(task, error)
             return None
@@ -307,13 +271,12 @@ class ActiveTasks:
     def process(self, todo: dict[TopicPartition, Sequence[Any]], reading: AbstractSet[TopicPartition]) -> int:
         """Process records, and remove the partitions that are done; return the number of processed records."""
         # `reading`: the tasks that were being read when these records were received.
-        self._settle(wait=False)
         done = 0
         failures: list[tuple[TopicPartition, Exception]] = []
         by_task = self._inputs.by_task(todo)
         for task in sorted(self._active, key=lambda task: (self._raised.get(task, 0), task)):
-            if self._transactions is not None and self._transaction_bytes() >= COMMIT_BYTES:
-                self._commit_together()
+            if self._transaction_bytes() >= COMMIT_BYTES:
+                self.commit()
             # A new task gets its state first, which determines the offset where to begin.
             run = self.run(task)
             if task not in reading or run is None:
@@ -347,7 +310,7 @@ class ActiveTasks:
 
         def goes_on() -> bool:
             # What is left of the records is read again after the transaction, which has to end within its timeout.
-            return self.present() and (self._transactions is None or run.transaction_bytes < COMMIT_BYTES)
+            return self.present() and run.transaction_bytes < COMMIT_BYTES
 
         processed = run.process(in_order(list(batches.values())), goes_on) if batches else Processed(0, None)
         if isinstance(processed, StoreError) or processed.failure is not None or self._check.is_suspect:
@@ -356,110 +319,34 @@ class ActiveTasks:
         return called if isinstance(called, StoreError) else Processed(processed.records, called.failure)
 
     def _commit_due(self) -> None:
-        """Write the changes of all tasks if the interval is over, or those of a task that has many."""
+        """Commit if the interval is over, or if much was processed."""
         now = time.monotonic()
-        due = now - self._committed_at >= self._commit_s
-        if self._transactions is not None:
-            changed = any(active.changed for active in self._active.values())
-            if changed and (due or self._transaction_bytes() >= COMMIT_BYTES):
-                self._committed_at = now
-                self._commit_together()
-            return
-        for task, active in list(self._active.items()):
-            if active.is_due(interval_over=due):
-                self._committed_at = now if due else self._committed_at
-                with self._as_owner(task):
-                    self._commit(active)
-
-    def _commit(self, active: ActiveTask) -> None:
-        """Write the changes of a task, behind the commit that is being written."""
-        self._commits.add(active.settle(wait=True))
-        active.commit_run()
-        self._counts.commits += 1
+        due = now - self._committed_at >= self._commit_s or self._transaction_bytes() >= COMMIT_BYTES
+        if due and any(active.changed for active in self._active.values()):
+            self._committed_at = now
+            self.commit()
 
     def _transaction_bytes(self) -> int:
         return sum(active.run.transaction_bytes for active in self._active.values() if active.run is not None)
 
-    def _commit_together(self) -> None:
+    def commit(self) -> None:
         """Commit what all tasks have processed in one transaction; if that fails, their states are restored again."""
         runs = {task: active for task, active in sorted(self._active.items()) if active.changed}
-        if self._transactions is None or not runs:
+        if not runs:
             return
-        restore = set(runs)
+        committed = False
         try:
-            restore = self._transactions.commit(runs, self._assignor.generation)
+            committed = self._transactions.commit(runs, self._assignor.generation)
         finally:
-            self._counts.commits += len(runs) - len(restore)
+            self._counts.commits += len(runs) * committed
+            if not committed:
+                # The coordinator may have refused the generation: others own these tasks, and the client will be told.
+                self._check.doubt(self._generation)
             for task, active in runs.items():
                 if active.store.failure is not None:
                     self.store_failed(task, active.store.failure)
-                elif task in restore:
+                elif not committed:
                     self.release(task)
-
-    def _settle(self, *, wait: bool) -> None:
-        if wait:
-            # The last records of all are sent before one of them is awaited.
-            for task, active in self._writing():
-                with self._as_owner(task):
-                    active.send_last(wait=True)
-        for task, active in self._writing():
-            with self._as_owner(task):
-                self._commits.add(active.settle(wait=wait))
-
-    def _writing(self) -> list[tuple[TopicPartition, ActiveTask]]:
-        return [(task, active) for task, active in self._active.items() if active.writes]
-
-    def finish(self) -> None:
-        """Write all changes and wait for that, before this member leaves the group."""
-        # Behind the first task that fails none is tried: each might wait for Kafka.
-        if self._transactions is not None:
-            self._commit_together()
-            return
-        for task, active in list(self._active.items()):
-            if not active.changed:
-                continue
-            with self._as_owner(task):
-                self._commit(active)
-            if task not in self._active:
-                return
-        self._settle(wait=True)
-
-    def reconcile(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Rewrite keys that other members have written in changelogs of active tasks."""
-        for task, active in list(self._active.items()):
-            if active.ready and not active.writes and active.is_behind(bounds[task][1]):
-                with self._as_owner(task):
-                    active.reconcile()
-
-    @contextmanager
-    def _as_owner(self, task: TopicPartition, *, owned: bool = True) -> Iterator[None]:
-        """Act as the owner of a task. If that fails the task is released, and its state is restored again."""
-        try:
-            yield
-        except FencedError:
-            log.info("%s-%d: another member owns it, or has owned it", *task)
-            # Either another member owned it between two generations of this member, or this member is out of the group
-            # and has not noticed yet: then its next generation may have the task.
-            if owned and continued(self._check.claim(self._generation), self._active[task].store.replay.claim) is None:
-                self._fenced.add(task)
-                self._assignor.request_rejoin()
-        except AuthorizationError:
-            # That does not pass by itself.
-            self.release(task)
-            raise
-        except KafkaUnavailableError as error:
-            self._once.warn(
-                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *task, error, about=task
-            )
-        except StoreError as error:
-            self._shelf.failed(task, error)
-        except BaseException:
-            # It is unknown what the changelog has of it: the state is restored again.
-            self.release(task)
-            raise
-        else:
-            return
-        self.release(task)
 
     def _stop_reading(self, task: TopicPartition) -> None:
         """Pause the input of a task, which continues later behind the records in its state."""

@@ -1,6 +1,6 @@
-"""The client of changelogs: it writes and reads them with kafka-python.
+"""The client of changelogs: it reads them with kafka-python.
 
-The settings of a member's four clients are derived here from those that the user gives for the consumer.
+The settings of a member's clients are derived here from those that the user gives for the consumer.
 """
 
 from __future__ import annotations
@@ -8,22 +8,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import InvalidTimestampError, KafkaError, MessageSizeTooLargeError
+from kafka.errors import InvalidTimestampError, KafkaError
 
-from rackassign.admin.admin_client import AuthorizationError, is_authorization_error, topic_resource
-from rackassign.clients.kafka_python.internals.attributes import discard, has_failed
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.patch import install
-from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful._changelog import HEADER, ChangelogRecord, read_change
+from rackassign.stateful._changelog import ChangelogRecord, is_change, is_of_earlier_format
 from rackassign.stateful._changelog_topics import (
     Changelog,
     check_changelog_names,
@@ -32,6 +29,7 @@ from rackassign.stateful._changelog_topics import (
 )
 from rackassign.stateful._output import ProducerRecord
 from rackassign.stateful._statistics import StateCounts
+from rackassign.stateful._stores import PROGRESS
 from rackassign.text import WarnOnce, short_repr
 
 log = logging.getLogger(__name__)
@@ -85,7 +83,6 @@ def client_settings(config: Mapping[str, Any]) -> ClientSettings:
     )
 
 
-_ANSWER_S = 60.0
 _GROW_S = 10.0
 _KNOWN_S = 20.0
 _READ_MS = 200
@@ -96,6 +93,12 @@ _OFFSETS_MS = 5000
 """How long to wait for offsets: meanwhile no task of the member goes on."""
 
 _AT_ONCE = 5000
+
+_HELD_S = 5.0
+"""How long the last record of a commit is waited for: a log may have been cut before it."""
+
+_LARGEST_COMMIT = 25_000
+"""More records than a commit has, unless one call of `process` has changed more keys."""
 
 
 WRONG_CLOCK = (
@@ -121,25 +124,13 @@ class ChangelogBatch(NamedTuple):
     end: int
 
 
-class SentRecords:
-    """Records that were given to the producer, with a future of kafka-python for each, in order."""
+class _Held(NamedTuple):
+    """The first records of a commit whose last one is not read yet: a copy is as of a commit."""
 
-    __slots__ = ("_answers", "_mapped", "_until")
-
-    def __init__(self, answers: Sequence[Any], mapped: Callable[[], AbstractContextManager[None]]) -> None:
-        self._answers = answers
-        self._mapped = mapped
-        self._until = time.monotonic() + _ANSWER_S
-
-    def done(self) -> bool:
-        # Mostly the last one is answered last, but a batch that is sent again may be behind others.
-        return bool(self._answers[-1].is_done) and all(each.is_done for each in self._answers)
-
-    def result(self) -> tuple[int, int]:
-        with self._mapped():
-            # Behind the first failure there may be others, and none of the offsets would count.
-            offsets = [each.get(max(0.0, self._until - time.monotonic())).offset for each in self._answers]
-        return offsets[0], offsets[-1] + 1
+    changes: list[ChangelogRecord]
+    # Offset from which the client continues, and the time at which they were read.
+    end: int
+    since: float
 
 
 class ChangelogClient:
@@ -166,7 +157,6 @@ class ChangelogClient:
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
-            # Another member may write transactions, or may have done so once.
             "isolation_level": "read_committed",
         }
         self._once = WarnOnce(log)
@@ -180,13 +170,15 @@ class ChangelogClient:
         """Size of a key and a value that all changelogs take."""
         self._describe(self._ensured())
         self._grown_at = float("-inf")
-        self._finder: KafkaConsumer | None = None
         self._positions: dict[Any, int] = {}
+        self._held: dict[Any, _Held] = {}
         with ExitStack() as begun:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
+            # Its ends are those of what is written, whether it is committed or not.
+            self._ends = KafkaConsumer(**{**self._reading, "isolation_level": "read_uncommitted"})
+            begun.callback(self._ends.close)
             self._await(wanted.values())
-            self._producer = self._new_producer()
             begun.pop_all()
 
     def _describe(self, found: Mapping[str, Changelog]) -> None:
@@ -213,23 +205,17 @@ class ChangelogClient:
         if sizes == self.sizes:
             return
         # kafka-python (3.0.12) knows new partitions of a known topic only after `metadata_max_age_ms`.
-        reader, producer = self._new_reader(), self._new_producer()
-        former: list[Any] = [reader, producer]
+        reader = former = self._new_reader()
         try:
-            if all(
-                len(client(self._name(topic))) >= size
-                for topic, size in sizes.items()
-                for client in (reader.partitions_for_topic, producer.partitions_for)
-            ):
-                former = self._use(reader, producer)
+            if all(len(reader.partitions_for_topic(self._name(topic)) or ()) >= size for topic, size in sizes.items()):
+                former = self._use(reader)
                 self.sizes = sizes
             else:
                 self._grown_at -= _GROW_S - 1
         except KafkaError as error:
             raise KafkaUnavailableError(f"extended changelogs have no metadata yet: {error}") from None
         finally:
-            for client in former:
-                client.close()
+            former.close()
 
     def refresh_topic_ids(self) -> None:
         """Find out whether changelogs are other topics than before, and use those, which are created if missing."""
@@ -238,25 +224,17 @@ class ChangelogClient:
             return
         changelogs = self._ensured()
         try:
-            reader, producer = self._new_reader(), self._new_producer()
+            reader = self._new_reader()
         except KafkaError as error:
             raise KafkaUnavailableError(f"changelogs that were made again cannot be used yet: {error}") from None
-        former_reader, former_producer, *finder = self._use(reader, producer)
-        # What it has not sent is of the former topics, too.
-        discard(former_producer)
-        for client in (former_reader, *finder):
-            client.close()
+        self._use(reader).close()
         self._describe(changelogs)
         self._await(self._topics)
 
-    def _use(self, reader: KafkaConsumer, producer: KafkaProducer) -> list[Any]:
-        """Use other clients, which know nothing of what topics were before; return the former ones, to be closed."""
-        former = [self._reader, self._producer, *([] if self._finder is None else [self._finder])]
-        self._reader, self._producer, self._finder, self._positions = reader, producer, None, {}
+    def _use(self, reader: KafkaConsumer) -> KafkaConsumer:
+        """Use another reader, which knows nothing of what topics were before; return the former one, to be closed."""
+        former, self._reader, self._positions = self._reader, reader, {}
         return former
-
-    def _new_producer(self) -> KafkaProducer:
-        return KafkaProducer(**self._settings.producer, acks="all", enable_idempotence=True, linger_ms=2)
 
     def _new_reader(self) -> KafkaConsumer:
         """Return a consumer with follower fetching that survives broker failures."""
@@ -282,52 +260,12 @@ class ChangelogClient:
             # kafka-python sends the request to one broker, which may be gone or stand still, and to another next time.
             return False
 
-    def send(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> SentRecords:
-        log = self._name(tp.topic)
-        with self._mapped(log, tp.partition):
-            if has_failed(self._producer):
-                former, self._producer = self._producer, self._new_producer()
-                discard(former)
-            answers = [
-                self._producer.send(
-                    log, value=record.value, key=record.key, headers=list(record.headers), partition=tp.partition
-                )
-                for record in self.encode(tp, changes)
-            ]
-        return SentRecords(answers, lambda: self._mapped(log, tp.partition))
-
-    def encode(self, tp: TopicPartition, changes: Iterable[ChangelogRecord]) -> list[ProducerRecord]:
-        """Return records as they are written to the changelog, and count them."""
-        encoded = [
-            ProducerRecord(
-                *(self._name(tp.topic), change.log_value(), change.log_key(), tp.partition),
-                headers=((HEADER, change.header()),),
-            )
-            for change in changes
-        ]
-        counts = self._counts
-        counts.changelog_records += len(encoded)
-        for record in encoded:
-            header = len(HEADER) + len(record.headers[0][1])
-            counts.changelog_bytes += len(record.key or b"") + len(record.value or b"") + header
-        return encoded
-
-    @contextmanager
-    def _mapped(self, log: str, partition: int) -> Iterator[None]:
-        try:
-            yield
-        except MessageSizeTooLargeError:
-            # It would be too large the next time as well.
-            raise MessageSizeTooLargeError(
-                f"{log}-{partition} takes no record as large as one of this commit: raise its max.message.bytes; when"
-                f" this member started, {self.largest_bytes:,} bytes of a key and a value were allowed"
-            ) from None
-        except KafkaError as error:
-            # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
-            if is_authorization_error(error) or "AuthorizationFailed" in str(error):
-                raise AuthorizationError("WRITE", topic_resource([log])) from None
-            why = f"{WRONG_CLOCK} ({error})" if is_clock_error(error) else self._why(log, error)
-            raise KafkaUnavailableError(f"{log}-{partition} cannot be written to: {why}") from None
+    def encode(self, tp: TopicPartition, changes: Mapping[bytes, bytes | None]) -> list[ProducerRecord]:
+        """Return changes as records of the changelog, and count them."""
+        name, counts = self._name(tp.topic), self._counts
+        counts.changelog_records += len(changes)
+        counts.changelog_bytes += sum(len(key) + len(value or b"") for key, value in changes.items())
+        return [ProducerRecord(name, value, key, tp.partition) for key, value in changes.items()]
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, each from the position of its state, however that was reached."""
@@ -336,12 +274,14 @@ class ChangelogClient:
         }
         # If this is interrupted, the next call sets everything.
         before, self._positions = self._positions, {}
+        self._held = {log_tp: held for log_tp, held in self._held.items() if log_tp in before}
         if set(wanted) != set(before):
             # It keeps the positions of those that it has.
             self._reader.assign(list(wanted))
         for log_tp, at in wanted.items():
             # Not compared with the client's position: if it has put that back, `read` has to find it there.
             if before.get(log_tp) != at:
+                self._held.pop(log_tp, None)
                 self._reader.seek(log_tp, at)
         self._positions = wanted
 
@@ -364,32 +304,37 @@ class ChangelogClient:
         for log_tp, start in positions.items():
             left_ms = max(0.0, until - time.monotonic()) * 1000
             records, end = polled.get(log_tp, ()), self._reader.position(log_tp, timeout_ms=left_ms)
+            held = self._held.pop(log_tp, None) or _Held([], start, time.monotonic())
             if end is None:
                 # The client puts it back, and its leader has not responded yet.
-                end = records[-1].offset + 1 if records else start
+                end = records[-1].offset + 1 if records else held.end
+            first = min(start, end, *(record.offset for record in records[:1]))
+            changes = held.changes + self._changes(records)
+            whole = max((number for number, each in enumerate(changes, 1) if each.key == PROGRESS), default=0)
+            if first == start and whole < len(changes) <= _LARGEST_COMMIT and time.monotonic() < held.since + _HELD_S:
+                since = time.monotonic() if records else held.since
+                self._held[log_tp] = _Held(changes[whole:], end, since)
+                changes, end = changes[:whole], changes[whole - 1].offset + 1 if whole else start
             # The end is also behind what is not returned: records that compaction has removed, the end of a
             # transaction, and all of one that was aborted.
             if records or end != start:
                 tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
-                first = records[0].offset if records else min(start, end)
-                batches[tp] = ChangelogBatch(_changes(records), first, end)
+                batches[tp] = ChangelogBatch(changes, first, end)
                 then[log_tp] = end
         return batches, then
 
-    def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
-        where = KafkaPythonPartition(self._name(tp.topic), tp.partition)
-        if self._finder is None:
-            self._finder = self._new_reader()
-        self._finder.assign([where])
-        self._finder.seek(where, start)
-        changes: list[ChangelogRecord] = []
-        deadline = time.monotonic() + _ANSWER_S
-        while (at := self._finder.position(where, timeout_ms=_READ_MS)) is None or at < end:
-            if time.monotonic() >= deadline:
-                raise KafkaUnavailableError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
-            for records in self._finder.poll(timeout_ms=_READ_MS).values():
-                changes += _changes(record for record in records if record.offset < end)
-        return changes
+    def _changes(self, records: Iterable[Any]) -> list[ChangelogRecord]:
+        """Return the changes among records of a changelog."""
+        found = []
+        for record in records:
+            if is_change(record):
+                found.append(ChangelogRecord(record.key, record.value, record.offset))
+            elif is_of_earlier_format(record):
+                raise ConfigError(
+                    f"{record.topic} was written by a version before transactions, which is not read any more: stop all"
+                    " members and reset the group (rackassign state reset), then the state is rebuilt from the input"
+                )
+        return found
 
     @property
     def names(self) -> frozenset[str]:
@@ -402,13 +347,13 @@ class ChangelogClient:
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets at which changelogs begin and end; a log ends where an open transaction begins."""
+        """Return the offsets at which changelogs begin and end, with what is not committed yet."""
         log_tps = {KafkaPythonPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
         if not log_tps:
             return {}
         try:
-            begins = self._reader.beginning_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
-            ends = self._reader.end_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
+            begins = self._ends.beginning_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
+            ends = self._ends.end_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
         except (KafkaError, KeyError) as error:
             # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
             why = self._why(next(iter(log_tps)).topic, error)
@@ -424,18 +369,6 @@ class ChangelogClient:
 
     def close(self) -> None:
         try:
-            self._producer.close(_ANSWER_S)
-        finally:
             self._reader.close()
-            if self._finder is not None:
-                self._finder.close()
-
-
-def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:
-    """Return decoded records, without foreign ones."""
-    found = []
-    for record in records:
-        header = next((value for name, value in record.headers or () if name == HEADER), None)
-        with suppress(WireError):
-            found.append(replace(read_change(record.key, record.value, header), offset=record.offset))
-    return found
+        finally:
+            self._ends.close()

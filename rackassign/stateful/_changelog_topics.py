@@ -38,10 +38,10 @@ CONFIG = {
 }
 """Configuration of a changelog.
 
-The lag lets owners see what a former owner has written behind their fence, and rewrite it. Local files are discarded
-after half of the time that deletions are kept. A leader without the last records would make files wrong. Times are
-those of brokers, and used for the lag alone: if the clock of a member were fast, brokers would refuse its records, and
-if it were slow there would be no lag.
+With the lag a member that starts again finds the last record that its local file was read up to. Local files are
+discarded after half of the time that deletions are kept. A leader without the last records would make files wrong.
+Times are those of brokers, and used for the lag alone: if the clock of a member were fast, brokers would refuse its
+records, and if it were slow there would be no lag.
 """
 
 _AROUND_BYTES = 1_024
@@ -49,9 +49,6 @@ _AROUND_BYTES = 1_024
 
 _LONGEST = 249
 _KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
-
-_LEAST_MS = {_DELETES: DELETES_MS, _LAG: 60_000}
-"""Minimums for local files up to half a day old, and for owners that check every few seconds."""
 
 _LEAST_KEPT_MS = 60_000
 
@@ -267,16 +264,17 @@ def _check_configs(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[s
     """Refuse changelogs that are not compacted, or too soon, and warn about settings with which they may lose state."""
     # For how many milliseconds each keeps records of deletions, and what size of a key and a value; {} if not allowed.
     try:
-        configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, _LARGEST, *_LEAST_MS])
+        configs = topic_configs(admin, changelogs, [_POLICY, UNCLEAN_ELECTION, _LARGEST, _DELETES, _LAG])
     except AuthorizationError as error:
         log.warning("cannot check whether changelogs are compacted: %s", error)
         return {}
     for name, values in configs.items():
         if values[_POLICY] != "compact":
             raise ConfigError(f"{name} must have {_POLICY}=compact, but has {values[_POLICY]}: it would lose state")
-        for key, least in _LEAST_MS.items():
-            if int(values[key]) < least:
-                log.warning("%s has %s=%s: with less than %d, copies may differ", name, key, values[key], least)
+        if int(values[_DELETES]) < DELETES_MS:
+            log.warning(
+                "%s has %s=%s: with less than %d, copies may differ", name, _DELETES, values[_DELETES], DELETES_MS
+            )
         if _kept_ms(values) < _LEAST_KEPT_MS:
             raise ConfigError(
                 f"{name} has {_DELETES}={values[_DELETES]} and {_LAG}={values[_LAG]}: one must be at least"

@@ -23,15 +23,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from rackassign.stateful._changelog import (
-    DELETES_MS,
-    LARGEST_BYTES,
-    NO_COMMIT,
-    NO_EPOCH,
-    ChangelogRecord,
-    ChangelogReplay,
-    Claim,
-)
+from rackassign.stateful._changelog import DELETES_MS, LARGEST_BYTES, ChangelogRecord
 from rackassign.stateful._sqlite_file import (
     DIFFERENT,
     EXPIRED,
@@ -41,9 +33,6 @@ from rackassign.stateful._sqlite_file import (
     DamagedError,
     SqliteFile,
     StoreError,
-    checksum_of,
-    checksum_of_rest,
-    read_checksums,
     read_rows,
     read_value,
     sealed,
@@ -134,9 +123,7 @@ class Overlay:
             yield key, self.changes[key]
 
 
-_CLAIM = ("claim_term", "claim_generation", "claim_member")
-
-_NO_RECORD = (-1, 0)
+_NO_RECORD = -1
 
 _LONG_S, _CONFIRM_MS = 5.0, 3_600_000
 
@@ -161,25 +148,20 @@ class StateFile:
         self._counts = StateCounts() if counts is None else counts
         self.position = 0
         """Offset in the changelog up to which it was read."""
-        # Offset and digest of the last record that was applied: brokers may elect a leader without it, whose log soon
-        # is as long again.
+        # Offset of the last record that was applied: brokers may elect a leader without it, whose log soon is as long
+        # again.
         self._last = _NO_RECORD
         self._verified = False
-        self.replay = ChangelogReplay()
         self._takes = False
-        # Of the current input record, of the records since the last commit, and of the commit that is being written.
+        # Of the current input record, and of the records since the last commit.
         self._changed: dict[bytes, bytes | None] = {}
         self._uncommitted = Overlay()
-        self._sent = Overlay()
         self._bytes = 0
         self.changes = 0  # Calls of `change` so far.
         self._failure: StoreError | None = None
         self._expired = False
         self._version = 0
         self._written_ms = 0
-        # Number of keys in the file, and sum of their checksums.
-        self._key_count = 0
-        self._key_sum = 0
         self._db = SqliteFile(file, SCHEMA, FORMAT)
         try:
             self._load()
@@ -236,46 +218,18 @@ class StateFile:
 
     def _load(self) -> None:
         about = dict(self._db.execute("SELECT name, value FROM about"))
-        pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
-        stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
-        try:
-            right = not about or about.pop("checksum", None) == checksum_of_rest(about, pending, stale)
-        except TypeError:
-            # Damaged rows may have values of any type.
-            right = False
-        if not right:
+        if not all(isinstance(value, int) for value in about.values()):
             raise self._db.damaged(DIFFERENT)
-        self.replay = ChangelogReplay(
-            about.get("epoch", NO_EPOCH),
-            about.get("fences", 0),
-            about.get("commit", NO_COMMIT),
-            pending,
-            (about.get("pending_epoch", NO_EPOCH), about.get("pending_commit", NO_COMMIT)),
-            stale,
-            bool(about.get("unfenced")),
-            bool(about.get("lost")),
-            Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
-        )
         self.position = about.get("position", 0)
-        self._last = about.get("last_offset", _NO_RECORD[0]), about.get("last_digest", _NO_RECORD[1])
+        self._last = about.get("last_offset", _NO_RECORD)
         self._written_ms = about.get("written_ms", 0)
-        self._key_count, self._key_sum = about.get("rows", 0), about.get("sum", 0)
         self._version += 1
 
     def _verify(self) -> None:
-        """Read the whole state once, which no error of SQLite can replace."""
-        # A damaged key hides others from a search. And if the disk was full, or the process was killed, while the log
-        # was taken into the file, and the log is damaged after that, then pages of two times are one tree, which may
-        # fit together without some of its keys.
+        """Check each row once: a damaged key would hide its row, and others, from a search."""
         begun = time.monotonic()
-        self._db.verify()
-        rows = total = 0
         for key, stored in read_rows(self._db.execute, b"", None):
             self._unsealed(key, stored)
-            rows += 1
-            total += checksum_of(stored)
-        if (rows, total) != (self._key_count, self._key_sum):
-            raise self._db.damaged(DIFFERENT)
         took_s = time.monotonic() - begun
         if took_s > _LONG_S:
             log.info("%s was checked in %.1f s", self.file, took_s)
@@ -285,7 +239,7 @@ class StateFile:
         self._check()
         self._counts.gets += 1
         # Called for each record, mostly for a key that another record of the interval has changed.
-        for changed in (self._changed, self._uncommitted.changes, self._sent.changes):
+        for changed in (self._changed, self._uncommitted.changes):
             if key in changed:
                 return changed[key]
         return self.stored_value(key)
@@ -329,8 +283,7 @@ class StateFile:
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from one up to another, with their values, in order; later changes do not show."""
         self._check()
-        changed = dict(self._sent.between(start, end))
-        changed.update(self._uncommitted.between(start, end))
+        changed = dict(self._uncommitted.between(start, end))
         changed.update(
             (key, value) for key, value in self._changed.items() if key >= start and (end is None or key < end)
         )
@@ -372,28 +325,20 @@ class StateFile:
         return self._bytes
 
     @property
-    def uncommitted_keys(self) -> int:
-        return len(self._uncommitted.changes)
-
-    def take_commit(self) -> Mapping[bytes, bytes | None]:
-        """Return the changes since the last commit, to be written; until `commit_applied` reads include them."""
-        self._sent, self._uncommitted, self._bytes = self._uncommitted, Overlay(), 0
-        return self._sent.changes
-
-    def commit_applied(self) -> None:
-        """Note that the file has the changes of the last commit."""
-        self._sent = Overlay()
+    def uncommitted(self) -> Mapping[bytes, bytes | None]:
+        """The changes since the last commit."""
+        return self._uncommitted.changes
 
     def discard_uncommitted(self) -> None:
-        """Discard what is not in the file."""
-        self._changed, self._uncommitted, self._sent, self._takes = {}, Overlay(), Overlay(), False
+        """Discard what is not in the file, or is by now."""
+        self._changed, self._uncommitted, self._takes = {}, Overlay(), False
         self._bytes = 0
 
     def expired_keys(self, time_ms: int, most: int, after: tuple[int, bytes] = FIRST_EXPIRY) -> list[tuple[int, bytes]]:
         """Return keys in the file whose time was over at a stream time, each behind that time, the earliest first."""
         # Changes that are not in the file may have deleted or renewed them: from the first one, `most` is beside those.
         self._check()
-        changed = len(self._uncommitted.changes) + len(self._sent.changes) if after == FIRST_EXPIRY else 0
+        changed = len(self._uncommitted.changes) if after == FIRST_EXPIRY else 0
         return [(at, key) for at, key in self._read(EXPIRED, (time_ms, *after, most + changed))]
 
     def clear(self) -> None:
@@ -408,9 +353,8 @@ class StateFile:
         with self._db.transaction():
             self._db.execute("DELETE FROM state")
             self._db.execute("DELETE FROM expiry")
-            self._key_count = self._key_sum = 0
-            self._keep(ChangelogReplay(), 0, _NO_RECORD)
-        self.replay, self.position, self._expired = ChangelogReplay(), 0, False
+            self._keep(0, _NO_RECORD)
+        self.position, self._expired = 0, False
         self._last, self._verified = _NO_RECORD, True
 
     @property
@@ -421,29 +365,28 @@ class StateFile:
     @property
     def reads_from(self) -> int:
         """Offset in the changelog from which it is to be read: that of the last record until this was verified."""
-        return self.position if self._verified else self._last[0]
+        return self.position if self._verified else self._last
 
     def verify(self, changes: Sequence[ChangelogRecord], end: int) -> Sequence[ChangelogRecord] | None:
         """Return the records of a read that are not applied yet; None if the changelog lacks the last one that is."""
-        if self._verified or end <= self._last[0]:
+        if self._verified or end <= self._last:
             return changes
-        if not changes or (changes[0].offset, changes[0].digest()) != self._last:
+        if not changes or changes[0].offset != self._last or self.stored_value(changes[0].key) != changes[0].value:
             return None
         self._verified = True
         return changes[1:]
 
-    def apply(self, changes: Sequence[ChangelogRecord], position: int) -> None:
-        """Apply the next records of the changelog, all or none."""
+    def apply(self, changes: Mapping[bytes, bytes | None], position: int, last: int | None = None) -> None:
+        """Apply the next changes of the changelog, all or none; `last` is the offset of the last of their records."""
         self._check()
         self._version += 1
-        last = (changes[-1].offset, changes[-1].digest()) if changes else self._last
+        last = self._last if last is None else last
         # Until memory and file are known to agree again.
         self._failure = StoreError(f"{self.file}: records were being applied")
         try:
             with self._db.transaction():
-                # Of several changes of a key only the last one has an effect.
-                self._write({key: value for change in changes for key, value in self.replay.take(change)})
-                self._keep(self.replay, position, last)
+                self._write(changes)
+                self._keep(position, last)
             self.position, self._last = position, last
             self._failure = None
         except BaseException:
@@ -466,20 +409,15 @@ class StateFile:
         """Note that the changelog has no further records; the file contains this at intervals of an hour."""
         self._check()
         if self.position and self._verified and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
-            self.apply([], self.position)
+            self.apply({}, self.position)
 
     def close(self) -> None:
         """Close the file; may be called again."""
         self._db.close()
 
     def _write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        before = read_checksums(self._db.execute, list(changes))
-        self._key_count -= len(before)
-        self._key_sum -= sum(before.values())
         gone = [(key,) for key, value in changes.items() if value is None]
         puts = [(key, sealed(key, value)) for key, value in changes.items() if value is not None]
-        self._key_count += len(puts)
-        self._key_sum += sum(checksum_of(stored) for _, stored in puts)
         self._db.execute_many("DELETE FROM state WHERE key = ?", gone)
         self._db.execute_many("INSERT OR REPLACE INTO state VALUES (?, ?)", puts)
         self._db.execute_many("DELETE FROM expiry WHERE key = ?", (row for row in gone if expires(row[0])))
@@ -488,33 +426,10 @@ class StateFile:
             ((key, expiry_of(value)) for key, value in changes.items() if value is not None and expires(key)),
         )
 
-    def _keep(self, replay: ChangelogReplay, position: int, last: tuple[int, int]) -> None:
-        """Write the position, the last record and the time."""
-        self._db.execute("DELETE FROM pending")
-        self._db.execute_many("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
-        self._db.execute("DELETE FROM spoiled")
-        self._db.execute_many("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.stale_keys))
-        epoch, commit = replay.pending_of
+    def _keep(self, position: int, last: int) -> None:
+        """Write the position, the offset of the last record, and the time."""
         written_ms = time_of_day_ms()
-        about = {
-            "position": position,
-            "last_offset": last[0],
-            "last_digest": last[1],
-            "written_ms": written_ms,
-            "rows": self._key_count,
-            "sum": self._key_sum,
-            "epoch": replay.epoch,
-            "fences": replay.fences,
-            "commit": replay.commit,
-            "pending_epoch": epoch,
-            "pending_commit": commit,
-            "unfenced": int(replay.fence_overwritten),
-            "lost": int(replay.lost),
-            # All of them always: the checksum is over all names in the file.
-            "claimed": int(replay.claim is not None),
-            **dict(zip(_CLAIM, replay.claim or Claim(), strict=True)),
-        }
-        about["checksum"] = checksum_of_rest(about, replay.uncommitted, replay.stale_keys)
+        about = {"position": position, "last_offset": last, "written_ms": written_ms}
         self._db.execute_many("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
         self._written_ms = written_ms
 

@@ -159,24 +159,14 @@ class Output:
 
 def check_output(output: object, transactional_id: object, timeout_ms: object) -> tuple[str, ...]:
     """Refuse invalid options of transactions; return the topics to write to."""
-    if output is None and transactional_id is None:
-        if timeout_ms is not None:
-            raise ConfigError("transaction_timeout_ms is for output=..: without it there are no transactions")
-        return ()
-    if output is None:
-        raise ConfigError(
-            "transactional_id is for output=..: without it the state has the effects of each record once already"
-        )
-    if transactional_id is None:
-        raise ConfigError(
-            "output needs transactional_id: a name of this member that stays the same when it is started again"
-        )
-    if not isinstance(transactional_id, str) or not transactional_id:
+    if transactional_id is not None and (not isinstance(transactional_id, str) or not transactional_id):
         raise ConfigError(f"transactional_id must be a name, got {short_repr(transactional_id)}")
     if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < LEAST_TIMEOUT_MS):
         raise ConfigError(
             f"transaction_timeout_ms must be an integer from {LEAST_TIMEOUT_MS}, got {short_repr(timeout_ms)}"
         )
+    if output is None:
+        return ()
     topics = (output,) if isinstance(output, str) else tuple(output) if isinstance(output, Iterable) else ()
     if not topics or not all(isinstance(topic, str) and topic for topic in topics):
         raise ConfigError(f"output must be the name of a topic, or a list of names, got {short_repr(output)}")

@@ -322,7 +322,7 @@ class TaskRun:
         """Return the changes since the last commit, with the progress as the last one."""
         self.changed = False
         progress = Progress(self._next, self._time_ms, self._punctuated, self._topic_ids).encode()
-        return {**self._store.take_commit(), PROGRESS: progress}
+        return {**self._store.uncommitted, PROGRESS: progress}
 
     def take_output(self) -> list[ProducerRecord]:
         return [] if self._output is None else self._output.take()
@@ -330,7 +330,7 @@ class TaskRun:
     @property
     def transaction_bytes(self) -> int:
         """Bytes of the records since the last commit, those of the output included, at most."""
-        changes = self._store.uncommitted_bytes + OVERHEAD * self._store.uncommitted_keys
+        changes = self._store.uncommitted_bytes + OVERHEAD * len(self._store.uncommitted)
         return changes + (0 if self._output is None else self._output.size)
 
     def _attempt(self, call: Callable[..., None], given: Any) -> Exception | None:  # noqa: ANN401 - a record

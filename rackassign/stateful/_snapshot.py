@@ -151,7 +151,7 @@ def open_state(
     versions = [
         file
         for file in list_local_files(folder)
-        if (file.topic, file.partition) == (short, partition) and not file.damaged and not file.is_rest
+        if (file.topic, file.partition) == (short, partition) and not file.is_rest
     ]
     if not versions:
         raise StoreError(f"{topic}-{partition} has no local state in {folder}")

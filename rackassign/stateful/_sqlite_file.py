@@ -8,33 +8,25 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rackassign.errors import RackassignError
-from rackassign.text import short_repr
-
-_MOST_BYTES = 500
-"""SQLite refuses paths of more than 512 bytes, and those of its other files are a little longer."""
 
 _BUSY_MS = 1000
 
 _LOG_BYTES = 4 << 20
 """Size of the write-ahead log from which on it is taken into the file; as SQLite does by itself."""
 
+_LOG_HEADER, _FRAME_HEADER, _COMMIT_AT = 32, 24, 4
+"""Bytes of the headers of the log and of its frames, and where a frame has the size of the file if it ends a commit."""
+
 _FILES = "each partition needs three open files (ulimit -n)"
-_FULL = "database or disk is full"
-_IO = "disk I/O error"
-_LIMITS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write to a full disk, over a quota, or over the limit of a file's size (ulimit -f)."""
-_PROBE_BYTES = 1 << 16
-"""More than SQLite writes at once."""
 _NO_DAMAGE = (
-    _FULL,
+    "database or disk is full",
     "unable to open",
     "locked",
     "locking protocol",
@@ -55,10 +47,6 @@ class DamagedError(StoreError):
     """It is not a file of rackassign, or it is damaged."""
 
 
-class DiskFullError(StoreError):
-    """There is no space to write."""
-
-
 class SqliteFile:
     """An open SQLite file in which transactions begin explicitly."""
 
@@ -67,7 +55,6 @@ class SqliteFile:
         self.damage: DamagedError | None = None
         """The first damage that was found; the file is not to be used after that."""
         self._checkpoint_at = _LOG_BYTES
-        check_path(file)
         self._create()
         with self._mapped():
             # Transactions begin explicitly only, in whichever thread.
@@ -80,15 +67,11 @@ class SqliteFile:
             raise
 
     def _create(self) -> None:
-        """Create the file: SQLite would let others read it, and reports each failure in the same words."""
+        """Create the file: SQLite would let others read it."""
         try:
             os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             hint = f"; {_FILES}" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
-            if error.errno == errno.EIO:
-                raise DamagedError(f"{self._file}: {error.strerror}") from None
-            if error.errno in _LIMITS:
-                raise DiskFullError(f"{self._file}: {error.strerror}") from None
             raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
 
     def _prepare(self, schema: str, version: int) -> None:
@@ -103,6 +86,24 @@ class SqliteFile:
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
         if not written:
             self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
+        self._check_log()
+
+    def _check_log(self) -> None:
+        """Find a damaged page in the write-ahead log, of which SQLite would take what is before it."""
+        # If the process was killed while the log was taken into the file, newer pages of the file would be combined
+        # with older ones of the log. Behind the frames that count there may be those of a transaction that was not
+        # completed, but no commit: `checkpoint` empties the log, so none of it is older.
+        log = Path(f"{self._file}-wal")
+        if not log.exists():
+            return
+        ((_, frames, _),) = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        ((page_bytes,),) = self._db.execute("PRAGMA page_size").fetchall()
+        frame_bytes = _FRAME_HEADER + page_bytes
+        with log.open("rb") as opened:
+            for at in range(_LOG_HEADER + frames * frame_bytes, log.stat().st_size - frame_bytes + 1, frame_bytes):
+                opened.seek(at + _COMMIT_AT)
+                if any(opened.read(4)):
+                    raise self.damaged("a page of its log is damaged")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Execute a statement and return its rows; a StoreError if the file cannot be used now, or is damaged."""
@@ -113,12 +114,6 @@ class SqliteFile:
         """Execute a statement with each row of values; raises as `execute`."""
         with self._mapped():
             self._db.executemany(statement, rows)
-
-    def verify(self) -> None:
-        """Check the structure of the whole file; values are checked by their checksums."""
-        rows = self.execute("PRAGMA quick_check(1)")
-        if rows != [("ok",)]:
-            raise self.damaged(f"quick_check: {short_repr(rows[0][0] if rows else None)}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -183,41 +178,13 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             text = str(error)
-            if _IO in text and (number := _errno_of_writes(self._file)) in _LIMITS:
-                # SQLite reports a disk that is full as such, and neither a quota nor a limit of the file's size.
-                raise DiskFullError(f"{self._file}: {os.strerror(number)}") from None
             if _is_damage(error, text):
                 raise self.damaged(text) from None
-            if _FULL in text:
-                raise DiskFullError(f"{self._file}: {text}") from None
             hint = f"; {_FILES}" if "unable to open" in text else ""
             raise StoreError(f"{self._file}: {text}{hint}") from None
         except UnicodeDecodeError:
             # SQLite quotes what it has found in its messages.
             raise self.damaged("its schema is no text") from None
-
-
-def check_path(file: Path) -> None:
-    """Refuse a path that SQLite does not open; it would report that the file cannot be opened."""
-    size = len(os.fsencode(file.absolute()))
-    if size > _MOST_BYTES:
-        raise StoreError(
-            f"the path of {file.name} has {size} bytes, of which SQLite allows {_MOST_BYTES}: use a shorter state_dir"
-        )
-
-
-def _errno_of_writes(file: Path) -> int:
-    """Return the number of the error with which a file beside this one, of its size, cannot grow; 0 if it can."""
-    sizes = [each.stat().st_size for each in (file, Path(f"{file}-wal")) if each.exists()]
-    try:
-        with tempfile.TemporaryFile(dir=file.parent) as probe:
-            probe.seek(max(sizes, default=0))
-            probe.write(bytes(_PROBE_BYTES))
-            probe.flush()
-            os.fsync(probe.fileno())
-    except OSError as error:
-        return error.errno or 0
-    return 0
 
 
 def _is_damage(error: sqlite3.Error, text: str) -> bool:
@@ -228,15 +195,13 @@ def _is_damage(error: sqlite3.Error, text: str) -> bool:
     return not isinstance(error, sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError)
 
 
-FORMAT = 3
+FORMAT = 4
 """Version of the file format (`PRAGMA user_version`)."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS expiry (key BLOB PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS expiry_at ON expiry (at);
-CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
 """
 
@@ -251,9 +216,6 @@ DIFFERENT = "it contains other values than were written"
 _SEAL = 4
 """Bytes of a checksum."""
 
-_KEYS = 500
-"""Keys that are looked up at once: SQLite has a limit of parameters."""
-
 _AT_ONCE = 64
 """Rows that are read at once: a value may have a megabyte."""
 
@@ -264,25 +226,6 @@ Read = Callable[[str, tuple[bytes, ...]], list[Any]]
 def sealed(key: bytes, value: bytes) -> bytes:
     """Return what is stored as the value of a key: its checksum and the value."""
     return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
-
-
-def checksum_of(stored: bytes) -> int:
-    """Return the checksum of a key and its value, from what is stored as the value or its beginning."""
-    return int.from_bytes(stored[:_SEAL], "big")
-
-
-def read_checksums(read: Read, keys: Sequence[bytes]) -> dict[bytes, int]:
-    found: dict[bytes, int] = {}
-    for begin in range(0, len(keys), _KEYS):
-        some = tuple(keys[begin : begin + _KEYS])
-        statement = f"SELECT key, substr(value, 1, {_SEAL}) FROM state WHERE key IN ({','.join('?' * len(some))})"  # noqa: S608
-        found.update((key, checksum_of(seal)) for key, seal in read(statement, some))
-    return found
-
-
-def checksum_of_rest(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:
-    """Return the checksum of everything but the state."""
-    return zlib.crc32(repr((sorted(about.items()), sorted(pending.items()), sorted(stale))).encode())
 
 
 def unsealed(key: object, stored: object) -> bytes | None:

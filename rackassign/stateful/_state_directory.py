@@ -10,31 +10,29 @@ import hashlib
 import logging
 import os
 import re
-import stat
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.stateful._changelog import DELETES_MS, LARGEST_BYTES
 from rackassign.stateful._local_state import StateFile
-from rackassign.stateful._sqlite_file import DamagedError, DiskFullError, StoreError, check_path
+from rackassign.stateful._sqlite_file import DamagedError, StoreError
 from rackassign.stateful._statistics import StateCounts
-from rackassign.text import join_first
 from rackassign.util.files import try_lock
 
 log = logging.getLogger(__name__)
 
-DAMAGED = ".damaged"
 LOCK = "lock"
 """The file by which a directory is locked for one process."""
 
-NAMED = re.compile(
-    rf"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>[0-9]+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite(?P<damaged>{DAMAGED})?"
-)
-"""The name of a partition's SQLite file, also of one that was set aside."""
+NAMED = re.compile(r"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>[0-9]+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite")
+"""The name of a partition's SQLite file."""
+
+_MEMBER_ID = "member-id"
 
 _ENDS = ("", "-wal", "-shm")
 
@@ -66,61 +64,16 @@ def _short(topic: str) -> str:
     return f"{topic[:_KEPT]}~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
 
 
-_OTHERS = 0o077
-_NAMED = 3
-
-
-def make_private(folder: Path, files: Iterable[Path]) -> None:
-    """Remove the permissions of others from a directory and its files, as far as they exist, and log it once."""
-    exposed = [path for path in (folder, *files) if _is_exposed(path, folder)]
-    # Each by itself: volumes of Kubernetes have a directory of another owner, with files of this user in it.
-    failures = {path: failure for path in exposed if (failure := _restrict(path))}
-    if failures:
-        named = join_first([f"{path}: {failure}" for path, failure in failures.items()], _NAMED)
-        log.warning("%s can be read by others, and its permissions cannot be changed: %s", folder, named)
-    if any(path.name != LOCK and path not in failures for path in exposed):
-        log.warning("%s could be read by others: it is now for its owner only, with its files", folder)
-
-
-def _is_exposed(path: Path, folder: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    # A directory with the sticky bit belongs to all users (/tmp).
-    return bool(mode & _OTHERS) and not (path == folder and mode & stat.S_ISVTX)
-
-
-def _restrict(path: Path) -> str:
-    """Remove the permissions of others; return the reason why that is not possible, or an empty one."""
-    try:
-        path.chmod(path.stat().st_mode & 0o7777 & ~_OTHERS)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
 _RETRY_S = 1.0
-_LONGEST_RETRY_S = 60.0
+"""How long a file waits that cannot be used, or that was damaged again within a minute."""
 _SETTLED_S = 60.0
-"""A file that fails within this time after the last attempt has the same problem as before."""
-
-
-@dataclass(slots=True)
-class _Wait:
-    """A pause before a file is used again: from when on, and how long it was, in seconds."""
-
-    due: float
-    delay_s: float
 
 
 class StateDirectory:
     """The directory with the files of a member, one for each partition.
 
-    A damaged file is renamed and replaced with an empty one: the changelog has everything. Of each partition one
-    damaged file is kept. A file that cannot be used for other reasons (a full disk) is kept and tried again.
+    The files are a cache: one that is damaged is deleted, and its state restored from the changelog. A file that cannot
+    be used for other reasons (a full disk) is kept and tried again.
     """
 
     def __init__(self, folder: Path, counts: StateCounts | None = None) -> None:
@@ -133,7 +86,8 @@ class StateDirectory:
         self.largest_bytes = LARGEST_BYTES
         """Size of a key and a value that these changelogs take."""
         self._open: dict[TopicPartition, StateFile] = {}
-        self._waits: dict[TopicPartition, _Wait] = {}
+        # When each file is used again that has failed, or was.
+        self._due: dict[TopicPartition, float] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A file of this name may be another program's.
@@ -153,14 +107,23 @@ class StateDirectory:
                 f"{folder} is in use: each member needs a folder of its own. If its member was killed, a process that"
                 f" this member had forked may still use it: `fuser {folder / LOCK}` shows it"
             )
-        make_private(folder, [folder / LOCK, *(each for each in folder.iterdir() if _OURS.search(each.name))])
+
+    def member_id(self) -> str:
+        """Return an ID that no other directory has, the same each time."""
+        file = self._folder / _MEMBER_ID
+        try:
+            if file.exists() and re.fullmatch(r"[0-9a-f]{32}", found := file.read_text("ascii", "replace")):
+                return found
+            made = uuid.uuid4().hex
+            with open(file, "w", opener=partial(os.open, mode=0o600), encoding="ascii") as opened:
+                opened.write(made)
+        except OSError as error:
+            raise StoreError(f"state_dir: {file} cannot be used: {error.strerror}") from None
+        return made
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
         """Open existing files of these changelogs; delete those of others, and those that may miss deletions."""
         self.ids = ids
-        for topic in ids:
-            # The partition with the longest name, of the longest of SQLite's files.
-            check_path(parts(self._damaged(TopicPartition(topic, 999_999)))[1])
         topics = topic_names(ids)
         for file in sorted(self._folder.glob("*.sqlite*")):
             named = NAMED.fullmatch(file.name)
@@ -185,7 +148,7 @@ class StateDirectory:
         """Open a file; delete one that has no state, or had one of no use."""
         try:
             store = self.open(tp)
-        except DiskFullError as error:
+        except StoreError as error:
             self.failed(tp, error)
             return
         if not store.position:
@@ -199,15 +162,22 @@ class StateDirectory:
                 store = self._new(tp)
             elif store.expired:
                 # A full disk may have no space for a transaction that deletes so much.
-                _close(store)
-                _remove(store.file)
-                store = self._new(tp)
+                store = self._anew(tp)
             elif store.failure is not None:
                 store.recover()
         except DamagedError as error:
-            self._set_aside(tp, error)
-            store = self._new(tp)
+            self._counts.damaged_files += 1
+            log.warning("%s: it is deleted, and the state of %s-%d is restored from its changelog", error, *tp)
+            store = self._anew(tp)
         return store
+
+    def _anew(self, tp: TopicPartition) -> StateFile:
+        """Replace a file with an empty one."""
+        store = self._open.pop(tp, None)
+        if store is not None:
+            _close(store)
+        _remove(self._file(tp))
+        return self._new(tp)
 
     def _new(self, tp: TopicPartition) -> StateFile:
         file = self._file(tp)
@@ -219,34 +189,12 @@ class StateDirectory:
         self._open[tp] = store
         return store
 
-    def _set_aside(self, tp: TopicPartition, damage: DamagedError) -> None:
-        """Rename a damaged file, in place of an earlier one of the partition."""
-        store = self._open.get(tp)
-        file, aside = self._file(tp), self._damaged(tp)
-        try:
-            if store is not None:
-                _close(store)
-            # The log of the file first: a file without its log is only older.
-            for part, kept in zip(reversed(parts(file)), reversed(parts(aside)), strict=True):
-                if part.exists():
-                    part.replace(kept)
-                else:
-                    kept.unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreError(f"{damage}; it cannot be renamed: {error.strerror}") from None
-        self._open.pop(tp, None)
-        self._counts.damaged_files += 1
-        log.warning(
-            "%s: it is renamed to %s, and the state of %s-%d is restored from its changelog", damage, aside.name, *tp
-        )
-
     def available(self, tp: TopicPartition) -> StateFile | None:
         """Return the file of a partition as `open` does; None while it cannot be used, about which a warning is logged.
 
         It is tried again after some time.
         """
-        wait = self._waits.get(tp)
-        if wait is not None and time.monotonic() < wait.due:
+        if time.monotonic() < self._due.get(tp, float("-inf")):
             return None
         try:
             return self.open(tp)
@@ -259,15 +207,11 @@ class StateDirectory:
         store = self._open.get(tp)
         if store is not None:
             store.fail(error)
-        now, wait = time.monotonic(), self._waits.get(tp)
-        if wait is not None and now < wait.due + _SETTLED_S:
-            delay_s = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * wait.delay_s))
-        elif isinstance(error, DamagedError):
-            delay_s = 0.0
-        else:
-            delay_s = _RETRY_S
+        now = time.monotonic()
+        again = now < self._due.get(tp, float("-inf")) + _SETTLED_S
+        self._due[tp] = now if isinstance(error, DamagedError) and not again else now + _RETRY_S
+        if not isinstance(error, DamagedError) and not again:
             log.warning("%s: %s-%d waits until its local file can be used again", error, *tp)
-        self._waits[tp] = _Wait(now + delay_s, delay_s)
 
     def expire(self) -> None:
         """Have all states discarded, each before it is used again."""
@@ -277,7 +221,8 @@ class StateDirectory:
     def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
         """Note which files contain their changelog up to its end, so that their age counts from now on."""
         for tp, store in list(self._open.items()):
-            if store.failure is None and store.position == ends.get(tp):
+            # The end of the last transaction of an active task is behind its position.
+            if store.failure is None and 0 <= ends.get(tp, -1) - store.position <= 1:
                 try:
                     store.confirm()
                 except StoreError as error:
@@ -303,9 +248,9 @@ class StateDirectory:
         return set(self._open)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Delete a file; a damaged one that was renamed is kept."""
+        """Delete a file."""
         store = self._open.pop(tp, None)
-        self._waits.pop(tp, None)
+        self._due.pop(tp, None)
         try:
             if store is not None:
                 store.close()
@@ -324,12 +269,6 @@ class StateDirectory:
 
     def _file(self, tp: TopicPartition) -> Path:
         return self._folder / state_file_name(tp, self.ids.get(tp.topic, ""))
-
-    def _damaged(self, tp: TopicPartition) -> Path:
-        return Path(f"{self._file(tp)}{DAMAGED}")
-
-
-_OURS = re.compile(rf"@[0-9A-Za-z_-]*\.sqlite({DAMAGED})?(-wal|-shm)?$")
 
 
 def _close(store: StateFile) -> None:

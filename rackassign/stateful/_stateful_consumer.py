@@ -24,7 +24,7 @@ from rackassign.stateful._active_tasks import (
 )
 from rackassign.stateful._changelog_client import ChangelogBatch, ChangelogClient, client_settings
 from rackassign.stateful._changelog_topics import topic_ids
-from rackassign.stateful._inputs import Inputs, OffsetCommits, Tasks, changelog_names
+from rackassign.stateful._inputs import Inputs, Tasks, changelog_names
 from rackassign.stateful._local_state import ElapsedTime, longest_left_s
 from rackassign.stateful._output import check_output, check_output_topics
 from rackassign.stateful._processing import Process, Punctuate, Work, check_process, check_punctuations, stored_state
@@ -61,13 +61,14 @@ _PARTS_S = 30.0
 """Longer than a rebalance in which one member gives up its parts of a task and another gets them."""
 
 
-_DEFAULTS: Mapping[str, object] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
+_DEFAULTS: Mapping[str, object] = {
+    "auto_offset_reset": "earliest",
+    "fetch_max_wait_ms": 100,
+    "isolation_level": "read_committed",
+}
 """Unless they are given. kafka-python has one request under way to each broker: while that waits for records of
-partitions that are read to the end, a task that has just begun gets none of its own."""
-
-
-_WITH_TRANSACTIONS: Mapping[str, object] = {"isolation_level": "read_committed"}
-"""As Kafka Streams: what is processed exactly once is read from those who write exactly once."""
+partitions that are read to the end, a task that has just begun gets none of its own. As in Kafka Streams, what is
+processed exactly once is read from those who write exactly once."""
 
 
 _REGULAR = (UserFunctionError, RackassignError, KafkaError)
@@ -125,8 +126,8 @@ class StatefulConsumer:
     """A group member that keeps state for what it reads, and standbys of other members' state (KIP-708).
 
     The state has the effects of each record exactly once, whichever member fails at any time: the state is what the
-    changelog contains, together with the offset of the input. So has what `process` writes to `output`, which is
-    committed with both in one transaction. Other effects of `process`, as calls, may happen twice.
+    changelog contains, together with the offset of the input. So has what `process` writes to `output`. All of it is
+    committed in one transaction (KIP-447). Other effects of `process`, as calls, may happen twice.
 
     It may be used by one thread only, except for `state` and `statistics`. `process` must not keep a reference to the
     state.
@@ -144,8 +145,8 @@ class StatefulConsumer:
         output: Topic that `process` writes to, or several. `process` and functions of `punctuate` get an `Output` as
             their third argument. Its records are visible once they are committed, to readers with
             `isolation_level="read_committed"`.
-        transactional_id: Name of this member in brokers, needed with `output`: no other has it, and it stays the same
-            when the member is started again.
+        transactional_id: Name of this member in brokers: no other has it, and it stays the same when the member is
+            started again. By default it is made of the group and of an ID in `state_dir`.
         transaction_timeout_ms: Milliseconds after which brokers abort a transaction, 10,000 by default: for how long
             others wait for the partitions of a member that died in one. It has to be enough for what one record, or one
             function of `punctuate`, writes.
@@ -223,11 +224,9 @@ class StatefulConsumer:
                 client_rack=client_rack,
                 enable_auto_commit=False,
                 partition_assignment_strategy=[self._assignor],
-                **{**_DEFAULTS, **(_WITH_TRANSACTIONS if written else {}), **config},
+                **{**_DEFAULTS, **config},
             )
             begun.callback(self._consumer.close)
-            self._commits = OffsetCommits(self._consumer)
-            begun.callback(self._commits.finish)
             repeated = config.get("auto_offset_reset", "earliest") == "earliest"
             self._inputs = Inputs(
                 self._consumer,
@@ -236,21 +235,17 @@ class StatefulConsumer:
                 once=self._once,
                 topic_ids=partial(topic_ids, settings.admin),
             )
-            transactions = None
-            if transactional_id is not None:
-                producer = TransactionalProducer(
-                    *(settings.producer, transactional_id, transaction_timeout_ms), once=self._once
-                )
-                begun.callback(producer.close)
-                producer.wait_until_ready()
-                transactions = TransactionCommits(
-                    *(producer, self._consumer, self._tasks, self._inputs, self._logs), topics=written, once=self._once
-                )
+            identity = transactional_id or f"{self._group}-{self._shelf.member_id()}"
+            producer = TransactionalProducer(settings.producer, identity, transaction_timeout_ms, once=self._once)
+            begun.callback(producer.close)
+            producer.wait_until_ready()
+            transactions = TransactionCommits(
+                *(producer, self._consumer, self._tasks, self._inputs, self._logs), topics=written, once=self._once
+            )
             self._active = ActiveTasks(
                 state_directory=self._shelf,
                 logs=self._logs,
                 inputs=self._inputs,
-                commits=self._commits,
                 check=MembershipCheck(self._consumer, self._once),
                 assignor=self._assignor,
                 work=self._work,
@@ -332,7 +327,7 @@ class StatefulConsumer:
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.
 
-        Changes are written at intervals, while the next records are processed.
+        Changes are committed at intervals.
 
         Args:
             timeout_ms: How long to wait for records.
@@ -340,7 +335,7 @@ class StatefulConsumer:
         Raises:
             Exception: Any error of `process`; the changes of that record are discarded, and it is processed again with
                 one of the next polls. The other partitions continue.
-            StateLostError: A changelog was deleted or truncated while its partition was active.
+            ConfigError: A changelog is of a format that is not read any more.
             AuthorizationError: A topic must not be written to any more.
             KafkaError: Brokers refuse a record of `output` for good, for example one without a key for a compacted
                 topic.
@@ -379,7 +374,6 @@ class StatefulConsumer:
                 # After any error, records that were not reached, or not completed, are read again.
                 self._active.interrupt(self._tasks.of(tp))
                 self._inputs.rewind(tp, batch[0].offset)
-            self._commits.send()
             self._publish()
         return done
 
@@ -391,20 +385,16 @@ class StatefulConsumer:
         self._since_poll.restart()
 
     def commit(self) -> None:
-        """Write all changes so far, without waiting for the end of the interval, and wait until they are stored.
+        """Commit all changes so far, with the offsets of the input, without waiting for the end of the interval.
 
-        The group's committed offsets follow before it returns, unless that takes longer than two seconds, as in a
-        rebalance. A later poll commits them then. If the changes cannot be stored, the records are processed again, as
-        after any other failure of a commit.
+        If that fails, the records are processed again, as after any other failure of a commit.
 
         Raises:
-            StateLostError: A changelog was deleted or truncated while its partition was active.
             RackassignError: It is called by `process`, or in another thread while `poll` is running.
         """
         with self._one_call("commit"):
             if self._active.present():
-                self._active.finish()
-            self._commits.finish()
+                self._active.commit()
 
     def close(self) -> None:
         """Commit, leave the group and close everything; the files remain, so the next start need not restore them.
@@ -419,9 +409,8 @@ class StatefulConsumer:
         """Commit what was processed; what cannot be committed is processed again by the next owner."""
         try:
             if self._active.present():
-                self._active.finish()
+                self._active.commit()
         finally:
-            self._commits.send()
             self._active.release_all()
 
     def __enter__(self) -> Self:
@@ -494,12 +483,13 @@ class StatefulConsumer:
                     )
                     store.clear()
                 else:
-                    store.apply(changes, max(read.end, store.position))
+                    last = changes[-1].offset if changes else None
+                    store.apply({each.key: each.value for each in changes}, max(read.end, store.position), last)
             except StoreError as error:
                 self._active.store_failed(task, error)
 
     def _check_changelogs(self) -> None:
-        """Read the ends of changelogs; rewrite keys that another member has written in active ones."""
+        """Read the ends of changelogs."""
         try:
             bounds = self._logs.offset_range(self._logs.tps())
         except KafkaUnavailableError as error:
@@ -509,7 +499,6 @@ class StatefulConsumer:
             return
         self._known = _Known(self._known.positions, {task: end for task, (_, end) in bounds.items()})
         self._shelf.confirm(self._known.ends)
-        self._active.reconcile(bounds)
 
     def _publish(self) -> None:
         active = self._active.tasks()

@@ -80,7 +80,7 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
     "changelog_bytes": ("changelog-bytes-total", "bytes written to changelogs, before compression"),
     "gets": ("store-gets-total", "reads of single keys"),
     "puts": ("store-puts-total", "changes of keys, deletions included"),
-    "damaged_files": ("damaged-files-total", "local files that were damaged and set aside"),
+    "damaged_files": ("damaged-files-total", "local files that were damaged and deleted"),
 }
 """The name of each counter in kafka-python's metrics, and its description, by the field of `StateCounts`."""
 

@@ -28,9 +28,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from itertools import accumulate
+from contextlib import suppress
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka import KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
@@ -50,7 +50,7 @@ from rackassign.admin.admin_client import AuthorizationError, is_authorization_e
 from rackassign.clients.kafka_python.internals.attributes import discard
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful._active_task import ActiveTask, FencedError
+from rackassign.stateful._active_task import ActiveTask
 from rackassign.stateful._changelog_client import WRONG_CLOCK, ChangelogClient, is_clock_error
 from rackassign.stateful._inputs import Inputs, Tasks
 from rackassign.stateful._output import Output, ProducerRecord
@@ -172,12 +172,16 @@ class TransactionalProducer:
         records: Sequence[ProducerRecord],
         offsets: Mapping[TopicPartition, int],
         membership: Any,  # noqa: ANN401
+        check: Callable[[Sequence[int]], None],
     ) -> list[int]:
-        """Write records and commit them together with input offsets; return the offsets of the records."""
+        """Write records and commit them together with input offsets; return the offsets of the records.
+
+        `check` is called with those offsets before the transaction is committed. If it raises, nothing is.
+        """
         # With no `offsets`, the coordinator of the group would not check the membership, which has the generation in
         # which the records were processed.
         try:
-            return self._commit(records, offsets, membership)
+            return self._commit(records, offsets, membership, check)
         except _REFUSED as error:
             # The client's own error has neither the topic nor, mostly, any text.
             topics = ", ".join(sorted({record.topic for record in records}))
@@ -207,12 +211,20 @@ class TransactionalProducer:
         records: Sequence[ProducerRecord],
         offsets: Mapping[TopicPartition, int],
         membership: Any,  # noqa: ANN401
+        check: Callable[[Sequence[int]], None],
     ) -> list[int]:
         producer = self._producer
         given = {KafkaPythonPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in offsets.items()}
+
+        def committed() -> list[int]:
+            written = _written(producer, records, self._limit_s)
+            check(written)
+            producer.send_offsets_to_transaction(given, membership)
+            producer.commit_transaction()
+            return written
+
         try:
-            work = _in_thread(lambda: _committed(producer, records, given, membership, self._limit_s))
-            return work.result(self._limit_s)
+            return _in_thread(committed).result(self._limit_s)
         except BaseException:
             # After any failure, and if interrupted anywhere: the next producer aborts what is open.
             self._drop()
@@ -234,14 +246,13 @@ class TransactionalProducer:
             discard(producer)
 
 
-def _committed(
-    producer: Any,  # noqa: ANN401 - kafka-python is untyped
-    records: Sequence[ProducerRecord],
-    offsets: Mapping[Any, Any],
-    membership: Any,  # noqa: ANN401
-    limit_s: float,
-) -> list[int]:
+def _written(producer: Any, records: Sequence[ProducerRecord], limit_s: float) -> list[int]:  # noqa: ANN401 - untyped
+    """Begin a transaction and write records; return their offsets."""
     until = time.monotonic() + limit_s
+    for topic, partition in {(record.topic, record.partition) for record in records if record.partition is not None}:
+        # kafka-python (3.0.12) learns of new partitions after `metadata_max_age_ms`; the next producer knows them.
+        if partition not in producer.partitions_for(topic):
+            raise KafkaUnavailableError(f"{topic}-{partition} has no metadata yet")
     producer.begin_transaction()
     try:
         answers = [
@@ -261,10 +272,7 @@ def _committed(
         raise cause if isinstance(cause, KafkaError) else error from None
     # Not `flush`, which raises "Future not done" if a batch was too large and its records are sent again in smaller
     # ones. And kafka-python would commit a transaction of which a record was not written in time.
-    written = [answer.get(max(0.0, until - time.monotonic())).offset for answer in answers]
-    producer.send_offsets_to_transaction(offsets, membership)
-    producer.commit_transaction()
-    return written
+    return [answer.get(max(0.0, until - time.monotonic())).offset for answer in answers]
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
@@ -285,6 +293,22 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 class _StaleGenerationError(RackassignError):
     """The membership of the consumer is not that of its last assignment, so others may own its tasks."""
+
+
+class _LostRecordsError(RackassignError):
+    """A changelog has lost records on which its task has built: its partition is in the argument."""
+
+    def __init__(self, task: TopicPartition) -> None:
+        super().__init__(f"{task.topic}-{task.partition}")
+        self.task = task
+
+
+class _Commit(NamedTuple):
+    """The changes of a task, and where their records begin among those of the transaction."""
+
+    active: ActiveTask
+    changes: Mapping[bytes, bytes | None]
+    begin: int
 
 
 class TransactionCommits:
@@ -313,17 +337,22 @@ class TransactionCommits:
         """Return whether a transaction can be committed, and what was open before is aborted."""
         return self._producer.is_ready()
 
-    def new_output(self) -> Output:
-        """Return what the functions of one task write to."""
-        return Output(self._topics, self._producer.partitions)
+    def new_output(self) -> Output | None:
+        """Return what the functions of one task write to; None without topics."""
+        return Output(self._topics, self._producer.partitions) if self._topics else None
 
-    def commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> set[TopicPartition]:
-        """Commit all that these tasks have processed; return those whose states have to be restored."""
-        # All of them if the transaction has failed, and after an error: what the changelogs have of it is not known.
+    def commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> bool:
+        """Commit all that these tasks have processed; if that fails, their states have to be restored."""
+        # Also after an error: what the changelogs have of it is not known.
         try:
-            return self._commit(tasks, generation)
-        except (_StaleGenerationError, FencedError) as error:
+            self._commit(tasks, generation)
+        except _StaleGenerationError as error:
             log.info("%d tasks are released without their last transaction: %s", len(tasks), error)
+        except _LostRecordsError as error:
+            log.warning("%s: its changelog has lost records: discarding and rebuilding the local state", error)
+            with suppress(StoreError):
+                # The file keeps its failure, and is discarded before it is used again.
+                tasks[error.task].store.clear()
         except AuthorizationError:
             # That does not pass by itself.
             raise
@@ -331,9 +360,11 @@ class TransactionCommits:
             self._once.warn(
                 "transaction", "a transaction failed, its records are processed again: %s", error, about=str(error)
             )
-        return set(tasks)
+        else:
+            return True
+        return False
 
-    def _commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> set[TopicPartition]:
+    def _commit(self, tasks: Mapping[TopicPartition, ActiveTask], generation: int) -> None:
         # Once it has lost its membership, kafka-python has none to send, and the coordinator would not check it.
         membership = self._consumer.group_metadata()
         if membership.generation_id != generation or not membership.member_id:
@@ -343,21 +374,27 @@ class TransactionCommits:
         offsets: dict[TopicPartition, int] = {}
         output: list[ProducerRecord] = []
         changes: list[ProducerRecord] = []
-        commits = []
+        commits: list[_Commit] = []
         for task, active in tasks.items():
             run = active.run
             if run is None:
                 continue
-            records = active.records_of(run.take_commit())
-            commits.append((active, records))
-            changes += self._logs.encode(task, records)
+            changed = run.take_commit()
+            commits.append(_Commit(active, changed, len(changes)))
+            changes += self._logs.encode(task, changed)
             output += run.take_output()
             offsets.update({tp: self._inputs.next_offset(tp, run) for tp in self._tasks.inputs(task)})
-        written = self._producer.commit(changes + output, offsets, membership)
-        ends = accumulate(len(records) for _, records in commits)
-        # Within a partition the offsets are consecutive, unless others have written between.
-        return {
-            active.tp
-            for (active, records), end in zip(commits, ends, strict=True)
-            if not active.committed(records, written[end - len(records)], written[end - 1] + 1)
-        }
+
+        def check(written: Sequence[int]) -> None:
+            for each in commits:
+                # Between the last commit and this one others may have written what is aborted, but nothing can be gone.
+                if written[each.begin] < each.active.store.position:
+                    raise _LostRecordsError(each.active.tp)
+
+        written = self._producer.commit(changes + output, offsets, membership, check)
+        for each in commits:
+            try:
+                each.active.committed(each.changes, written[each.begin + len(each.changes) - 1] + 1)
+            except StoreError as error:  # noqa: PERF203 - each file by itself
+                # It is restored: the changelog has the commit.
+                each.active.store.fail(error)

@@ -1,6 +1,6 @@
 """The local files of state, from outside: listed beside a running member, and deleted if no member needs them.
 
-Listing opens no file. Files are deleted that were set aside, that are too old, or that are rests of others.
+Listing opens no file. Files are deleted that are too old, or that are rests of others.
 
 A file whose time cannot be read is as old as its last change. SQLite's log is not read, because that would change the
 file: a state with a log is therefore at least as young as the log.
@@ -39,7 +39,6 @@ class LocalFile:
     partition: int
     # Topic ID of the changelog; empty with brokers before 2.8.
     changelog_id: str
-    damaged: bool
     # Bytes of each of its files that exist, by name; without `name` itself, only files beside it are left.
     sizes: Mapping[str, int]
     # Time of the last change of one of them, in seconds since 1970.
@@ -55,11 +54,10 @@ class LocalFile:
         return self.name not in self.sizes
 
 
-def list_local_files(folder: Path, opened: int | None = None) -> tuple[LocalFile, ...]:
+def list_local_files(folder: Path) -> tuple[LocalFile, ...]:
     """Return the files of state in a directory, in order of their names; symbolic links and other files are skipped."""
-    # `opened`: a descriptor of the same directory, which is read instead of the path.
     try:
-        with os.scandir(folder if opened is None else opened) as entries:
+        with os.scandir(folder) as entries:
             files = {entry.name: status for entry in entries if (status := _regular_file(entry)) is not None}
     except OSError as error:
         raise StoreError(f"state-dir: {folder} cannot be read: {error.strerror}") from None
@@ -107,7 +105,6 @@ def _local_file(name: str, found: Mapping[str, os.stat_result]) -> LocalFile:
         named["topic"],
         int(named["partition"]),
         named["id"],
-        named["damaged"] is not None,
         {each: status.st_size for each, status in found.items()},
         max(status.st_mtime for status in found.values()),
     )
@@ -145,52 +142,40 @@ def clean(folder: Path, older_than_h: float = OLD_HOURS, *, execute: bool = Fals
     """Find the files of a directory that no member needs, and delete them if that is requested."""
     if not older_than_h >= 0:
         raise ConfigError(f"older-than: expected a number of hours from 0, got {older_than_h:g}")
-    with _locked(folder) as opened:
-        files = list_local_files(folder, opened)
+    with _locked(folder):
+        files = list_local_files(folder)
         reasons = [(file, _reason(folder, file, older_than_h * 3600)) for file in files]
         unneeded = tuple(UnneededFile(file, reason) for file, reason in reasons if reason)
         kept = len(files) - len(unneeded)
         if not execute:
             return CleanResult(unneeded, kept)
-        freed, failures = _deleted(opened, [each.file for each in unneeded])
+        freed, failures = _deleted(folder, [each.file for each in unneeded])
         return CleanResult(unneeded, kept, freed, failures)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    """Lock a directory as a member does; yield its descriptor, so that a renamed directory changes nothing."""
-    # Not `Path.is_symlink`, which raises OSError in a folder that may not be searched.
-    if os.path.islink(folder):  # noqa: PTH114
-        raise StoreError(f"state-dir: {folder} is a symbolic link: name the directory itself")
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a directory as a member does."""
+    # It has the lock as a regular file, so nothing is created.
+    list_local_files(folder)
     try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise StoreError(f"state-dir: {folder} cannot be read: {error.strerror}") from None
+        raise StoreError(f"state-dir: {folder / LOCK} cannot be opened: {error.strerror}") from None
     try:
-        # It has the lock as a regular file, so nothing is created.
-        list_local_files(folder, opened)
         try:
-            lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened)
+            locked = try_lock(lock)
         except OSError as error:
-            raise StoreError(f"state-dir: {folder / LOCK} cannot be opened: {error.strerror}") from None
-        try:
-            try:
-                locked = try_lock(lock)
-            except OSError as error:
-                raise StoreError(f"state-dir: {folder / LOCK} cannot be locked: {error.strerror}") from None
-            if not locked:
-                raise StoreError(f"state-dir: {folder} is in use: stop its member first")
-            yield opened
-        finally:
-            os.close(lock)
+            raise StoreError(f"state-dir: {folder / LOCK} cannot be locked: {error.strerror}") from None
+        if not locked:
+            raise StoreError(f"state-dir: {folder} is in use: stop its member first")
+        yield
     finally:
-        os.close(opened)
+        os.close(lock)
 
 
 def _reason(folder: Path, file: LocalFile, old_s: float) -> str:
     """Return why a file is not needed; empty if it may be."""
-    if file.damaged:
-        return "damaged, set aside"
     if file.is_rest:
         return "its file is missing"
     logged = any(size for name, size in file.sizes.items() if name != file.name)
@@ -240,14 +225,14 @@ def _about(file: Path) -> _About | None:
     return _About(position, written_ms)
 
 
-def _deleted(opened: int, files: Sequence[LocalFile]) -> tuple[int, dict[str, str]]:
+def _deleted(folder: Path, files: Sequence[LocalFile]) -> tuple[int, dict[str, str]]:
     """Delete files; return the freed bytes, and why others could not be deleted."""
     freed, failures = 0, dict[str, str]()
     for file in files:
         # The SQLite file is the last one: without its log it is only older.
         for name in sorted(file.sizes, key=lambda name, file=file: name == file.name):  # type: ignore[misc]
             try:
-                os.unlink(name, dir_fd=opened)
+                (folder / name).unlink()
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -38,10 +38,10 @@ from rackassign.admin.describe import (
 )
 from rackassign.admin.groups import CommittedOffset, GroupAdmin
 from rackassign.assignor.standby import default_changelog
-from rackassign.errors import ConfigError, KafkaUnavailableError, WireError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.live_groups import GroupDescription, find_group
-from rackassign.stateful._changelog import HEADER, is_of_earlier_format, read_change
+from rackassign.stateful._changelog import is_change, is_of_earlier_format
 from rackassign.text import counted, did_you_mean, join_first, short_repr, truncate
 
 _NAMED = 3
@@ -469,21 +469,13 @@ def _foreign(
             raise KafkaUnavailableError(f"{tp.topic}-{tp.partition} cannot be read from {starts[tp]} to {ends[tp]}")
         for tp, records in reader.poll(timeout_ms=_READ_MS).items():
             for record in records:
-                if (why := _why_foreign(record)) and record.offset < ends[tp]:
-                    return f"the record at offset {record.offset} of partition {tp.partition} is foreign ({why})"
+                # Members refuse the earlier format, so a reset is the way to be rid of it.
+                if not (is_change(record) or is_of_earlier_format(record)) and record.offset < ends[tp]:
+                    return (
+                        f"the record at offset {record.offset} of partition {tp.partition} is foreign (its key is none"
+                        " of a state)"
+                    )
             if records and not to_end:
                 missing.discard(tp)
         missing -= {tp for tp in missing if reader.position(tp) >= ends[tp]}
-    return ""
-
-
-def _why_foreign(record: Any) -> str:  # noqa: ANN401 - kafka-python is untyped
-    header = next((value for name, value in record.headers or () if name == HEADER), None)
-    if is_of_earlier_format(header):
-        # Members ignore it, so a reset is the way to be rid of it.
-        return ""
-    try:
-        read_change(record.key, record.value, header)
-    except WireError as error:
-        return error.problem
     return ""

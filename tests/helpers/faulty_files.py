@@ -34,7 +34,6 @@ class FaultyFiles:
         """Use these files, each of which is tried again with the next poll after a failure."""
         patch.setattr(sqlite3, "connect", self.connect)
         patch.setattr(state_directory, "_RETRY_S", 0.0)
-        patch.setattr(state_directory, "_LONGEST_RETRY_S", 0.0)
         return self
 
     def connect(self, file: Path, **options: Any) -> Connection:

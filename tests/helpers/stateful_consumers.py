@@ -48,6 +48,14 @@ def give(one: StatefulConsumer, *partitions: int) -> None:
     one._assignor._standby_codec.generation = group.generation_id = group.kafka.generation
 
 
+def together(*members: StatefulConsumer) -> None:
+    """Have members be in the last generation with the partitions that they have."""
+    for one in members:
+        group = one.consumer
+        assert isinstance(group, Member)
+        one._assignor._standby_codec.generation = group.generation_id = group.kafka.generation
+
+
 def pause(one: StatefulConsumer) -> None:
     """Have the last poll be longer ago than deletions are kept in a changelog."""
     one._since_poll._since = tuple(since - 13 * 3600 for since in one._since_poll._since)  # type: ignore[assignment]

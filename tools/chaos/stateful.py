@@ -65,7 +65,7 @@ _DAMAGED = {"damage": "*.sqlite", "damage-log": "*.sqlite-wal"}
 _DAMAGED_FILES = 4
 _DAMAGED_PAGES = 3
 _RECORDS_WHILE_FULL = 400
-_ASIDE = "it is renamed to"
+_DELETED = "it is deleted, and the state"
 _WAITS = "waits until its local file can be used again"
 
 
@@ -229,7 +229,7 @@ def play(cluster: Cluster, topic: str, seed: int, steps: int, kinds: Sequence[st
 def _proofs(fleet: Fleet, journal: Journal) -> None:
     """Note what shows that faults of disks have struck, and what was written in spite of them."""
     warnings = fleet.warnings()
-    journal.note(Struck(now(), "damaged files set aside", "", sum(_ASIDE in line for line in warnings)))
+    journal.note(Struck(now(), "damaged files deleted", "", sum(_DELETED in line for line in warnings)))
     journal.note(Struck(now(), "waits for a full disk", "", sum(_WAITS in line for line in warnings)))
     journal.note(Struck(now(), "records", "", sum(map(len, fleet.written.values()))))
 

@@ -183,7 +183,7 @@ def _summary(found: GroupState, sizes: StateSizes, others: Sequence[tuple[str, L
 
 
 def _file(folder: str, file: LocalFile) -> str:
-    return f"{folder}: {format_bytes(file.bytes)}{' damaged, set aside' if file.damaged else ''}"
+    return f"{folder}: {format_bytes(file.bytes)}"
 
 
 def _position(copy: StateCopy) -> str:
@@ -229,7 +229,6 @@ def _file_as_json(folder: str, file: LocalFile) -> dict[str, Any]:
         "state_dir": folder,
         "file": file.name,
         "bytes": file.bytes,
-        "damaged": file.damaged,
         "changelog_id": file.changelog_id,
     }
 

@@ -1,20 +1,28 @@
-"""As much of Kafka, in memory, as a member with state needs: topics that can be cut, deleted and made anew."""
+"""As much of Kafka, in memory, as a member with state needs: topics that can be cut, deleted and made anew.
+
+And transactions: what is open, who may commit it, and what readers of committed records see.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
+    CommitFailedError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
+    InvalidTransactionTimeoutError,
     KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnknownError,
 )
 
 from rackassign.stateful import _active_tasks as active_tasks
@@ -22,8 +30,18 @@ from rackassign.stateful import _changelog_client as changelog
 from rackassign.stateful import _changelog_topics as changelog_topics
 from rackassign.stateful import _output as output
 from rackassign.stateful import _stateful_consumer as consumer
+from rackassign.stateful import _transactions as transactions
 
 Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass(eq=False)
+class Transaction:
+    """What one producer has written between two ends."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+    written: list[KafkaPythonPartition] = field(default_factory=list)
+    offsets: dict[KafkaPythonPartition, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -37,8 +55,8 @@ class Record:
     timestamp: int = -1
     marker: bool = False
     """Whether it is the end of a transaction."""
-    transaction: Any = None
-    """The transaction it belongs to (`fakes.transactions`)."""
+    transaction: Transaction | None = None
+    """The transaction it belongs to."""
 
 
 @dataclass
@@ -55,22 +73,35 @@ class Topic:
 
 
 @dataclass
+class Coordinator:
+    """The open transaction and the epoch of each transactional ID."""
+
+    epochs: dict[str, int] = field(default_factory=dict)
+    open: dict[str, Transaction] = field(default_factory=dict)
+    longest_ms: int = 900_000
+    largest: int = 1 << 30
+    """Bytes of a value that brokers take."""
+    refused: KafkaError | None = None
+    """Error of brokers for a record without a key, as of a compacted topic."""
+    committed: int = 0
+    """Number of committed transactions."""
+
+
+@dataclass
 class Kafka:
     """The cluster, and what its clients are told to do."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     committed: dict[KafkaPythonPartition, int] = field(default_factory=dict)
     open: set[Client] = field(default_factory=set)
-    before_send: Callable[[str, bytes, Headers], None] | None = None
+    before_send: Callable[[str, bytes | None], None] | None = None
     refuse: list[str] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
     generation: int = -1
-    rebalancing: bool = False
-    late: bool = False
-    """Whether records are written and not acknowledged yet."""
     brokers: int = 2
     min_isr: str = "1"
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    coordinator: Coordinator = field(default_factory=Coordinator)
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
@@ -104,6 +135,26 @@ class Kafka:
         log = self.topics[host.topic].logs[host.partition]
         return log[-1].offset + 1 if log else 0
 
+    def end_transaction(self, name: str, state: Literal["committed", "aborted"]) -> None:
+        """End what is open: a marker in each partition, and the offsets if it is committed."""
+        transaction = self.coordinator.open.pop(name, None)
+        if transaction is None:
+            return
+        transaction.state = state
+        for host in sorted(set(transaction.written)):
+            self.append(host.topic, host.partition, None, None)
+            self.topics[host.topic].logs[host.partition][-1].marker = True
+        if state == "committed":
+            self.coordinator.committed += 1
+            self.committed.update(transaction.offsets)
+
+    def commit_records(self, name: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
+        """Write records, and what stands for the end of their transaction."""
+        for key, value in changes.items():
+            self.append(name, partition, key, value)
+        self.append(name, partition, None, None)
+        self.topics[name].logs[partition][-1].marker = True
+
     def stable_end(self, host: KafkaPythonPartition) -> int:
         """Return where the first open transaction of a partition begins, or its end."""
         log = self.topics[host.topic].logs[host.partition]
@@ -120,7 +171,8 @@ class Kafka:
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
-        patch.setattr(changelog, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
+        patch.setattr(transactions, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
+        patch.setattr(transactions, "_RETRY_S", 0.0)
         for module in (changelog_topics, output):
             patch.setattr(module, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
@@ -238,17 +290,6 @@ class Consumer(Client):
         return found
 
 
-@dataclass
-class Answer:
-    """What becomes of a commit."""
-
-    is_done: bool = True
-    exception: KafkaError | None = None
-
-    def failed(self) -> bool:
-        return self.exception is not None
-
-
 class Member(Consumer):
     """One whose group is the test, and whose name is given once."""
 
@@ -277,21 +318,6 @@ class Member(Consumer):
         self.answers("committed")
         return self.kafka.committed.get(host)
 
-    def commit_async(self, offsets: Mapping[KafkaPythonPartition, Any], callback: object) -> Answer:
-        assert callable(callback)
-        answer = Answer(is_done=not self.kafka.rebalancing)
-        try:
-            if not self.kafka.rebalancing:
-                self.commit(offsets)
-        except KafkaError as error:
-            answer.exception = error
-        return answer
-
-    def commit(self, offsets: Mapping[KafkaPythonPartition, Any], timeout_ms: float = 0) -> None:
-        assert timeout_ms < 5000
-        self.answers("commit")
-        self.kafka.committed.update({host: told.offset for host, told in offsets.items()})
-
 
 class Membership:
     """What the coordinator, which is the test, knows of a member; a generation is over when another one begins."""
@@ -314,10 +340,6 @@ class Sent:
         self._kafka = kafka
         self.offset = offset
 
-    @property
-    def is_done(self) -> bool:
-        return not self._kafka.late
-
     def get(self, timeout_s: float) -> Sent:
         assert 0 <= timeout_s <= 60
         if "answer" in self._kafka.refuse:
@@ -326,11 +348,101 @@ class Sent:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer to a record that brokers refuse."""
+
+    error: KafkaError
+
+    def get(self, timeout_s: float) -> Sent:
+        assert timeout_s >= 0
+        raise self.error
+
+
 class Producer(Client):
-    def send(self, name: str, *, value: bytes | None, key: bytes, headers: Headers, partition: int) -> Sent:
+    """A producer of one transactional ID."""
+
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        super().__init__(kafka, config)
+        self._coordinator = kafka.coordinator
+        self._id: str = config["transactional_id"]
+        self._timeout_ms: int = config["transaction_timeout_ms"]
+        self._epoch = -1
+        self._failed: KafkaError | None = None
+
+    def init_transactions(self) -> None:
+        self.answers("init")
+        if self._timeout_ms > self._coordinator.longest_ms:
+            # As kafka-python 3.0.12 raises it.
+            name = InvalidTransactionTimeoutError.__name__
+            raise KafkaError(f"Unexpected error in InitProducerIdResponse: [Error 50] {name}")
+        self.kafka.end_transaction(self._id, "aborted")
+        self._epoch = self._coordinator.epochs.get(self._id, -1) + 1
+        self._coordinator.epochs[self._id] = self._epoch
+
+    def _check(self) -> None:
+        if self._epoch != self._coordinator.epochs[self._id]:
+            raise ProducerFencedError
+
+    def begin_transaction(self) -> None:
+        self._check()
+        assert self._id not in self._coordinator.open
+        self._coordinator.open[self._id] = Transaction()
+
+    def send(
+        self,
+        name: str,
+        *,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Sent | Refused:
+        self._check()
         if self.kafka.before_send is not None:
-            self.kafka.before_send(name, key, headers)
-        return Sent(self.kafka, self.kafka.append(name, partition, key, value, headers))
+            self.kafka.before_send(name, key)
+        if self._failed is not None:
+            # As kafka-python 3.0.12 raises it.
+            reason = "Cannot perform send because at least one previous transactional request has failed with errors."
+            raise KafkaError(reason, self._failed)
+        refusal = self._refusal(key, value)
+        if refusal is not None:
+            # Brokers answer later than this returns.
+            self._failed = refusal
+            return Refused(refusal)
+        host = KafkaPythonPartition(name, 0 if partition is None else partition)
+        offset = self.kafka.append(name, host.partition, key, value, headers, timestamp_ms or -1)
+        transaction = self._coordinator.open[self._id]
+        transaction.written.append(host)
+        self.kafka.topics[name].logs[host.partition][-1].transaction = transaction
+        return Sent(self.kafka, offset)
+
+    def _refusal(self, key: bytes | None, value: bytes | None) -> KafkaError | None:
+        if len(value or b"") > self._coordinator.largest:
+            return MessageSizeTooLargeError()
+        return self._coordinator.refused if key is None else None
+
+    def flush(self, timeout_s: float) -> None:
+        """Raise what kafka-python 3.0.12 raises if it splits a batch that is too large for its topic."""
+        assert timeout_s > 0
+        raise UnknownError("Future not done")
+
+    def send_offsets_to_transaction(self, offsets: Mapping[KafkaPythonPartition, Any], membership: Any) -> None:
+        self._check()
+        self.answers("transaction offsets")
+        assert offsets, "nothing tells the coordinator of the group whose transaction it is"
+        if membership.generation_id != self.kafka.generation:
+            raise CommitFailedError("IllegalGenerationError")
+        self._coordinator.open[self._id].offsets.update({host: told.offset for host, told in offsets.items()})
+
+    def commit_transaction(self) -> None:
+        self._check()
+        self.answers("transaction end")
+        self.kafka.end_transaction(self._id, "committed")
+        if "transaction answer" in self.kafka.refuse:
+            self.kafka.refuse.remove("transaction answer")
+            raise KafkaError("the answer is lost")
 
     def partitions_for(self, name: str) -> set[int]:
         return set(range(len(self.kafka.topics[name].logs)))
@@ -370,3 +482,11 @@ class Admin(Client):
             if len(logs) >= size:
                 raise InvalidPartitionsError
             logs += [[] for _ in range(size - len(logs))]
+
+
+def committed_values(kafka: Kafka, name: str) -> list[bytes | None]:
+    """Return what readers of committed records find in a topic."""
+    found: Sequence[Any] = [
+        record for log in kafka.topics[name].logs for record in log if kafka.is_visible(record, committed=True)
+    ]
+    return [record.value for record in found]

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from rackassign.stateful._changelog import HEADER, ChangelogReplay, read_change
 from rackassign.stateful._processing import Progress, decode_progress
 from rackassign.stateful._stores import PROGRESS
 from rackassign.testing.harness import wait_until
@@ -140,13 +139,12 @@ def records(bootstrap: str, topic: str, partition: int, isolation: str = "read_u
 
 def state_of(bootstrap: str, changelog: str, partition: int) -> dict[bytes, bytes]:
     """Return the state of a task as its changelog has it."""
-    replay, state = ChangelogReplay(), dict[bytes, bytes]()
-    for record in records(bootstrap, changelog, partition):
-        for key, value in replay.take(read_change(record.key, record.value, dict(record.headers)[HEADER])):
-            if value is None:
-                state.pop(key, None)
-            else:
-                state[key] = value
+    state: dict[bytes, bytes] = {}
+    for record in records(bootstrap, changelog, partition, "read_committed"):
+        if record.value is None:
+            state.pop(record.key, None)
+        else:
+            state[record.key] = record.value
     return state
 
 

@@ -25,7 +25,7 @@ from kafka.errors import (
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateLostError, StateStore
+from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful import _active_tasks as active_tasks
 from rackassign.stateful import _changelog_topics as changelog_topics
 from rackassign.stateful._changelog_client import client_settings
@@ -147,7 +147,7 @@ def owner_and_standby(kafka: Kafka, folder: Path) -> Iterator[tuple[StatefulCons
         yield one, copy
 
 
-@pytest.mark.parametrize("kept", [0, 1, 4])
+@pytest.mark.parametrize("kept", [0, 3, 6])
 def test_a_standby_notices_that_its_changelog_was_cut(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int
 ) -> None:
@@ -178,7 +178,7 @@ def test_a_standby_notices_that_its_changelog_was_cut(
 
 
 @pytest.mark.parametrize("owns", [False, True], ids=["standby", "owner"])
-@pytest.mark.parametrize("kept", [1, 4])
+@pytest.mark.parametrize("kept", [3, 6])
 def test_a_file_from_before_an_unclean_election_is_not_used(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int, *, owns: bool
 ) -> None:
@@ -388,34 +388,6 @@ def test_a_look_at_changelogs_that_fails_is_not_repeated_with_each_poll(
         assert not one._active._was_absent
 
 
-def test_a_changelog_that_is_made_again_between_the_writes_of_a_commit_has_lost_the_state(
-    kafka: Kafka, tmp_path: Path
-) -> None:
-    with member(tmp_path / "1", process=by_key) as one:
-        give(one, 0)
-        feed(kafka, b"a", b"b")
-        drain(one)
-        feed(kafka, b"c")
-        left = [1]
-
-        def before_send(name: str, *_: object) -> None:
-            if name == LOG and not left:
-                left.append(0)
-                kafka.topics[LOG].logs[0].clear()
-            elif name == LOG and left == [1]:
-                # The changes of the commit; its last record is the next one.
-                left.clear()
-
-        kafka.before_send = before_send
-        with pytest.raises(StateLostError):
-            drain(one)
-        assert left == [0]
-        with member(tmp_path / "2", process=by_key) as heir:
-            give(heir, 0)
-            with pytest.raises(StateLostError):
-                drain(heir)
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -425,7 +397,7 @@ def test_a_changelog_that_is_made_again_between_the_writes_of_a_commit_has_lost_
     ],
 )
 def test_a_changelog_whose_brokers_refuse_the_time_of_records_is_reported_with_the_clock(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, error: KafkaError
+    kafka: Kafka, tmp_path: Path, error: KafkaError
 ) -> None:
     def refuses(*_: object) -> None:
         raise error
@@ -434,13 +406,8 @@ def test_a_changelog_whose_brokers_refuse_the_time_of_records_is_reported_with_t
     kafka.feed(0, 3)
     with member(tmp_path) as one:
         give(one, 0)
-        drain(one)
-        (warning,) = (each.getMessage() for each in caplog.records if "cannot be stored" in each.getMessage())
-        assert "g-t-changelog-0 cannot be written to: brokers refuse the time" in warning
-        assert "the clock of this machine" in warning
-        assert "message.timestamp.after.max.ms" in warning
-        assert "message.timestamp.type=LogAppendTime of the topic (" in warning
-        assert "Timestamp 9" in warning
+        with pytest.raises(KafkaError, match=r"g-t-changelog: brokers refuse the time .* the clock of this machine"):
+            drain(one)
         kafka.before_send = None
         drain(one)
         assert counted(one) == 3

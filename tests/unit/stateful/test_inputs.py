@@ -1,14 +1,10 @@
-"""Co-partitioned topics: partitions of one number have one state, and are processed by one member.
-
-Committed offsets of the input: merged while one commit is under way, and complete after `finish`.
-"""
+"""Co-partitioned topics: partitions of one number have one state, and are processed by one member."""
 
 from __future__ import annotations
 
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,10 +15,8 @@ from kafka.errors import KafkaTimeoutError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import STR, Output, State, StatefulConsumer, Store, StoreError, _stateful_consumer
-from rackassign.stateful._inputs import OffsetCommits
 from tests.helpers.examples import examples
-from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
-from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.fakes.kafka import Kafka, Member, Record, committed_values
 from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import count, drain, give, member
 
@@ -91,7 +85,6 @@ def test_an_input_without_a_known_position_is_not_part_of_a_transaction(
         output.send(record.key, record.key)
 
     kafka.make("out")
-    Coordinator(kafka).installed(monkeypatch)
     write(kafka, "orders", "1")
     with started(tmp_path, process=process, output="out", transactional_id="one") as one:
         give(one, 0)
@@ -256,9 +249,8 @@ def test_each_record_of_each_topic_counts_once(moves: list[str | tuple[str, str,
     expected: dict[bytes, list[int]] = {}
     lose = False
 
-    def before_send(name: str, key: bytes, headers: Headers) -> None:
+    def before_send(*_: object) -> None:
         nonlocal lose
-        del name, key, headers
         if lose:
             lose = False
             raise KafkaTimeoutError("gone")
@@ -300,102 +292,3 @@ def test_each_record_of_each_topic_counts_once(moves: list[str | tuple[str, str,
             give(fresh, 0)
             drain(fresh)
             assert {key: json.loads(value) for key, value in fresh.store(ORDERS).items()} == expected
-
-
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Answer:
-    """A commit that is under way until it gets a result."""
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.exception: Exception | None = None
-
-    def failed(self) -> bool:
-        return self.exception is not None
-
-
-class Consumer:
-    """A consumer of both partitions, whose asynchronous commits are not answered by themselves."""
-
-    def __init__(self) -> None:
-        self.owned = {A, B}
-        self.asked: list[tuple[dict[TopicPartition, int], Answer]] = []
-        self.committed: list[dict[TopicPartition, int]] = []
-        self.refuses: Exception | None = None
-
-    def assignment(self) -> set[KafkaPythonPartition]:
-        return {KafkaPythonPartition(*tp) for tp in self.owned}
-
-    def commit_async(self, offsets: dict[Any, Any], callback: Any) -> Answer:  # noqa: ARG002
-        answer = Answer()
-        self.asked.append((_plain(offsets), answer))
-        return answer
-
-    def commit(self, offsets: dict[Any, Any], timeout_ms: int) -> None:
-        assert timeout_ms <= 2000
-        if self.refuses is not None:
-            raise self.refuses
-        self.committed.append(_plain(offsets))
-
-
-def _plain(offsets: dict[Any, Any]) -> dict[TopicPartition, int]:
-    return {TopicPartition(*tp): found.offset for tp, found in offsets.items()}
-
-
-@pytest.fixture
-def consumer() -> Consumer:
-    return Consumer()
-
-
-def send(commits: OffsetCommits, ends: dict[TopicPartition, int]) -> None:
-    commits.add(ends)
-    commits.send()
-
-
-def test_offsets_of_polls_meanwhile_are_one_commit(consumer: Consumer) -> None:
-    commits = OffsetCommits(consumer)
-    send(commits, {A: 1})
-    send(commits, {A: 2})
-    send(commits, {A: 3, B: 7})
-    assert [offsets for offsets, _ in consumer.asked] == [{A: 1}]
-    consumer.asked[0][1].is_done = True
-    commits.send()
-    assert [offsets for offsets, _ in consumer.asked] == [{A: 1}, {A: 3, B: 7}]
-
-
-def test_what_waits_for_an_answer_is_committed_at_the_end_too(consumer: Consumer) -> None:
-    commits = OffsetCommits(consumer)
-    send(commits, {A: 1, B: 4})
-    send(commits, {A: 2})
-    commits.finish()
-    assert consumer.committed == [{A: 2, B: 4}]
-    commits.finish()
-    assert len(consumer.committed) == 1
-
-
-def test_offsets_that_are_waited_for_take_one_request(consumer: Consumer) -> None:
-    commits = OffsetCommits(consumer)
-    commits.add({A: 1, B: 2})
-    commits.finish()
-    assert (consumer.asked, consumer.committed) == ([], [{A: 1, B: 2}])
-
-
-def test_offsets_that_cannot_be_committed_at_once_are_sent_by_the_next_poll(consumer: Consumer) -> None:
-    commits = OffsetCommits(consumer)
-    send(commits, {A: 1})
-    send(commits, {B: 2})
-    consumer.refuses = KafkaTimeoutError()
-    commits.finish()
-    send(commits, {B: 3})
-    assert consumer.asked[-1][0] == {A: 1, B: 3}
-
-
-def test_offsets_of_a_failed_commit_are_kept_and_those_of_another_owner_are_not(consumer: Consumer) -> None:
-    commits = OffsetCommits(consumer)
-    send(commits, {A: 1, B: 5})
-    consumer.asked[0][1].is_done, consumer.asked[0][1].exception = True, KafkaTimeoutError()
-    consumer.owned = {B}
-    send(commits, {B: 6})
-    assert consumer.asked[-1][0] == {B: 6}

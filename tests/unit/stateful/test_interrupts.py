@@ -11,8 +11,7 @@ import pytest
 import rackassign.stateful
 from rackassign.stateful import Output, State, StatefulConsumer
 from tests.helpers.examples import further
-from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.fakes.kafka import Kafka, Record, committed_values
 from tests.helpers.interrupts import LineInterrupt
 from tests.helpers.memory_directory import memory_directory
 from tests.helpers.stateful_consumers import counted, drain, give, member
@@ -67,7 +66,6 @@ def interrupted(
         kafka = Kafka().installed(patch)
         kafka.make("t")
         kafka.make("out")
-        coordinator = Coordinator(kafka).installed(patch)
         stop = LineInterrupt(PACKAGE, line, kind)
         one = make(Path(folder) / "one")
         give(one, 0)
@@ -88,7 +86,7 @@ def interrupted(
             assert counted(two) == fed, stop.place
         if make is writing:
             assert committed_values(kafka, "out") == [b"%d" % (number + 1) for number in range(fed)], stop.place
-        assert coordinator.open == {}, stop.place
+        assert kafka.coordinator.open == {}, stop.place
         return stop.place
 
 

@@ -15,12 +15,11 @@ from rackassign.cli.app import run
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StoreError
-from rackassign.stateful._changelog import ChangelogRecord
 from rackassign.stateful._state_directory import StateDirectory
 from rackassign.stateful.local_files import by_partition, clean, list_local_files
 from tests.helpers.json_schemas import parsed
 
-CHANGE = [ChangelogRecord("last", 1, 0, b"k", b"v" * 100)]
+CHANGE: dict[bytes, bytes | None] = {b"k": b"v" * 100}
 IDS = {"t": "id"}
 HOUR = 3600
 
@@ -106,18 +105,18 @@ def test_a_state_that_is_only_in_the_log_is_kept_and_nothing_is_changed_by_looki
     again.close()
 
 
-def test_damaged_files_empty_files_and_rests_are_deleted_and_their_bytes_counted(tmp_path: Path) -> None:
+def test_empty_files_and_rests_are_deleted_and_their_bytes_counted(tmp_path: Path) -> None:
     filled(tmp_path, 0)
     state_directory = StateDirectory(tmp_path)
     state_directory.open_existing(IDS)
     state_directory.open(tp(3))
     state_directory.close()
-    sizes = {name(1, ".damaged"): 700, name(1, ".damaged-wal"): 70, name(2, "-wal"): 7, name(4): 0}
+    sizes = {name(1, "-wal"): 700, name(1, "-shm"): 70, name(2, "-wal"): 7, name(4): 0}
     for each, size in sizes.items():
         (tmp_path / each).write_bytes(b"x" * size)
     without_state = (tmp_path / name(3)).stat().st_size
     assert reasons(tmp_path) == {
-        name(1, ".damaged"): "damaged, set aside",
+        name(1): "its file is missing",
         name(2): "its file is missing",
         name(3): "it has no state",
         name(4): "empty",
@@ -134,13 +133,13 @@ def test_no_foreign_file_is_deleted_and_no_link_is_followed(tmp_path: Path) -> N
     target = elsewhere / "precious"
     target.write_bytes(b"x")
     folder = filled(tmp_path / "state", 0)
-    (folder / name(1, ".damaged")).symlink_to(target)
+    (folder / name(1, "-wal")).symlink_to(target)
     (folder / name(2)).symlink_to(target)
-    (folder / name(3, ".damaged")).mkdir()
+    (folder / name(3)).mkdir()
     with closing(sqlite3.connect(folder / name(5))) as db:
         db.execute("CREATE TABLE bills (n)")
         db.commit()
-    foreign = ["notes.sqlite", "t-1.sqlite", "t-x@id.sqlite", "t-1@id.sqlite.bak", "x-1@id.sqlite.damaged.old"]
+    foreign = ["notes.sqlite", "t-1.sqlite", "t-x@id.sqlite", "t-1@id.sqlite.bak", "x-1@id.sqlite.damaged"]
     for each in foreign:
         (folder / each).write_bytes(b"")
     for file in folder.iterdir():
@@ -151,27 +150,24 @@ def test_no_foreign_file_is_deleted_and_no_link_is_followed(tmp_path: Path) -> N
     assert [each.file.name for each in clean(folder, 0, execute=True).unneeded] == [name(0)]
     assert {file.name for file in folder.iterdir()} == before - {name(0)}
     assert target.read_bytes() == b"x"
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(StoreError, match="is a symbolic link: name the directory itself"):
-        clean(tmp_path / "link", execute=True)
 
 
 def test_a_directory_in_use_is_refused_and_so_is_one_of_others(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     state_directory = StateDirectory(folder)
-    (folder / name(1, ".damaged")).touch()
+    (folder / name(1)).touch()
     with pytest.raises(StoreError, match="is in use: stop its member first"):
         clean(folder, execute=True)
     state_directory.close()
     other = tmp_path / "other"
     other.mkdir()
-    (other / name(1, ".damaged")).touch()
+    (other / name(1)).touch()
     with pytest.raises(StoreError, match="is not the state_dir of a StatefulConsumer: it has no file 'lock'"):
         clean(other, execute=True)
     (other / "lock").symlink_to(folder / "lock")
     with pytest.raises(StoreError, match="it has no file 'lock'"):
         clean(other, execute=True)
-    assert {file.name for file in other.iterdir()} == {"lock", name(1, ".damaged")}
+    assert {file.name for file in other.iterdir()} == {"lock", name(1)}
     with pytest.raises(StoreError, match="nothing cannot be read: No such file or directory"):
         clean(tmp_path / "nothing")
     with pytest.raises(StoreError, match=r"lock cannot be read: Not a directory"):
@@ -184,19 +180,19 @@ def test_the_directory_is_locked_while_files_are_deleted_and_not_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path)
-    (tmp_path / name(1, ".damaged")).touch()
+    (tmp_path / name(1)).touch()
     refused: list[str] = []
-    delete = os.unlink
+    delete = Path.unlink
 
-    def unlink(path: str, *, dir_fd: int) -> None:
+    def unlink(path: Path) -> None:
         with (tmp_path / "lock").open("w") as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        refused.append(path)
-        delete(path, dir_fd=dir_fd)
+        refused.append(path.name)
+        delete(path)
 
-    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(Path, "unlink", unlink)
     clean(tmp_path, execute=True)
-    assert refused == [name(1, ".damaged")]
+    assert refused == [name(1)]
     StateDirectory(tmp_path).close()
 
 
@@ -206,7 +202,7 @@ def test_files_are_listed_beside_a_running_member_without_being_opened(
     state_directory = StateDirectory(tmp_path)
     state_directory.open_existing(IDS)
     state_directory.open(tp(0)).apply(CHANGE, 5)
-    (tmp_path / f"{'t' * 120}~0123456789abcdef-1@id.sqlite.damaged").write_bytes(b"xxx")
+    (tmp_path / f"{'t' * 120}~0123456789abcdef-1@id.sqlite").write_bytes(b"xxx")
 
     def refuse(*words: object, **more: object) -> None:
         raise AssertionError(words, more)
@@ -219,24 +215,24 @@ def test_files_are_listed_beside_a_running_member_without_being_opened(
     found, others = by_partition(files, ["t"])
     (file,) = found[tp(0)]
     assert file.bytes == sum((tmp_path / name(0, end)).stat().st_size for end in ("", "-wal", "-shm")) > 0
-    assert [(each.damaged, each.bytes, each.partition) for each in others] == [(True, 3, 1)]
+    assert [(each.bytes, each.partition) for each in others] == [(3, 1)]
     state_directory.close()
 
 
 def test_the_command_lists_first_and_deletes_when_it_is_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(tmp_path, 0)
-    (tmp_path / name(1, ".damaged")).write_bytes(b"x" * 2000)
+    (tmp_path / name(1, "-wal")).write_bytes(b"x" * 2000)
     words = ["state", "clean", "--state-dir", str(tmp_path)]
     assert run(words) == 0
     shown = capsys.readouterr().out
-    assert "damaged, set aside" in shown
+    assert "its file is missing" in shown
     assert f"{tmp_path}: 1 file to delete, 2 kB: --execute deletes them; 1 kept" in shown.replace("\n", "")
     assert run([*words, "--output", "json"]) == 0
     listed = parsed("state clean", capsys.readouterr().out)
-    assert (tmp_path / name(1, ".damaged")).exists()
+    assert (tmp_path / name(1, "-wal")).exists()
     assert run([*words, "--execute", "--output", "json"]) == 0
     deleted = parsed("state clean", capsys.readouterr().out)
-    row = {"file": name(1, ".damaged"), "topic": "t", "partition": 1, "bytes": 2000, "reason": "damaged, set aside"}
+    row = {"file": name(1), "topic": "t", "partition": 1, "bytes": 2000, "reason": "its file is missing"}
     assert listed["files"] == [{**row, "deleted": False}]
     assert deleted["files"] == [{**row, "deleted": True}]
     assert [(each["executed"], each["freed_bytes"]) for each in (listed, deleted)] == [(False, 0), (True, 2000)]
@@ -256,17 +252,18 @@ def test_a_file_that_cannot_be_deleted_is_reported_and_the_others_are_deleted(
 ) -> None:
     filled(tmp_path)
     for partition in range(2):
-        (tmp_path / name(partition, ".damaged")).write_bytes(b"x")
-    delete = os.unlink
+        (tmp_path / name(partition)).write_bytes(b"x")
+        set_modified(tmp_path / name(partition), 1000)
+    delete = Path.unlink
 
-    def unlink(path: str, *, dir_fd: int) -> None:
-        if path == name(0, ".damaged"):
+    def unlink(path: Path) -> None:
+        if path.name == name(0):
             raise PermissionError(1, "Operation not permitted")
-        delete(path, dir_fd=dir_fd)
+        delete(path)
 
-    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(Path, "unlink", unlink)
     assert run(["state", "clean", "--state-dir", str(tmp_path), "--execute"]) == 1
     shown = capsys.readouterr()
-    assert shown.err == f"rackassign: {name(0, '.damaged')} cannot be deleted: Operation not permitted\n"
+    assert shown.err == f"rackassign: {name(0)} cannot be deleted: Operation not permitted\n"
     assert "1 B freed, 1 file could not be deleted; 0 kept" in shown.out.replace("\n", "")
-    assert {file.name for file in tmp_path.iterdir()} == {"lock", name(0, ".damaged")}
+    assert {file.name for file in tmp_path.iterdir()} == {"lock", name(0)}

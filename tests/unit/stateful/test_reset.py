@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,14 +11,13 @@ from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import GroupDescription, MemberDescription
-from rackassign.stateful._changelog import HEADER, ChangelogRecord
+from rackassign.stateful._changelog import is_change, is_of_earlier_format
 from rackassign.stateful.reset import (
     ChangelogDeletion,
     Commit,
     RecordCheck,
     ResetPlan,
     ResetRequest,
-    _why_foreign,
     execute_reset,
     plan_reset,
 )
@@ -301,16 +299,21 @@ def test_of_co_partitioned_topics_the_changelog_is_named_and_all_offsets_are_del
 
 
 @pytest.mark.parametrize(
-    ("header", "foreign"),
+    ("key", "headers", "foreign"),
     [
-        (ChangelogRecord("last", 1, 1).header(), False),
-        # Formats of which each input record was a commit.
-        (struct.pack(">bqq", 1, 5, 7), False),
-        (struct.pack(">bqq", 20, 5, 7), True),
-        (b"x", True),
-        (None, True),
+        (b"\1key", [], False),
+        (b"\4", [], False),
+        # Of the format before transactions.
+        (b"\0fence", [("rackassign", bytes(17))], False),
+        (b"key", [], True),
+        (None, [], True),
+        (b"\1key", [("trace", b"")], True),
     ],
 )
-def test_records_of_earlier_formats_are_those_of_rackassign(header: bytes | None, foreign: bool) -> None:  # noqa: FBT001 - a parameter
-    headers = [] if header is None else [(HEADER, header)]
-    assert bool(_why_foreign(Record(0, b"\1key", b"value", headers))) == foreign
+def test_records_of_earlier_formats_are_those_of_rackassign(
+    key: bytes | None,
+    headers: list[tuple[str, bytes]],
+    foreign: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    record = Record(0, key, b"value", headers)
+    assert (is_change(record) or is_of_earlier_format(record)) != foreign

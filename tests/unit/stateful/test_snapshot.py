@@ -162,7 +162,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     made = sqlite3.connect(file)
     made.executescript("PRAGMA user_version = 99; CREATE TABLE about (name, value)")
     made.close()
-    with pytest.raises(StoreError, match="has format 99, only 3 can be read"):
+    with pytest.raises(StoreError, match="has format 99, only 4 can be read"):
         StateSnapshot(file, {})
 
 

@@ -1,19 +1,14 @@
 """Names, permissions and age of local files.
 
-Local files with damaged pages: they are set aside, and nothing of their partitions or others is lost or doubled.
-
-Limits of what may be written: a quota or a limit of the file's size is no damage.
-"""
+Local files with damaged pages: they are deleted, and nothing of their partitions or others is lost or doubled."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import hashlib
+import os
 import sqlite3
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,23 +21,22 @@ from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from rackassign.stateful import _local_state as state_file
-from rackassign.stateful._changelog import ChangelogRecord
 from rackassign.stateful._local_state import ElapsedTime
-from rackassign.stateful._sqlite_file import DamagedError, DiskFullError, SqliteFile
+from rackassign.stateful._sqlite_file import DamagedError, SqliteFile
 from rackassign.stateful._state_directory import StateDirectory
 from rackassign.stateful.local_files import clean
 from tests.helpers.fakes.kafka import Kafka, Record
 from tests.helpers.faulty_files import FULL, PAGE, FaultyFiles, overwrite
-from tests.helpers.stateful_consumers import FIRST, count, counted, drain, give, member, settle
+from tests.helpers.stateful_consumers import FIRST, count, counted, drain, give, member, settle, together
 
-CHANGE = [ChangelogRecord("last", 1, 0, b"k", b"v")]
+CHANGE: dict[bytes, bytes | None] = {b"k": b"v"}
 
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     for _ in range(2):
         with member(folder) as one:
@@ -51,42 +45,7 @@ def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path, caplog: pytes
             drain(one)
             assert mode(folder) == 0o700
             assert {mode(file) for file in folder.iterdir()} == {0o600}
-            assert len(list(folder.iterdir())) == 4
-    assert "read by others" not in caplog.text
-    # As versions before have left them.
-    folder.chmod(0o755)
-    for file in folder.iterdir():
-        file.chmod(0o644)
-    (folder / "notes").touch(0o644)
-    for _ in range(2):
-        member(folder).close()
-    assert mode(folder) == 0o700
-    assert {mode(file) for file in folder.iterdir() if file.name != "notes"} == {0o600}
-    assert mode(folder / "notes") == 0o644
-    assert caplog.text.count(f"{folder} could be read by others: it is now for its owner only") == 1
-
-
-def test_a_directory_of_another_owner_does_not_keep_the_files_exposed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    # As a volume of Kubernetes with fsGroup: its root is that of another user, with a file of this one in it.
-    tmp_path.chmod(0o2775)
-    file = tmp_path / "t-0@1d.sqlite"
-    file.touch(0o660)
-    file.chmod(0o660)
-    chmod = Path.chmod
-
-    def refused(path: Path, number: int) -> None:
-        if path == tmp_path:
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-        chmod(path, number)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "chmod", refused)
-        StateDirectory(tmp_path).close()
-    assert mode(file) == 0o600
-    assert f"{tmp_path} can be read by others, and its permissions cannot be changed: {tmp_path}: Op" in caplog.text
-    assert f"{tmp_path} could be read by others" in caplog.text
+            assert len(list(folder.iterdir())) == 5
 
 
 def test_a_file_of_another_program_is_not_emptied(tmp_path: Path) -> None:
@@ -136,13 +95,6 @@ def test_topics_with_long_names_have_files(tmp_path: Path) -> None:
     assert again.positions() == dict.fromkeys(sorted(tps), 5)
     again.close()
     assert all(file.name.startswith("t" * 120) for file in tmp_path.glob("*.sqlite"))
-
-
-def test_a_path_that_sqlite_does_not_open_is_refused_at_the_start(kafka: Kafka, tmp_path: Path) -> None:
-    folder = tmp_path.joinpath(*["d" * 100] * 5)
-    with pytest.raises(StoreError, match="bytes, of which SQLite allows 500: use a shorter state_dir"):
-        member(folder, process=count)
-    assert not kafka.open
 
 
 def test_the_time_in_which_a_machine_is_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,11 +186,10 @@ def warnings(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:
 
 
 def check_damage(caplog: pytest.LogCaptureFixture, file: Path) -> None:
-    """Check that a damaged file was renamed, with one warning, which names it."""
+    """Check that a damaged file was deleted, with one warning, which names it."""
     assert file.stat().st_size > 300 * PAGE
     (text,) = warnings(caplog, file)
-    assert f"it is renamed to {file.name}.damaged, and the state of t-0 is restored from its changelog" in text
-    assert [each.name for each in file.parent.glob("*.damaged")] == [f"{file.name}.damaged"]
+    assert "it is deleted, and the state of t-0 is restored from its changelog" in text
 
 
 @pytest.mark.long
@@ -259,12 +210,10 @@ def test_a_damaged_page_of_an_active_partition_costs_a_restore(
         assert state_of(one) == kept(2 * MANY)
         assert state_of(one, SECOND) == kept(10)
         check_damage(caplog, file)
-        # Once more: of each partition one file is kept.
         overwrite(file)
         kafka.feed(0, MANY)
         settle(one)
         assert state_of(one) == kept(3 * MANY)
-        assert len(list((tmp_path / "1").glob("*.damaged"))) == 1
     with member(tmp_path / "2", process=keep) as other:
         give(other, 0)
         settle(other)
@@ -279,6 +228,7 @@ def test_a_damaged_page_of_a_standby_costs_a_restore(
         give(one, 0, 1)
         copy._assignor._copies.kept = frozenset({FIRST, SECOND})
         give(copy)
+        together(one)
         kafka.feed(0, MANY)
         drain(one)
         drain(copy)
@@ -377,9 +327,9 @@ def test_damage_before_anything_is_stored_skips_no_records(
 @pytest.mark.parametrize(
     ("broken", "noted"),
     [
-        (lambda: sqlite3.DatabaseError("database disk image is malformed"), "it is renamed to"),
-        (lambda: sqlite3.DatabaseError("file is not a database"), "it is renamed to"),
-        (lambda: sqlite3.OperationalError("disk I/O error"), "it is renamed to"),
+        (lambda: sqlite3.DatabaseError("database disk image is malformed"), "it is deleted"),
+        (lambda: sqlite3.DatabaseError("file is not a database"), "it is deleted"),
+        (lambda: sqlite3.OperationalError("disk I/O error"), "it is deleted"),
         (lambda: sqlite3.OperationalError(FULL), "waits until its local file can be used again"),
         (lambda: sqlite3.OperationalError("unable to open database file"), "(ulimit -n): t-0 waits until"),
     ],
@@ -421,96 +371,7 @@ def test_an_error_of_one_file_stops_its_partition_alone(
         assert left == 0
         assert (counted(one), counted(one, 1)) == (6, 3)
     said = [record.getMessage() for record in caplog.records if noted in record.getMessage()]
-    # A new file that fails while it is opened is not renamed as well.
-    assert 1 <= len(said) <= (lasting if "renamed" in noted else 1)
-    assert len(list(tmp_path.glob("*.damaged"))) == ("renamed" in noted)
-
-
-LIMITED = """
-import logging, resource, sys
-from pathlib import Path
-from rackassign.model import TopicPartition
-from rackassign.stateful import StoreError
-from rackassign.stateful._changelog import ChangelogRecord
-from rackassign.stateful._state_directory import StateDirectory
-
-logging.basicConfig(format="%(message)s")
-tp, state_directory = TopicPartition("t", 0), StateDirectory(Path(sys.argv[1]))
-state_directory.open_existing({"t": "1d"})
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-store, written = state_directory.available(tp), 0
-try:
-    for number in range(100):
-        change = ChangelogRecord("change", 0, number, b"\\1k%d" % number, bytes(100_000))
-        store.apply([change, ChangelogRecord("last", 0, number, b"\\4", b"{}")], number + 1)
-        written += 1
-except StoreError as error:
-    state_directory.failed(tp, error)
-    print(type(error).__name__, error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-state_directory.close()
-print(written > 0)
-"""
-
-
-def test_a_file_that_has_reached_the_limit_of_its_size_is_kept(tmp_path: Path) -> None:
-    # In a process of its own: the limit cannot be raised again by all users.
-    code = LIMITED.replace("(1 << 20, 1 << 20)", "(1 << 20, resource.RLIM_INFINITY)")
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
-    )
-    file = tmp_path / "t-0@1d.sqlite"
-    assert ended.stdout == f"DiskFullError {file}: File too large\nTrue\n", ended.stderr
-    assert "t-0 waits until its local file can be used again" in ended.stderr
-    assert [each.name for each in tmp_path.glob("*.damaged*")] == []
-    again = StateDirectory(tmp_path)
-    again.open_existing({"t": "1d"})
-    assert again.positions()[TopicPartition("t", 0)] > 0
-    again.close()
-
-
-class OverQuota:
-    """A file to which nothing can be written, as with a quota; only NFS and the like report it at the end."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-
-def test_a_quota_is_waited_for_and_damage_is_not(
-    kafka: Kafka,
-    files: FaultyFiles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 1)
-        drain(one)
-        kafka.feed(0, 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(tempfile, "TemporaryFile", OverQuota)
-            files.full, files.full_as = True, "disk I/O error"
-            for _ in range(5):
-                one.poll(0)
-        assert "Disk quota exceeded: t-0 waits until its local file can be used again" in caplog.text
-        assert list(tmp_path.glob("*.damaged")) == []
-        files.full = False
-        drain(one)
-        assert counted(one) == 2
-
-
-def test_an_error_of_the_disk_itself_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite", "CREATE TABLE t (k)", 1)
-    for number, expected in ((errno.EIO, DamagedError), (errno.ENOSPC, DiskFullError)):
-
-        def failing(*_: Any, number: int = number, **__: Any) -> None:
-            raise OSError(number, "no")
-
-        monkeypatch.setattr(tempfile, "TemporaryFile", failing)
-        with pytest.raises(expected), file._mapped():
-            raise sqlite3.OperationalError("disk I/O error")
-    file.close()
+    assert 1 <= len(said) <= (lasting if "deleted" in noted else 1)
 
 
 def test_a_log_that_another_process_uses_for_too_long_is_no_damage(tmp_path: Path) -> None:
@@ -520,3 +381,63 @@ def test_a_log_that_another_process_uses_for_too_long_is_no_damage(tmp_path: Pat
     assert not isinstance(raised.value, DamagedError)
     assert file.damage is None
     file.close()
+
+
+def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_path: Path) -> None:
+    (tmp_path / "t-1@1d.sqlite").write_bytes(b"no database at all, whatever its name" * 99)
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d"})
+    assert state_directory.positions() == {}
+    assert state_directory.open(TopicPartition("t", 1)).position == 0
+    state_directory.open(FIRST).apply({b"\1k": b"v"}, 7)
+    assert state_directory.positions() == {TopicPartition("t", 1): 0, FIRST: 7}
+    with pytest.raises(
+        StoreError,
+        match=r"is in use: each member .* of its own\. If its member was killed, .*: `fuser .*/lock` shows it",
+    ):
+        StateDirectory(tmp_path)
+    state_directory.delete(FIRST)
+    assert state_directory.positions() == {TopicPartition("t", 1): 0}
+    with pytest.raises(StoreError, match="no name of a topic"):
+        state_directory.open(TopicPartition("../t", 0))
+    state_directory.close()
+    StateDirectory(tmp_path).close()
+
+
+def test_files_that_are_old_or_of_another_changelog_are_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 1), TopicPartition("t", 2)]
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d", "u": "5e"})
+    # As a copied folder has it: the files are new, and their content is old.
+    for place, age_h in zip(places, (13, 11, 0, -13), strict=True):
+        with monkeypatch.context() as patch:
+            patch.setattr(state_file, "time_of_day_ms", lambda: int((time.time() - age_h * 3600) * 1000))  # noqa: B023
+            state_directory.open(place).apply({b"\1k": b"v"}, 5)
+    state_directory.close()
+    (tmp_path / "notes.sqlite").touch()
+    os.utime(tmp_path / "t-1@1d.sqlite", (1.0, 1.0))
+    again = StateDirectory(tmp_path)
+    again.open_existing({"t": "1d", "u": "new"})
+    assert again.positions() == {TopicPartition("t", 1): 5}
+    assert again.open(places[2]).position == 0
+    again.close()
+    left = {file.name for file in tmp_path.glob("*.sqlite")}
+    assert left == {"notes.sqlite", "t-1@1d.sqlite", "u-1@new.sqlite"}
+
+
+def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: dict[str, Any] = {"process": lambda *_: None, "state_dir": tmp_path / "state", "group_id": "g"}
+    for topics, more, problem in (
+        ((), {}, "topics and group_id are needed"),
+        (("t",), {"group_id": None}, "topics and group_id are needed"),
+        (("t",), {"enable_auto_commit": True}, "enable_auto_commit is set by this consumer"),
+        (("t",), {"client_tags": {"k" * 21: "v"}}, "Tag key exceeds maximum length of 20"),
+        (("t",), {"state_dir": tmp_path / "file"}, "state_dir: .* cannot be used: "),
+    ):
+        with pytest.raises(RackassignError, match=problem):
+            StatefulConsumer(*topics, **{**told, **more})
+    # The folder was given back.
+    StateDirectory(tmp_path / "state").close()

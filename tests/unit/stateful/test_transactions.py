@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,22 +25,21 @@ from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.stateful import Output, Punctuate, State, StatefulConsumer
 from rackassign.stateful import _active_tasks as active_tasks
-from rackassign.stateful import _stateful_consumer as consumer
-from rackassign.stateful._changelog import HEADER, read_change
+from rackassign.stateful import _changelog_client as changelog_client
 from rackassign.stateful._output import LARGEST
+from rackassign.stateful._stores import PROGRESS
 from tests.helpers.examples import examples
-from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.fakes.transactions import Coordinator, committed_values
+from tests.helpers.fakes.kafka import Coordinator, Kafka, Record, committed_values
 from tests.helpers.memory_directory import memory_directory
-from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
+from tests.helpers.stateful_consumers import FIRST, LOG, counted, drain, give, member, together
 
 MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def coordinator(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+def coordinator(kafka: Kafka) -> Coordinator:
     kafka.make("out")
-    return Coordinator(kafka).installed(monkeypatch)
+    return kafka.coordinator
 
 
 def number(record: Record, state: State, output: Output) -> None:
@@ -161,7 +161,7 @@ def test_a_new_owner_waits_for_the_open_transaction_of_the_former_one_and_proces
         kafka.feed(1, 3)
         drain(successor)
         assert committed_values(kafka, "out") == [b"1-1", b"1-2", b"1-3"]
-        coordinator.end("former", "committed")
+        kafka.end_transaction("former", "committed")
         drain(successor)
         assert has_all_once(kafka, 2, 3)
         assert counted(successor) == 2
@@ -315,10 +315,8 @@ def test_a_member_that_was_removed_and_rejoins_in_the_same_rebalance_hands_nothi
     assert coordinator.open == {}
 
 
-def test_a_timeout_that_brokers_do_not_allow_is_refused_at_once(
-    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
-) -> None:
-    assert kafka is coordinator.kafka
+def test_a_timeout_that_brokers_do_not_allow_is_refused_at_once(coordinator: Coordinator, tmp_path: Path) -> None:
+    assert coordinator.longest_ms == 900_000
     with pytest.raises(ConfigError, match=r"transaction_timeout_ms of 900001 is more than brokers allow"):
         writer(tmp_path, "one", transaction_timeout_ms=900_001)
 
@@ -332,9 +330,6 @@ def test_whatever_happens_each_record_is_visible_once(steps: list[str]) -> None:
         kafka = Kafka().installed(patch)
         kafka.make("t")
         kafka.make("out")
-        coordinator = Coordinator(kafka).installed(patch)
-        # A former owner does not find the fence before it commits.
-        patch.setattr(consumer, "_ENDS_S", 3600.0)
         fed = [0, 0]
         with writer(Path(folder), "one") as one, writer(Path(folder), "two") as two:
             give(one, 0, 1)
@@ -370,7 +365,7 @@ def test_whatever_happens_each_record_is_visible_once(steps: list[str]) -> None:
                     break
             assert has_all_once(kafka, *fed), (fed, committed_values(kafka, "out"))
             assert (counted(one), counted(two, 1)) == tuple(fed)
-        assert coordinator.open == {}
+        assert kafka.coordinator.open == {}
 
 
 def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transactions(
@@ -383,23 +378,17 @@ def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transa
             kafka.feed(0, 1)
             drain(one)
         log = kafka.topics[LOG].logs[0]
-        kinds = [
-            "marker" if each.marker else read_change(each.key, each.value, dict(each.headers)[HEADER]).kind
-            for each in log
-        ]
-    assert kinds == ["fence", *["change", "last", "marker"] * 3]
+        kinds = ["marker" if each.marker else "progress" if each.key == PROGRESS else "change" for each in log]
+    assert kinds == ["change", "progress", "marker"] * 3
     assert coordinator.epochs == {"one": 0}
 
 
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"output": "out"}, "output needs transactional_id: a name of this member"),
-        ({"transactional_id": "one"}, "transactional_id is for output=.."),
         ({"output": "out", "transactional_id": ""}, 'transactional_id must be a name, got ""'),
         ({"output": [], "transactional_id": "one"}, "output must be the name of a topic, or a list of names, got"),
         ({"output": ["out", "out"], "transactional_id": "one"}, "each topic of output can be given once"),
-        ({"transaction_timeout_ms": 5000}, "transaction_timeout_ms is for output=.."),
         (
             {"output": "out", "transactional_id": "one", "transaction_timeout_ms": 999},
             "transaction_timeout_ms must be an integer from 1000, got 999",
@@ -414,20 +403,20 @@ def test_records_of_the_changelog_that_readers_see_are_those_of_committed_transa
     ],
 )
 def test_options_that_cannot_work_are_refused(
-    coordinator: Coordinator, tmp_path: Path, more: dict[str, Any], problem: str
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, more: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         member(tmp_path, **{"process": number, **more})
-    assert coordinator.kafka.open == set()
+    assert (kafka.open, coordinator.epochs) == (set(), {})
 
 
 def test_output_that_must_not_be_written_is_refused_before_a_record_is_processed(
-    coordinator: Coordinator, tmp_path: Path
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path
 ) -> None:
-    coordinator.kafka.denied.add("WRITE")
+    kafka.denied.add("WRITE")
     with pytest.raises(AuthorizationError, match="not allowed: WRITE on topic out"):
         member(tmp_path, process=number, output="out", transactional_id="one")
-    assert coordinator.kafka.open == set()
+    assert (kafka.open, coordinator.epochs) == (set(), {})
 
 
 @pytest.mark.parametrize(
@@ -504,3 +493,75 @@ def test_a_close_within_process_writes_nothing_twice(kafka: Kafka, coordinator: 
         assert counted(other) == 4
     assert has_all_once(kafka, 4)
     assert coordinator.open == {}
+
+
+def test_a_member_has_the_same_transactional_id_when_it_is_started_again_and_no_other_has_it(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    names: list[set[str]] = []
+    for folder in ("1", "1", "2"):
+        before = set(kafka.coordinator.epochs)
+        member(tmp_path / folder).close()
+        names.append(set(kafka.coordinator.epochs) - before)
+    assert [len(each) for each in names] == [1, 0, 1]
+    (name,) = names[0]
+    assert re.fullmatch("g-[0-9a-f]{32}", name)
+    (tmp_path / "1" / "member-id").write_text("damaged")
+    member(tmp_path / "1").close()
+    assert len(kafka.coordinator.epochs) == 3
+
+
+def test_a_commit_on_a_changelog_that_has_lost_records_is_aborted_and_the_state_is_built_again(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
+        give(one, 0)
+        for _ in range(3):
+            kafka.feed(0, 1)
+            drain(one)
+
+        def cut(*_: object) -> None:
+            kafka.before_send = None
+            # A leader without the last two commits, while the third is under way.
+            del kafka.topics[LOG].logs[0][3:]
+
+        kafka.before_send = cut
+        kafka.feed(0, 1)
+        drain(one)
+        assert counted(one) == 4
+        give(copy, 0)
+        drain(copy)
+        assert counted(copy) == 4
+    assert "t-0: its changelog has lost records: discarding and rebuilding the local state" in caplog.text
+
+
+def test_a_changelog_of_the_earlier_format_is_refused_with_what_to_do(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.make(LOG)
+    kafka.append(LOG, 0, b"\0fence", b"", [("rackassign", bytes(17))])
+    with member(tmp_path) as one:
+        give(one, 0)
+        with pytest.raises(ConfigError, match=r"g-t-changelog was written by a version before .* state reset"):
+            drain(one)
+
+
+def test_a_commit_is_read_whole_or_not_at_all(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelog_client, "_AT_ONCE", 2)
+
+    def process(record: Record, state: State) -> None:
+        for key in range(7):
+            state.put(b"%d" % key, b"%d" % record.offset)
+
+    with member(tmp_path / "1", process=process) as one, member(tmp_path / "2") as copy:
+        give(one, 0)
+        copy._assignor._copies.kept = frozenset({FIRST})
+        give(copy)
+        together(one)
+        seen = set()
+        for offset in range(3):
+            kafka.feed(0, 1)
+            drain(one)
+            for _ in range(9):
+                copy.poll(0)
+                seen.add(tuple(set(dict(copy.store(FIRST).items()).values())))
+            assert dict(copy.store(FIRST).items()) == {b"%d" % key: b"%d" % offset for key in range(7)}
+    assert seen == {(), (b"0",), (b"1",), (b"2",)}

@@ -27,9 +27,9 @@ def state(partitions: int = 2) -> GroupState:
     return GroupState(group(MEMBER, name="g"), rows, {"m": {}})
 
 
-def local_file(topic: str, partition: int, size: int, *, damaged: bool = False) -> LocalFile:
-    name = f"{topic}-{partition}@id.sqlite{'.damaged' if damaged else ''}"
-    return LocalFile(name, topic, partition, "id", damaged, {name: size, f"{name}-wal": 1}, 0)
+def local_file(topic: str, partition: int, size: int, changelog_id: str = "id") -> LocalFile:
+    name = f"{topic}-{partition}@{changelog_id}.sqlite"
+    return LocalFile(name, topic, partition, changelog_id, {name: size, f"{name}-wal": 1}, 0)
 
 
 def printed(found: GroupState, sizes: StateSizes) -> str:
@@ -39,7 +39,7 @@ def printed(found: GroupState, sizes: StateSizes) -> str:
 
 
 FILES = {
-    "/a": (local_file("t", 0, 1_999), local_file("t", 0, 2_999, damaged=True), local_file("u", 0, 4_999)),
+    "/a": (local_file("t", 0, 1_999), local_file("t", 0, 2_999, "former"), local_file("u", 0, 4_999)),
     "/b": (local_file("t", 9, 99),),
 }
 
@@ -58,7 +58,7 @@ def test_copies_have_their_positions_and_a_size_that_is_unknown_is_a_question_ma
 def test_local_files_are_shown_with_their_partitions_and_the_others_below() -> None:
     text = printed(state(), StateSizes({}, {}, FILES))
     assert "│ /a: 2 kB " in text
-    assert "│ /a: 3 kB damaged, set aside │" in text
+    assert "│ /a: 3 kB " in text
     assert "/a: 3 local files, 10 kB\n" in text
     assert "/b: 1 local file, 100 B\n" in text
     assert "2 local files, 5.1 kB, of partitions that the group does not have now" in text
@@ -70,8 +70,8 @@ def test_the_json_has_the_sizes_and_the_files() -> None:
     first, second = (row["local_files"] for row in found["partitions"])
     shared = {"state_dir": "/a", "changelog_id": "id"}
     assert first == [
-        {**shared, "file": "t-0@id.sqlite", "bytes": 2000, "damaged": False},
-        {**shared, "file": "t-0@id.sqlite.damaged", "bytes": 3000, "damaged": True},
+        {**shared, "file": "t-0@id.sqlite", "bytes": 2000},
+        {**shared, "file": "t-0@former.sqlite", "bytes": 3000, "changelog_id": "former"},
     ]
     assert second == []
     assert [(row["state_dir"], row["file"]) for row in found["other_local_files"]] == [
