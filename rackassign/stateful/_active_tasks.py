@@ -51,12 +51,12 @@ class MembershipCheck:
         self._session_s = _SESSION_S if session_s is None else session_s
         # A machine may have been suspended: Linux' monotonic clock stops then, and the session ends all the same.
         self._asked = ElapsedTime()
-        self._doubted: int | None = None
+        self._suspected: int | None = None
 
     @property
     def is_suspect(self) -> bool:
         """Whether the last call of `present` returned False."""
-        return self._doubted is not None
+        return self._suspected is not None
 
     def member(self) -> str:
         """Return the member ID; empty while the member joins its group."""
@@ -65,15 +65,15 @@ class MembershipCheck:
     def present(self, generation: int) -> bool:
         """Return whether this member may process the partitions of its last assignment."""
         if self._asked.lap() > self._session_s:
-            self._doubted = generation
-        if self._doubted == generation and not self.confirmed(generation):
+            self._suspected = generation
+        if self._suspected == generation and not self.confirmed(generation):
             return False
-        self._doubted = None
+        self._suspected = None
         return True
 
-    def doubt(self, generation: int) -> None:
+    def suspect(self, generation: int) -> None:
         """Have the coordinator confirm a generation before anything else is processed."""
-        self._doubted = generation
+        self._suspected = generation
 
     def confirmed(self, generation: int) -> bool:
         """Return whether the coordinator confirms that this is the current generation, and that of this member."""
@@ -340,8 +340,8 @@ class ActiveTasks:
         finally:
             self._counts.commits += len(runs) * committed
             if not committed:
-                # The coordinator may have refused the generation: others own these tasks, and the client will be told.
-                self._check.doubt(self._generation)
+                # The coordinator may have refused the generation: others own these tasks, and the client does not know it yet.
+                self._check.suspect(self._generation)
             for task, active in runs.items():
                 if active.store.failure is not None:
                     self.store_failed(task, active.store.failure)

@@ -65,8 +65,10 @@ def _short(topic: str) -> str:
 
 
 _RETRY_S = 1.0
-"""How long a file waits that cannot be used, or that was damaged again within a minute."""
+_DAMAGED_RETRY_S = 60.0
+"""How long a file waits that is damaged again: each restore reads the whole changelog."""
 _SETTLED_S = 60.0
+"""A file that fails within this time after the last attempt has the same problem as before."""
 
 
 class StateDirectory:
@@ -162,16 +164,16 @@ class StateDirectory:
                 store = self._new(tp)
             elif store.expired:
                 # A full disk may have no space for a transaction that deletes so much.
-                store = self._anew(tp)
+                store = self._replaced(tp)
             elif store.failure is not None:
                 store.recover()
         except DamagedError as error:
             self._counts.damaged_files += 1
             log.warning("%s: it is deleted, and the state of %s-%d is restored from its changelog", error, *tp)
-            store = self._anew(tp)
+            store = self._replaced(tp)
         return store
 
-    def _anew(self, tp: TopicPartition) -> StateFile:
+    def _replaced(self, tp: TopicPartition) -> StateFile:
         """Replace a file with an empty one."""
         store = self._open.pop(tp, None)
         if store is not None:
@@ -209,8 +211,11 @@ class StateDirectory:
             store.fail(error)
         now = time.monotonic()
         again = now < self._due.get(tp, float("-inf")) + _SETTLED_S
-        self._due[tp] = now if isinstance(error, DamagedError) and not again else now + _RETRY_S
-        if not isinstance(error, DamagedError) and not again:
+        if isinstance(error, DamagedError):
+            self._due[tp] = now + (_DAMAGED_RETRY_S if again else 0.0)
+            return
+        self._due[tp] = now + _RETRY_S
+        if not again:
             log.warning("%s: %s-%d waits until its local file can be used again", error, *tp)
 
     def expire(self) -> None:

@@ -34,6 +34,7 @@ class FaultyFiles:
         """Use these files, each of which is tried again with the next poll after a failure."""
         patch.setattr(sqlite3, "connect", self.connect)
         patch.setattr(state_directory, "_RETRY_S", 0.0)
+        patch.setattr(state_directory, "_DAMAGED_RETRY_S", 0.0)
         return self
 
     def connect(self, file: Path, **options: Any) -> Connection:
