@@ -340,7 +340,7 @@ class ActiveTasks:
         finally:
             self._counts.commits += len(runs) * committed
             if not committed:
-                # The coordinator may have refused the generation: others own these tasks, and the client does not know it yet.
+                # The coordinator may have refused the generation: others may own these tasks by now.
                 self._check.suspect(self._generation)
             for task, active in runs.items():
                 if active.store.failure is not None:

@@ -21,8 +21,8 @@ _BUSY_MS = 1000
 _LOG_BYTES = 4 << 20
 """Size of the write-ahead log from which on it is taken into the file; as SQLite does by itself."""
 
-_LOG_HEADER, _FRAME_HEADER, _COMMIT_AT = 32, 24, 4
-"""Bytes of the headers of the log and of its frames, and where a frame has the size of the file if it ends a commit."""
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+"""Bytes of the headers of the write-ahead log and of its frames."""
 
 _FILES = "each partition needs three open files (ulimit -n)"
 _NO_DAMAGE = (
@@ -91,8 +91,8 @@ class SqliteFile:
     def _check_log(self) -> None:
         """Find a damaged page in the write-ahead log, of which SQLite would take what is before it."""
         # If the process was killed while the log was taken into the file, newer pages of the file would be combined
-        # with older ones of the log. Behind the frames that count there may be those of a transaction that was not
-        # completed, but no commit: `checkpoint` empties the log, so none of it is older.
+        # with older ones of the log. Behind the frames that count there may be a transaction that was not completed,
+        # and frames from before the log was begun again, which have other salts, but no commit.
         log = Path(f"{self._file}-wal")
         if not log.exists():
             return
@@ -100,9 +100,12 @@ class SqliteFile:
         ((page_bytes,),) = self._db.execute("PRAGMA page_size").fetchall()
         frame_bytes = _FRAME_HEADER + page_bytes
         with log.open("rb") as opened:
+            salts = opened.read(_LOG_HEADER)[16:24]
             for at in range(_LOG_HEADER + frames * frame_bytes, log.stat().st_size - frame_bytes + 1, frame_bytes):
-                opened.seek(at + _COMMIT_AT)
-                if any(opened.read(4)):
+                opened.seek(at)
+                header = opened.read(_FRAME_HEADER)
+                # The size of the file if the frame ends a commit, and the salts.
+                if any(header[4:8]) and header[8:16] == salts:
                     raise self.damaged("a page of its log is damaged")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
