@@ -26,8 +26,9 @@ from tests.helpers.kafka.unregistration import unregister
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 TIMEOUT_S = 600.0
-TOPIC, GROUP, LOG, USER = "lines", "count", "count-lines-changelog", "counter"
+TOPIC, GROUP, LOG, USER, ID = "lines", "count", "count-lines-changelog", "counter", "count-1"
 RESULTS = "results"
+TRANSACTIONS_OF_TWO = {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "1"}
 READ: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "group_id": None}
 
 
@@ -75,7 +76,7 @@ def wait_counted(member: StatefulConsumer, *expected: int) -> None:
 def test_a_first_start_without_a_broker_creates_a_changelog_with_fewer_replicas(
     make_cluster: MakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = make_cluster(("a", "b", "c"), config={"offsets.topic.replication.factor": "2"})
+    cluster = make_cluster(("a", "b", "c"), config={"offsets.topic.replication.factor": "2", **TRANSACTIONS_OF_TWO})
     create_topic(cluster.bootstrap, TOPIC, [[1, 2, 3], [2, 3, 1]])
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
         cluster.kill(3)
@@ -100,7 +101,8 @@ def secured() -> Iterator[Cluster]:
     with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=CONFIG) as made:
         create_topic(made.bootstrap, TOPIC, [[1, 2], [2, 1]])
         of_log = (allowed(each, "TOPIC", LOG) for each in ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS"))
-        make_users(made, [USER], [allowed("READ", "TOPIC", TOPIC), allowed("READ", "GROUP", GROUP), *of_log])
+        others = (("READ", "TOPIC", TOPIC), ("READ", "GROUP", GROUP), ("WRITE", "TRANSACTIONAL_ID", ID))
+        make_users(made, [USER], [*(allowed(*each) for each in others), *of_log])
         yield made
 
 
@@ -108,7 +110,7 @@ def secured() -> Iterator[Cluster]:
 def test_without_alter_new_partitions_wait_for_the_command_and_the_others_continue(
     secured: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    login = access(secured, USER)
+    login = {"transactional_id": ID, **access(secured, USER)}
     write(secured.bootstrap, 2)
     with closing(KafkaAdminClient(bootstrap_servers=secured.bootstrap)) as admin:
 

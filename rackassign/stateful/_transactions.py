@@ -111,7 +111,8 @@ class TransactionalProducer:
                 raise ConfigError(self._refused.args[0])
             if time.monotonic() >= until:
                 raise KafkaUnavailableError(
-                    f"transactions of {self._id} cannot be begun: {self._refused or 'Kafka does not respond'}"
+                    f"transactions of {self._id} cannot be begun: {self._refused or 'Kafka does not respond'};"
+                    " are there as many brokers as transaction.state.log.replication.factor?"
                 )
             time.sleep(_LOOK_S)
 

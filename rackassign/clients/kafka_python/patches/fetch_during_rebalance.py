@@ -32,7 +32,6 @@ from typing import Any
 from weakref import ref
 
 from kafka import OffsetAndMetadata, TopicPartition
-from kafka.coordinator.base import UNKNOWN_MEMBER_ID
 from kafka.errors import (
     CommitFailedError,
     CoordinatorLoadInProgressError,
@@ -53,6 +52,7 @@ from kafka.future import Future
 from kafka.protocol.consumer import OffsetCommitRequest
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
+from rackassign.clients.kafka_python.patches._membership import LEDGER, ledger_of
 from rackassign.clients.kafka_python.patches.patch import Patch
 from rackassign.text import WarnOnce
 
@@ -102,33 +102,14 @@ class Commits:
         self._consumer = ref(consumer)
         self._coordinator = coordinator = consumer._coordinator
         self._send_original = coordinator._send_offset_commit_request
-        self._reset = coordinator.reset_generation
-        self._complete = coordinator._on_join_complete_async
-        self.lost = False
-        """Whether the member was removed from its group, or has left it, and was assigned nothing since."""
-        self._losses = 0
+        self._ledger = ledger_of(consumer)
         self._waiting: list[_Commit] = []
         self._sending = False
-
-    def install(self) -> None:
-        """Shadow kafka-python's commit method, and the methods called when a membership ends or begins."""
-        coordinator = self._coordinator
         coordinator._send_offset_commit_request = self.send
-        coordinator.reset_generation = self.reset_generation
-        coordinator._on_join_complete_async = self.on_join_complete_async
 
-    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        """Replace kafka-python's method: the membership is lost, or given up."""
-        self.lost = True
-        self._losses += 1
-        self._reset(member_id=member_id)
-
-    async def on_join_complete_async(
-        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
-    ) -> None:
-        """Replace kafka-python's method: an assignment was received."""
-        self.lost = False
-        await self._complete(generation, member_id, protocol, member_assignment_bytes)
+    @property
+    def lost(self) -> bool:
+        return self._ledger.lost
 
     def join_ends_within_ms(self) -> float:
         """Return the number of milliseconds after which a join that is under way is answered at the latest."""
@@ -161,7 +142,7 @@ class Commits:
                 raise TypeError(
                     f"{partition}: expected an offset, metadata and a leader epoch, got {offsets[partition]}"
                 )
-        commit = _Commit(dict(offsets), self._losses)
+        commit = _Commit(dict(offsets), self._ledger.losses)
         self._waiting.append(commit)
         if not self._sending:
             self._sending = True
@@ -172,12 +153,12 @@ class Commits:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                together = [commit for commit in waiting if commit.losses == self._losses]
+                together = [commit for commit in waiting if commit.losses == self._ledger.losses]
                 for commit in waiting:
-                    if commit.losses != self._losses:
+                    if commit.losses != self._ledger.losses:
                         commit.settle(_removed_from_group())
                 merged = {partition: offset for commit in together for partition, offset in commit.offsets.items()}
-                error = await self._failed(_Commit(merged, self._losses)) if merged else None
+                error = await self._failed(_Commit(merged, self._ledger.losses)) if merged else None
                 of_all = len(together) == 1 or error is None or isinstance(error, _INDEPENDENT_OF_OFFSETS)
                 for commit in together:
                     commit.settle(error if of_all else await self._failed(commit))
@@ -201,7 +182,7 @@ class Commits:
         return None
 
     def _is_out_since(self, commit: _Commit) -> bool:
-        return self.lost or self._losses != commit.losses
+        return self.lost or self._ledger.losses != commit.losses
 
     async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
         """Commit with the generation this member still has; return whether the broker accepted it."""
@@ -294,7 +275,6 @@ class _Flow:
         coordinator.join_group_async = self.join_group_async
         coordinator._on_join_prepare_async = self.on_join_prepare_async
         coordinator._commit_offsets_sync_async = self.commit_offsets_sync_async
-        self._commits.install()
         coordinator._send_offset_fetch_request = self.send_offset_fetch_request
         coordinator.generation_if_stable = self.generation_if_stable
 
@@ -398,13 +378,7 @@ FETCH_DURING_REBALANCE = Patch(
         "_coordinator._send_offset_commit_request": ("offsets",),
         "_coordinator._send_offset_fetch_request": ("partitions",),
         "_coordinator.generation_if_stable": (),
-        "_coordinator.reset_generation": ("member_id",),
-        "_coordinator._on_join_complete_async": (
-            "generation",
-            "member_id",
-            "protocol",
-            "member_assignment_bytes",
-        ),
+        **LEDGER,
     },
     needs=coordinator_paths(
         *("_generation.is_lost", "_join_task", "_lock", "_manager.wait_for", "_rebalance_protocol", "config"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.base import UNKNOWN_MEMBER_ID, MemberState
+from kafka.coordinator.base import MemberState
 from kafka.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
@@ -34,6 +34,7 @@ from rackassign.clients.kafka_python.internals.attributes import (
     coordinator_paths,
     is_cooperative,
 )
+from rackassign.clients.kafka_python.patches._membership import LEDGER, ledger_of
 from rackassign.clients.kafka_python.patches.patch import Patch
 from rackassign.text import WarnOnce, with_version
 
@@ -214,48 +215,23 @@ REVOKE_BEFORE_REMOVAL = Patch(
 )
 
 
-class _Membership:
-    """The membership in which a consumer was last assigned partitions; its methods have kafka-python's names."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._coordinator = coordinator = consumer._coordinator
-        self._current = coordinator.group_metadata
-        self._reset = coordinator.reset_generation
-        self._complete = coordinator._on_join_complete_async
-        self._assigned: tuple[int, str] | None = None
-        self._removed = False
-
-    def install(self) -> None:
-        coordinator = self._coordinator
-        coordinator.group_metadata = self.group_metadata
-        coordinator.reset_generation = self.reset_generation
-        coordinator._on_join_complete_async = self.on_join_complete_async
-
-    def group_metadata(self) -> Any:
-        # Read first: a removal in between, on the IO thread, is then seen.
-        metadata = self._current()
-        if not self._removed or self._assigned is None:
-            return metadata
-        if self._coordinator._subscription.subscription_type == SubscriptionType.USER_ASSIGNED:
-            # A consumer that chooses its partitions itself is no member, also if it was one before.
-            return metadata
-        generation, member = self._assigned
-        return metadata._replace(generation_id=generation, member_id=member)
-
-    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        self._removed = True
-        self._reset(member_id=member_id)
-
-    async def on_join_complete_async(
-        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
-    ) -> None:
-        self._assigned, self._removed = (generation, member_id), False
-        await self._complete(generation, member_id, protocol, member_assignment_bytes)
-
-
 def _keep_generation_when_removed(consumer: Consumer, _once: WarnOnce) -> None:
     """Return the lost membership until the next assignment, so that the broker rejects the offsets."""
-    _Membership(consumer).install()
+    ledger, coordinator = ledger_of(consumer), consumer._coordinator
+    current: Callable[[], Any] = coordinator.group_metadata
+
+    def group_metadata() -> Any:
+        # Read first: a removal in between, on the IO thread, is then seen.
+        metadata = current()
+        if not ledger.lost or ledger.assigned is None:
+            return metadata
+        if coordinator._subscription.subscription_type == SubscriptionType.USER_ASSIGNED:
+            # A consumer that chooses its partitions itself is no member, also if it was one before.
+            return metadata
+        generation, member = ledger.assigned
+        return metadata._replace(generation_id=generation, member_id=member)
+
+    coordinator.group_metadata = group_metadata
 
 
 KEEP_GENERATION_WHEN_REMOVED = Patch(
@@ -266,11 +242,7 @@ KEEP_GENERATION_WHEN_REMOVED = Patch(
         " owners, which have committed further: records are processed twice."
     ),
     proof="integration/clients/test_patches.py::test_offsets_of_a_removed_member_are_rejected",
-    wraps={
-        "_coordinator.group_metadata": (),
-        "_coordinator.reset_generation": ("member_id",),
-        "_coordinator._on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
-    },
+    wraps={"_coordinator.group_metadata": (), **LEDGER},
     needs=("_coordinator._subscription.subscription_type",),
     install=_keep_generation_when_removed,
     after=("revoke_before_removal", "fetch_during_rebalance"),
@@ -286,16 +258,12 @@ class _JoinOfRemovedMember:
 
     def __init__(self, consumer: Consumer) -> None:
         self._coordinator = coordinator = consumer._coordinator
-        self._reset = coordinator.reset_generation
         self._prepare = coordinator._on_join_prepare_async
+        coordinator._on_join_prepare_async = self.on_join_prepare_async
+        ledger_of(consumer).after_loss.append(self.lost)
 
-    def install(self) -> None:
-        self._coordinator.reset_generation = self.reset_generation
-        self._coordinator._on_join_prepare_async = self.on_join_prepare_async
-
-    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+    def lost(self) -> None:
         coordinator = self._coordinator
-        self._reset(member_id=member_id)
         if not (coordinator.rejoining and coordinator._subscription.assigned_partitions()):
             return
         if not is_cooperative(coordinator):
@@ -325,7 +293,7 @@ class _JoinOfRemovedMember:
 
 def _lose_partitions_when_removed_in_join(consumer: Consumer, _once: WarnOnce) -> None:
     """Have a join without the partitions of before, if it has found out that they are lost."""
-    _JoinOfRemovedMember(consumer).install()
+    _JoinOfRemovedMember(consumer)
 
 
 LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN = Patch(
@@ -336,16 +304,13 @@ LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN = Patch(
         " owners in between: their records are processed twice. `on_partitions_lost` is not called."
     ),
     proof="integration/clients/test_patches.py::test_a_member_removed_in_its_join_continues_where_others_have_committed",
-    wraps={
-        "_coordinator.reset_generation": ("member_id",),
-        "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
-    },
+    wraps={"_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"), **LEDGER},
     needs=coordinator_paths(
         *("_generation.is_lost", "_lock", "_rebalance_protocol", "rejoining"),
         *("_subscription.assign_from_subscribed", "_subscription.assigned_partitions"),
     ),
     install=_lose_partitions_when_removed_in_join,
-    after=("fetch_during_rebalance", "keep_generation_when_removed"),
+    after=("revoke_before_removal", "fetch_during_rebalance", "keep_generation_when_removed"),
 )
 
 
