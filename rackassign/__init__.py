@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         attach,
     )
     from rackassign.monitoring.byte_rates import ByteRates
-    from rackassign.racks import client_id_with_zone, detect_rack
+    from rackassign.rack_sources import detect_rack
+    from rackassign.racks import client_id_with_zone
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,7 @@ __all__ = (
     "detect_rack",
 )
 
-_OTHER_PACKAGES = {"ByteRates": "monitoring.byte_rates", "client_id_with_zone": "racks", "detect_rack": "racks"}
+_OTHER_PACKAGES = {"ByteRates": "monitoring.byte_rates", "client_id_with_zone": "racks", "detect_rack": "rack_sources"}
 
 
 def __getattr__(name: str) -> object:

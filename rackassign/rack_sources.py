@@ -1,6 +1,6 @@
 """Sources of the rack (availability zone) in which this process runs: environment, Kubernetes, metadata services.
 
-Rules of this package:
+Rules of this module:
 
 * The environment is read first and is sufficient. The network is used only if the caller requests it.
 * All network sources are queried in parallel, each with the same short time limit. A source that does not respond in
@@ -19,15 +19,46 @@ import queue
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
+from typing import Literal, get_args
 
-from rackassign.racks import RACK_VARIABLE, ZoneForm, rack_from_environment
+from rackassign.errors import ConfigError
+from rackassign.text import short_repr
+
+ZoneForm = Literal["id", "name"]
+"""How a zone of EC2 is named: by its ID (use1-az1) or by its name (us-east-1a)."""
+
+RACK_VARIABLE = "RACKASSIGN_RACK"
+
+
+def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
+    """Return the rack this process runs in; None if it cannot be detected.
+
+    Args:
+        network: Whether to try more sources if `RACKASSIGN_RACK` is not set: a Kubernetes downward-API file (the pod's
+            labels in `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2,
+            Google Cloud and Azure, for a few seconds at most.
+        zone: On EC2, whether a zone is named by its ID or its name.
+
+    Raises:
+        ConfigError: `zone` is neither of the two.
+    """
+    if zone not in get_args(ZoneForm):
+        raise ConfigError(f"zone must be one of {', '.join(get_args(ZoneForm))}, got {short_repr(zone)}")
+    known = rack_from_environment()
+    if known is not None or not network:
+        # The environment comes first: outside of a cloud the metadata services keep a caller waiting for seconds.
+        return known
+    return next((each.rack for each in detect_all(zone=zone) if each.rack is not None), None)
+
+
+def rack_from_environment(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rack set in `RACKASSIGN_RACK`, without surrounding blanks; None if unset or empty."""
+    return environment.get(RACK_VARIABLE, "").strip() or None
+
 
 FILE_VARIABLE = "RACKASSIGN_RACK_FILE"
 PODINFO = "/etc/podinfo/labels"
@@ -177,24 +208,26 @@ def _azure(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) ->
     return _named(f"{location}-{number}")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
-        return None
-
-
-# A metadata service is never behind a proxy, and must not redirect requests.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
-
-
 def _request(url: str, headers: Mapping[str, str], timeout_s: float, *, method: str = "GET") -> str:
+    # Imported here: an HTTP client is more than most consumers need.
+    from http.client import HTTPException  # noqa: PLC0415
+    from urllib.error import HTTPError  # noqa: PLC0415
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener  # noqa: PLC0415
+
+    class NoRedirect(HTTPRedirectHandler):
+        def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+            return None
+
     try:
-        request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 - checked below
+        request = Request(url, headers=dict(headers), method=method)  # noqa: S310 - checked below
         if request.type != "http":
             raise _NoAnswerError(f"{url} is not an http address")
-        with _OPENER.open(request, timeout=timeout_s) as response:
+        # A metadata service is never behind a proxy, and must not redirect requests.
+        opener = build_opener(ProxyHandler({}), NoRedirect)
+        with opener.open(request, timeout=timeout_s) as response:
             body: bytes = response.read(_LONGEST)
             return body.decode().strip()
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         error.close()
         raise _NoAnswerError(f"{url} responded {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:

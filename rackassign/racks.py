@@ -1,8 +1,4 @@
-"""Racks: detection of a process's rack, a cache of the racks of brokers, and zone hints in client IDs.
-
-The rack (availability zone) in which this process runs: the environment is read first and is sufficient. Other sources
-(`rackassign.rack_sources`) are queried only if the caller requests it, and are imported only then: an HTTP client is
-more than most consumers need.
+"""Racks: a cache of the racks of brokers, and zone hints in client IDs.
 
 The last known rack of each broker: an offline broker is missing from the cluster's metadata, and its rack with it,
 while the replica lists still name it. With the current metadata alone, every replica rack would change when a broker
@@ -24,52 +20,16 @@ November 2026:
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import Literal, get_args
 from urllib.parse import quote
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Topology
 from rackassign.text import short_repr
-
-ZoneForm = Literal["id", "name"]
-"""How a zone of EC2 is named: by its ID (use1-az1) or by its name (us-east-1a)."""
-
-RACK_VARIABLE = "RACKASSIGN_RACK"
-
-
-def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
-    """Return the rack this process runs in; None if it cannot be detected.
-
-    Args:
-        network: Whether to try more sources if `RACKASSIGN_RACK` is not set: a Kubernetes downward-API file (the pod's
-            labels in `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2,
-            Google Cloud and Azure, for a few seconds at most.
-        zone: On EC2, whether a zone is named by its ID or its name.
-
-    Raises:
-        ConfigError: `zone` is neither of the two.
-    """
-    if zone not in get_args(ZoneForm):
-        raise ConfigError(f"zone must be one of {', '.join(get_args(ZoneForm))}, got {short_repr(zone)}")
-    known = rack_from_environment()
-    if known is not None or not network:
-        # The environment comes first: outside of a cloud the metadata services keep a caller waiting for seconds.
-        return known
-    detections = import_module("rackassign.rack_sources").detect_all(zone=zone)
-    rack: str | None = next((detection.rack for detection in detections if detection.rack is not None), None)
-    return rack
-
-
-def rack_from_environment(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rack set in `RACKASSIGN_RACK`, without surrounding blanks; None if unset or empty."""
-    return environment.get(RACK_VARIABLE, "").strip() or None
-
 
 _MOST = 10_000
 """Limit of cached brokers, far more than a cluster has. Where brokers are replaced, new ones may get new IDs."""
@@ -166,11 +126,7 @@ def client_id_with_zone(zone_hint: ZoneHint, client_id: str, zone: str | None) -
 
 
 __all__ = [
-    "RACK_VARIABLE",
     "BrokerRackCache",
-    "ZoneForm",
     "ZoneHint",
     "client_id_with_zone",
-    "detect_rack",
-    "rack_from_environment",
 ]

@@ -25,7 +25,7 @@ from examples.pipeline.savings import bad_records, savings
 from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
 from rackassign.errors import RackassignError
 from rackassign.monitoring import Price
-from rackassign.racks import RACK_VARIABLE
+from rackassign.rack_sources import RACK_VARIABLE
 from rackassign.spark import doctor
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.spark import SparkCluster, check_java, session

@@ -17,7 +17,8 @@ from rackassign.assignor.adapter import AnyCluster, ClientAdapter, GroupMembersh
 from rackassign.errors import ConfigError, WireError
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Partition, Partitions, Topology
-from rackassign.racks import RACK_VARIABLE, BrokerRackCache, detect_rack
+from rackassign.rack_sources import RACK_VARIABLE, detect_rack
+from rackassign.racks import BrokerRackCache
 from rackassign.text import WarnOnce, short_repr
 from rackassign.util.callbacks import is_failure
 from rackassign.wire import Subscription, encode_subscription

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.racks import RACK_VARIABLE
+from rackassign.rack_sources import RACK_VARIABLE
 from rackassign.spark._options import Options, Topics
 from rackassign.spark._tasks import await_executors, total_slots
 from rackassign.util.callbacks import Progress, ProgressCallback, ignore_progress

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.racks import RACK_VARIABLE
+from rackassign.rack_sources import RACK_VARIABLE
 from rackassign.spark._arrow import HEADERS
 from rackassign.spark._client_config import WITHOUT_EFFECT, parse_bool, parse_int, parse_text, to_librdkafka
 from rackassign.spark._fetch_size import MAX_FETCH_BYTES

@@ -23,8 +23,7 @@ from rackassign import rack_sources as sources
 from rackassign.assignor.member import resolve_rack
 from rackassign.cli.app import run
 from rackassign.errors import ConfigError
-from rackassign.rack_sources import RackDetection, detect_all
-from rackassign.racks import RACK_VARIABLE
+from rackassign.rack_sources import RACK_VARIABLE, RackDetection, detect_all
 from tests.helpers.json_schemas import parsed
 from tests.helpers.machine_speed import scaled_s
 from tests.helpers.processes import DEADLINE_S

@@ -14,7 +14,7 @@ from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.terminal import Output, check_output, examples, plain_line, progress_display
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.racks import RACK_VARIABLE
+from rackassign.rack_sources import RACK_VARIABLE
 from rackassign.text import Settings, short_repr
 from rackassign.util.client_properties import CONNECTION_PROPERTIES
 
