@@ -317,7 +317,7 @@ class ChangelogClient:
                 changes, end = changes[:whole], changes[whole - 1].offset + 1 if whole else start
             # The end is also behind what is not returned: records that compaction has removed, the end of a
             # transaction, and all of one that was aborted.
-            if records or end != start:
+            if end != start or first < start:
                 tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
                 batches[tp] = ChangelogBatch(changes, first, end)
                 then[log_tp] = end

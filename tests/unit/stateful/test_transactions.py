@@ -27,6 +27,7 @@ from rackassign.stateful import Output, Punctuate, State, StatefulConsumer
 from rackassign.stateful import _active_tasks as active_tasks
 from rackassign.stateful import _changelog_client as changelog_client
 from rackassign.stateful._output import LARGEST
+from rackassign.stateful._processing import Progress
 from rackassign.stateful._stores import PROGRESS
 from tests.helpers.examples import examples
 from tests.helpers.fakes.kafka import Coordinator, Kafka, Record, committed_values
@@ -565,3 +566,27 @@ def test_a_commit_is_read_whole_or_not_at_all(kafka: Kafka, tmp_path: Path, monk
                 seen.add(tuple(set(dict(copy.store(FIRST).items()).values())))
             assert dict(copy.store(FIRST).items()) == {b"%d" % key: b"%d" % offset for key in range(7)}
     assert seen == {(), (b"0",), (b"1",), (b"2",)}
+
+
+def test_a_file_that_ends_within_a_commit_is_used_and_completed(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a commit that is larger than what is held back."""
+    monkeypatch.setattr(changelog_client, "_AT_ONCE", 3)
+    changes: dict[bytes, bytes | None] = {b"\1%d" % key: b"v" for key in range(9)}
+    kafka.make(LOG)
+    kafka.commit_records(LOG, 0, {**changes, PROGRESS: Progress({"t": 1}).encode()})
+    monkeypatch.setattr(changelog_client, "_LARGEST_COMMIT", 5)
+    with member(tmp_path) as copy:
+        copy._assignor._copies.kept = frozenset({FIRST})
+        give(copy)
+        while copy._shelf.open(FIRST).position < 6:
+            copy.poll(0)
+        assert copy._shelf.open(FIRST).position < 10
+    monkeypatch.setattr(changelog_client, "_LARGEST_COMMIT", 25_000)
+    with member(tmp_path) as copy:
+        copy._assignor._copies.kept = frozenset({FIRST})
+        give(copy)
+        drain(copy)
+        assert len(dict(copy.store(FIRST).items())) == 9
+    assert "discarding" not in caplog.text
