@@ -33,13 +33,13 @@ class ActiveTask:
         self._log = log
         # Where the log begins, and where the restore has begun, or begun again.
         self._begin = 0
-        self._start = store.position
+        self._start = store.reached
         self._end: int | None = None
 
     def progress(self) -> tuple[int, int]:
         """Return the number of changelog records read, and the number to be read."""
         end = self._start if self._end is None else self._end
-        return max(0, min(self.store.position, end) - self._start), max(0, end - self._start)
+        return max(0, min(self.store.reached, end) - self._start), max(0, end - self._start)
 
     def continue_restore(self) -> None:
         """Continue as far as possible now; after a KafkaUnavailableError the call can be repeated."""
@@ -55,8 +55,8 @@ class ActiveTask:
                 )
                 self.store.clear()
         # The file may be discarded also when its last record is not found.
-        self._start = max(self._begin, min(self._start, self.store.position))
-        self.ready = self.store.position >= self._end and self.store.verified
+        self._start = max(self._begin, min(self._start, self.store.reached))
+        self.ready = self.store.reached >= self._end and self.store.verified
 
     @property
     def changed(self) -> bool:

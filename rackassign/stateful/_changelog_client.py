@@ -176,7 +176,7 @@ class ChangelogClient:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
             # Its ends are those of what is written, whether it is committed or not.
-            self._ends = KafkaConsumer(**{**self._reading, "isolation_level": "read_uncommitted"})
+            self._ends = self._new_reader(isolation_level="read_uncommitted")
             begun.callback(self._ends.close)
             self._await(wanted.values())
             begun.pop_all()
@@ -236,9 +236,9 @@ class ChangelogClient:
         former, self._reader, self._positions = self._reader, reader, {}
         return former
 
-    def _new_reader(self) -> KafkaConsumer:
+    def _new_reader(self, **settings: str) -> KafkaConsumer:
         """Return a consumer with follower fetching that survives broker failures."""
-        reader = KafkaConsumer(**self._reading)
+        reader = KafkaConsumer(**{**self._reading, **settings})
         install(reader, FETCH_PATCHES, self._once)
         return reader
 

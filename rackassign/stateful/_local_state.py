@@ -367,6 +367,12 @@ class StateFile:
         """Offset in the changelog from which it is to be read: that of the last record until this was verified."""
         return self.position if self._verified else self._last
 
+    @property
+    def reached(self) -> int:
+        """Offset up to which it has all of the changelog, with the end of the last transaction."""
+        # Its owner applies a commit whose end may not be in the log yet, so the position is in front of that.
+        return self.position + (self.position == self._last + 1 > 0)
+
     def verify(self, changes: Sequence[ChangelogRecord], end: int) -> Sequence[ChangelogRecord] | None:
         """Return the records of a read that are not applied yet; None if the changelog lacks the last one that is."""
         if self._verified or end <= self._last:

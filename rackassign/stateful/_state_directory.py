@@ -226,8 +226,7 @@ class StateDirectory:
     def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
         """Note which files contain their changelog up to its end, so that their age counts from now on."""
         for tp, store in list(self._open.items()):
-            # The end of the last transaction of an active task is behind its position.
-            if store.failure is None and 0 <= ends.get(tp, -1) - store.position <= 1:
+            if store.failure is None and ends.get(tp) in {store.position, store.reached}:
                 try:
                     store.confirm()
                 except StoreError as error:

@@ -590,3 +590,14 @@ def test_a_file_that_ends_within_a_commit_is_used_and_completed(
         drain(copy)
         assert len(dict(copy.store(FIRST).items())) == 9
     assert "discarding" not in caplog.text
+
+
+def test_a_file_that_its_owner_has_written_last_has_nothing_to_restore(kafka: Kafka, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    for _ in range(2):
+        with member(tmp_path, on_restore=lambda _, *read: seen.append(read)) as one:
+            give(one, 0)
+            drain(one)
+            kafka.feed(0, 3)
+            drain(one)
+    assert set(seen) <= {(0, 0)}
