@@ -400,7 +400,7 @@ def test_statistics_and_metrics_of_confluent_members_show_local_reads(
 
     wait_until(all_read, "everything is read")
     assert {rack: meter.locality().local_share() for rack, meter in meters.items()} == dict.fromkeys(RACKS, 1.0)
-    assert pool.totals().read == {(group.name, (rack, rack)): 4000 for rack in RACKS}
+    assert pool.totals().read == {(group.name, rack, rack, "local"): 4000 for rack in RACKS}
 
 
 @pytest.mark.long

@@ -127,19 +127,19 @@ def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: Clust
     assert crossed(reading, rack_cluster) == sum(sizes[TopicPartition(topic, p)] for p in (1, 5, 6))
 
 
-def write_with_kafka_python(cluster: Cluster, topic: str) -> Callable[[], RackTraffic]:
+def write_with_kafka_python(cluster: Cluster, topic: str, rack: str) -> Callable[[], RackTraffic]:
     """Write records without and with a partition, compressed; return how to read what the producer has counted."""
-    with closing(RackAwareProducer(**cluster.client_config(), client_rack="b", compression_type="gzip")) as producer:
+    with closing(RackAwareProducer(**cluster.client_config(), client_rack=rack, compression_type="gzip")) as producer:
         for number in range(RECORDS):
             producer.send(topic, b"x" * SIZE)
             producer.send(topic, b"y" * SIZE, partition=number % 3)
     return producer.locality
 
 
-def write_with_aiokafka(cluster: Cluster, topic: str) -> Callable[[], RackTraffic]:
+def write_with_aiokafka(cluster: Cluster, topic: str, rack: str) -> Callable[[], RackTraffic]:
     async def write() -> Callable[[], RackTraffic]:
         async with aiokafka.RackAwareProducer(
-            bootstrap_servers=cluster.bootstrap, client_rack="b", compression_type="gzip"
+            bootstrap_servers=cluster.bootstrap, client_rack=rack, compression_type="gzip"
         ) as producer:
             for number in range(RECORDS):
                 await producer.send(topic, b"x" * SIZE)
@@ -152,15 +152,18 @@ def write_with_aiokafka(cluster: Cluster, topic: str) -> Callable[[], RackTraffi
 
 @pytest.mark.parametrize("write", [write_with_kafka_python, write_with_aiokafka])
 def test_producers_count_what_the_brokers_store(
-    rack_cluster: Cluster, make_topic: MakeTopic, write: Callable[[Cluster, str], Callable[[], RackTraffic]]
+    rack_cluster: Cluster, make_topic: MakeTopic, write: Callable[[Cluster, str, str], Callable[[], RackTraffic]]
 ) -> None:
     topic = make_topic(replicas=[[1], [2], [3]])
-    counted = write(rack_cluster, topic)()
+    counted = write(rack_cluster, topic, "b")()
     sizes = log_sizes(rack_cluster.bootstrap, topic)
     stored = {rack: sizes[TopicPartition(topic, number)] for number, rack in enumerate(RACKS)}
     assert {rack: amount.bytes for rack, amount in counted.topics[topic].items()} == stored
     assert [counted.topics[topic][rack].records for rack in RACKS] == [20, 80, 20]
     assert counted.local_share() == stored["b"] / sum(stored.values())
+    # In a rack that no broker has, nothing is known to be cross-rack.
+    elsewhere = write(rack_cluster, topic, "B")()
+    assert (elsewhere.unknown().records, elsewhere.cross()) == (120, Traffic())
 
 
 def test_the_producer_of_confluent_kafka_counts_what_librdkafka_reports(

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rackassign.locality import Locality, read_locality
+from rackassign.locality import Kind, Locality, read_locality
 from rackassign.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -44,17 +44,28 @@ class RackTraffic(NamedTuple):
     Args:
         rack: Rack of the client; None if it has none.
         topics: For each topic the traffic with each rack. None is the key of brokers without a known rack.
+        foreign: Whether no broker is in the client's rack, while brokers have racks: all its traffic is unknown.
     """
 
     rack: str | None
     topics: Mapping[str, Mapping[str | None, Traffic]]
+    foreign: bool = False
 
     @classmethod
-    def of(cls, rack: str | None, counts: Mapping[tuple[str, str | None], Traffic]) -> RackTraffic:
+    def of(
+        cls,
+        rack: str | None,
+        counts: Mapping[tuple[str, str | None], Traffic],
+        racks: Iterable[str | None],
+    ) -> RackTraffic:
         topics: dict[str, dict[str | None, Traffic]] = {}
         for (topic, other), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
             topics.setdefault(topic, {})[other] = amount
-        return cls(rack, topics)
+        return cls(rack, topics, is_foreign(rack, racks, (other for _, other in counts)))
+
+    def kind(self, other: str | None) -> Kind:
+        """Return whether traffic with a broker in a rack is local."""
+        return "unknown" if self.foreign else read_locality(other, self.rack)
 
     def by_rack(self, topic: str | None = None) -> dict[str | None, Traffic]:
         totals: dict[str | None, Traffic] = {}
@@ -65,29 +76,33 @@ class RackTraffic(NamedTuple):
         return totals
 
     def local(self, topic: str | None = None) -> Traffic:
-        return Traffic() if self.rack is None else self.by_rack(topic).get(self.rack, Traffic())
+        return self._of("local", topic)
 
     def unknown(self, topic: str | None = None) -> Traffic:
         """Return the traffic that is neither local nor cross-rack, because one of the two racks is not known."""
-        by_rack = self.by_rack(topic)
-        return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Traffic())
+        return self._of("unknown", topic)
 
     def cross(self, topic: str | None = None) -> Traffic:
-        if self.rack is None:
-            return Traffic()
-        return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
+        return self._of("cross", topic)
 
     def local_share(self, topic: str | None = None) -> float | None:
         """Return the local share of the bytes with known racks, 0 to 1; None if there are none."""
         local, cross = self.local(topic).bytes, self.cross(topic).bytes
         return local / (local + cross) if local + cross else None
 
+    def _of(self, kind: Kind, topic: str | None) -> Traffic:
+        total = Traffic()
+        for rack, amount in self.by_rack(topic).items():
+            if self.kind(rack) == kind:
+                total = total.plus(amount)
+        return total
 
-def _sum(amounts: Iterable[Traffic]) -> Traffic:
-    total = Traffic()
-    for amount in amounts:
-        total = total.plus(amount)
-    return total
+
+def is_foreign(rack: str | None, racks: Iterable[str | None], used: Iterable[str | None]) -> bool:
+    """Return whether no broker is in a client's rack, while brokers have racks: where the client is, is unknown."""
+    # `racks`: of the brokers that are known now. `used`: of those it had traffic with, which may be offline by now.
+    known = {other for other in racks if other is not None}
+    return rack is not None and bool(known) and rack not in known.union(used)
 
 
 class FetchedPartition(NamedTuple):
@@ -115,18 +130,21 @@ class FetchMeter:
         rack: Rack of the consumer; None if it has none, or if several consumers share the meter.
         rack_of: Returns the rack of a broker, None if it is not known.
         on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
+        racks: Returns the racks of all known brokers.
     """
 
-    __slots__ = ("_by_partition", "_by_rack", "_known", "_lock", "_on_pair", "_rack_of", "_responses", "rack")
+    __slots__ = ("_by_partition", "_by_rack", "_known", "_lock", "_on_pair", "_rack_of", "_racks", "_responses", "rack")
 
     def __init__(
         self,
         rack: str | None = None,
         rack_of: Callable[[int], str | None] | None = None,
         on_pair: Callable[[str, str | None], None] | None = None,
+        racks: Callable[[], Iterable[str | None]] = tuple,
     ) -> None:
         self.rack = rack
         self._rack_of = rack_of
+        self._racks = racks
         self._on_pair = on_pair
         self._lock = threading.Lock()
         self._by_partition: dict[tuple[int, TopicPartition], int] = {}
@@ -180,7 +198,7 @@ class FetchMeter:
         """Return all traffic counted so far, by topic and rack."""
         with self._lock:
             counts = dict(self._by_rack)
-        return RackTraffic.of(self.rack, counts)
+        return RackTraffic.of(self.rack, counts, self._racks())
 
     def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
         """Forget and return the pairs of all topics except these; their traffic stays counted."""
@@ -234,10 +252,9 @@ class ConsumerView(NamedTuple):
     is_closed: Callable[[Any], bool]
 
 
-def count_reads(home: str | None, brokers: Iterable[int | None], rack_of: Callable[[int], str | None]) -> Locality:
+def count_reads(read: RackTraffic, brokers: Iterable[int | None], rack_of: Callable[[int], str | None]) -> Locality:
     """Count the partitions of a consumer by the racks of the brokers they are read from, None for no broker."""
-    sources = (None if broker is None else rack_of(broker) for broker in brokers)
-    return Locality.of_reads(read_locality(source, home) for source in sources)
+    return Locality.of_reads(read.kind(None if broker is None else rack_of(broker)) for broker in brokers)
 
 
 def set_view(consumer: object, view: ConsumerView) -> None:

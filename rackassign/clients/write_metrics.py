@@ -27,12 +27,19 @@ class WriteMeter:
     It may be read from any thread at any time. The rack of a broker is the one at the time of the request.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_rack_of", "counts", "rack")
+    __slots__ = ("__weakref__", "_lock", "_rack_of", "counts", "rack", "racks")
 
-    def __init__(self, rack: str | None, rack_of: Callable[[int], str | None]) -> None:
+    def __init__(
+        self,
+        rack: str | None,
+        rack_of: Callable[[int], str | None],
+        racks: Callable[[], Iterable[str | None]] = tuple,
+    ) -> None:
+        # `racks`: returns the racks of all known brokers, also after the meter is gone.
         self.rack = rack
         self._rack_of = rack_of
         self._lock = threading.Lock()
+        self.racks = racks
         # Outlives the meter.
         self.counts: dict[tuple[TopicPartition, str | None], Traffic] = {}
 
@@ -52,7 +59,7 @@ class WriteMeter:
         for (partition, rack), amount in self.by_partition().items():
             pair = partition.topic, rack
             sums[pair] = sums.get(pair, Traffic()).plus(amount)
-        return RackTraffic.of(self.rack, sums)
+        return RackTraffic.of(self.rack, sums, self.racks())
 
 
 def set_meter(producer: object, meter: WriteMeter | str) -> None:

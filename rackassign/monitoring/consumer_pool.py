@@ -26,7 +26,7 @@ from typing import Protocol
 
 from rackassign.clients.fetch_metrics import RackTraffic, view_of
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, read_locality
+from rackassign.locality import Kind, Locality, read_locality
 from rackassign.text import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ UNKNOWN = "unknown"
 
 # PromQL cannot compare two labels, so the comparison of the racks is a label of its own.
 READ_BYTES_LABELS = ("group", "rack", "from_rack", "locality")
+ReadLabels = tuple[str, str, str, Kind]
 READ_BYTES = (
     "Bytes of record batches, by the reader's rack, the rack they come from, and whether these are equal:"
     " local, cross or unknown."
@@ -52,12 +53,12 @@ def rack_label(rack: str | None) -> str:
     return UNKNOWN if rack is None else rack
 
 
-def by_labels(read: Mapping[tuple[str, RackPair], float]) -> dict[tuple[str, str, str, str], float]:
+def by_labels(read: Mapping[tuple[str, RackPair], float]) -> dict[ReadLabels, float]:
     """Return bytes of groups by the values of `READ_BYTES_LABELS`."""
     # A rack may have the name that is the label of unknown ones.
-    sums: dict[tuple[str, str, str, str], float] = {}
+    sums: dict[ReadLabels, float] = {}
     for (group, (source, home)), total in read.items():
-        labels: tuple[str, str, str, str] = (group, rack_label(home), rack_label(source), read_locality(source, home))
+        labels = group, rack_label(home), rack_label(source), read_locality(source, home)
         sums[labels] = sums.get(labels, 0.0) + total
     return sums
 
@@ -73,7 +74,7 @@ class Metered(Protocol):
 class ConsumerTotals:
     """Figures of consumers, summed up by group."""
 
-    read: Mapping[tuple[str, RackPair], float]
+    read: Mapping[ReadLabels, float]
     owned: Mapping[str, Locality]
 
 
@@ -86,7 +87,7 @@ class ConsumerPool:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._open: list[OpenConsumer] = []
-        self._finished: dict[str, dict[RackPair, int]] = {}
+        self._finished: dict[str, dict[ReadLabels, float]] = {}
         """What closed consumers have read, by group; only of groups with an open consumer."""
 
     def add(self, consumer: Metered, group: str | None = None) -> None:
@@ -100,7 +101,7 @@ class ConsumerPool:
 
     def totals(self) -> ConsumerTotals:
         """Return the current figures."""
-        read: dict[tuple[str, RackPair], float] = {}
+        read: dict[ReadLabels, float] = {}
         owned: dict[str, Locality] = {}
         with self._lock:
             self._remove_closed()
@@ -108,9 +109,9 @@ class ConsumerPool:
             for each in self._open:
                 # A consumer that cannot be read now keeps its last share: without it the sum of the others would sink.
                 if each.group in readable:
-                    _add(read, each.group, each.last)
+                    _add(read, each.last)
             for group in readable:
-                _add(read, group, self._finished.get(group, {}))
+                _add(read, self._finished.get(group, {}))
             for each in self._open:
                 counted = each.assigned_locality()
                 if counted is not None:
@@ -125,9 +126,7 @@ class ConsumerPool:
                 still.append(each)
                 continue
             each.read()
-            sums = self._finished.setdefault(each.group, {})
-            for pair, size in each.last.items():
-                sums[pair] = sums.get(pair, 0) + size
+            _add(self._finished.setdefault(each.group, {}), each.last)
         self._open = still
         groups = {each.group for each in still}
         self._finished = {group: sums for group, sums in self._finished.items() if group in groups}
@@ -145,9 +144,9 @@ def _group_of(consumer: Metered, group: str | None) -> str:
     return known
 
 
-def _add(read: dict[tuple[str, RackPair], float], group: str, sizes: Mapping[RackPair, int]) -> None:
-    for pair, size in sizes.items():
-        read[group, pair] = read.get((group, pair), 0.0) + size
+def _add(sums: dict[ReadLabels, float], sizes: Mapping[ReadLabels, float]) -> None:
+    for labels, size in sizes.items():
+        sums[labels] = sums.get(labels, 0.0) + size
 
 
 class OpenConsumer:
@@ -156,7 +155,7 @@ class OpenConsumer:
     def __init__(self, consumer: Metered, group: str) -> None:
         self.group = group
         self.consumer: Callable[[], Metered | None] = weakref.ref(consumer)
-        self.last: dict[RackPair, int] = {}
+        self.last: dict[ReadLabels, float] = {}
         self._view = view_of(consumer)
         self._readable = True
         self._once = WarnOnce(log)
@@ -171,7 +170,10 @@ class OpenConsumer:
         try:
             fetched = self._fetched()
             if fetched is not None:
-                self.last = {(source, fetched.rack): size.bytes for source, size in fetched.by_rack().items()}
+                self.last = {}
+                for source, size in fetched.by_rack().items():
+                    labels = self.group, rack_label(fetched.rack), rack_label(source), fetched.kind(source)
+                    self.last[labels] = self.last.get(labels, 0.0) + size.bytes
             self._readable = fetched is not None
         except Exception:  # noqa: BLE001 - one consumer must not prevent the scrape of the others
             self._readable = False

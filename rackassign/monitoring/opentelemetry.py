@@ -18,7 +18,6 @@ from rackassign.monitoring.consumer_pool import (
     READ_BYTES_LABELS,
     ConsumerPool,
     Metered,
-    by_labels,
 )
 from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
@@ -70,7 +69,7 @@ class OpenTelemetryMetrics:
         """Return the bytes read; called by the SDK, on a thread of its own."""
         return [
             Observation(int(total), dict(zip(READ_BYTES_LABELS, labels, strict=True)))
-            for labels, total in by_labels(self._pool.totals().read).items()
+            for labels, total in self._pool.totals().read.items()
         ]
 
     def _partitions(self, _: CallbackOptions) -> Iterable[Observation]:

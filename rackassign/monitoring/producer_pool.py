@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
+from rackassign.clients.fetch_metrics import is_foreign
 from rackassign.clients.write_metrics import WriteMeter, Written, meter_of
 from rackassign.locality import read_locality
-from rackassign.model import TopicPartition
 from rackassign.monitoring.consumer_pool import rack_label
 
 WRITTEN_BYTES = (
@@ -21,9 +22,6 @@ WRITTEN_BYTES = (
     " are equal: local, cross or unknown."
 )
 _RACK_LABELS = ("rack", "to_rack", "locality")
-
-_Sums = dict[tuple[TopicPartition, str | None, str | None], int]
-"""Bytes by partition, rack of the producer and rack of the leader."""
 
 
 class ProducerPool:
@@ -38,47 +36,51 @@ class ProducerPool:
         self.labels = ("topic", *(("partition",) if by_partition else ()), *_RACK_LABELS)
         self._by_partition = by_partition
         self._lock = threading.Lock()
-        self._meters: list[tuple[weakref.ref[WriteMeter], str | None, Written]] = []
-        self._finished: _Sums = {}
+        self._open: list[_Producer] = []
+        self._finished: dict[tuple[str, ...], int] = {}
 
     def add(self, producer: object) -> None:
         """Add a producer; a second time has no effect."""
         meter = meter_of(producer)
         with self._lock:
             self._fold()
-            if all(known() is not meter for known, _, _ in self._meters):
-                self._meters.append((weakref.ref(meter), meter.rack, meter.counts))
+            if all(known.meter() is not meter for known in self._open):
+                self._open.append(_Producer(weakref.ref(meter), meter.rack, meter.racks, meter.counts))
 
     def written(self) -> Mapping[tuple[str, ...], int]:
         """Return the bytes written so far, by the values of the labels."""
         with self._lock:
             self._fold()
             sums = dict(self._finished)
-            for known, rack, counts in self._meters:
-                meter = known()
-                _add(sums, rack, counts if meter is None else meter.by_partition())
-        totals: dict[tuple[str, ...], int] = {}
-        for (partition, home, leader), size in sums.items():
-            number = (str(partition.partition),) if self._by_partition else ()
-            racks = rack_label(home), rack_label(leader), read_locality(leader, home)
-            labels = (partition.topic, *number, *racks)
-            totals[labels] = totals.get(labels, 0) + size
-        return totals
+            for known in self._open:
+                meter = known.meter()
+                self._add(sums, known, known.counts if meter is None else meter.by_partition())
+        return sums
 
     def _fold(self) -> None:
         """Keep only the sums of meters that were garbage-collected."""
         kept = []
-        for each in self._meters:
-            known, rack, counts = each
+        for known in self._open:
             # Asked once: the meter may be collected meanwhile.
-            if known() is None:
-                _add(self._finished, rack, counts)
+            if known.meter() is None:
+                self._add(self._finished, known, known.counts)
             else:
-                kept.append(each)
-        self._meters = kept
+                kept.append(known)
+        self._open = kept
+
+    def _add(self, sums: dict[tuple[str, ...], int], known: _Producer, counts: Written) -> None:
+        foreign = is_foreign(known.rack, known.racks(), (leader for _, leader in counts))
+        for (partition, leader), amount in counts.items():
+            number = (str(partition.partition),) if self._by_partition else ()
+            locality = "unknown" if foreign else read_locality(leader, known.rack)
+            labels = (partition.topic, *number, rack_label(known.rack), rack_label(leader), locality)
+            sums[labels] = sums.get(labels, 0) + amount.bytes
 
 
-def _add(sums: _Sums, rack: str | None, counts: Written) -> None:
-    for (partition, leader), amount in counts.items():
-        key = partition, rack, leader
-        sums[key] = sums.get(key, 0) + amount.bytes
+class _Producer(NamedTuple):
+    """What is kept of a producer: its meter as long as that counts, and what outlives it."""
+
+    meter: weakref.ref[WriteMeter]
+    rack: str | None
+    racks: Callable[[], Iterable[str | None]]
+    counts: Written

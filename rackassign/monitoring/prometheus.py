@@ -14,8 +14,7 @@ from rackassign.monitoring.consumer_pool import (
     READ_BYTES_LABELS,
     ConsumerPool,
     Metered,
-    RackPair,
-    by_labels,
+    ReadLabels,
 )
 from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
@@ -133,7 +132,7 @@ def add_partitions(metric: GaugeMetricFamily, group: str, counted: Locality) -> 
         metric.add_metric((group, locality), count)
 
 
-def add_read_bytes(metric: CounterMetricFamily, read: Mapping[tuple[str, RackPair], float]) -> None:
-    """Add the bytes of groups, by group and pair of racks."""
-    for labels, total in by_labels(read).items():
+def add_read_bytes(metric: CounterMetricFamily, read: Mapping[ReadLabels, float]) -> None:
+    """Add the bytes of groups."""
+    for labels, total in read.items():
         metric.add_metric(labels, total)

@@ -22,7 +22,7 @@ from rackassign.errors import MissingExtraError
 from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.consumer_pool import RackPair, rack_label
+from rackassign.monitoring.consumer_pool import RackPair, by_labels, rack_label
 from rackassign.monitoring.live_groups import GroupDescription
 from rackassign.monitoring.prometheus import add_partitions, add_read_bytes, partitions_metric, read_bytes_metric
 from rackassign.monitoring.report import Price, hidden_topics
@@ -158,7 +158,7 @@ class ReportMetrics(Collector):
             "rackassign_survey_duration_seconds", "Duration of the last survey, with its interval.", last.duration_s
         )
         bytes_ = read_bytes_metric()
-        add_read_bytes(bytes_, read)
+        add_read_bytes(bytes_, by_labels(read))
         yield bytes_
         yield from group_metrics(last, rebalances, self._price)
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)

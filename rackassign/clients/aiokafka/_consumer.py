@@ -98,7 +98,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
         track_broker_racks(internals, cluster, racks, once)
-    attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of))
+    attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of, racks=lambda: racks.racks().values()))
     vars(consumer)["_rackassign"] = attached
     internals.close_when_dropped(consumer)
     set_view(consumer, _view(attached.meter, racks, internals.group_id(consumer), once))
@@ -112,7 +112,7 @@ def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: Wa
 
     def assigned_locality(consumer: AIOKafkaConsumer) -> Locality:
         owned = [TopicPartition(*tp) for tp in consumer.assignment()]
-        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
+        return count_reads(meter.locality(), internals.read_brokers(consumer, owned).values(), racks.rack_of)
 
     return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 

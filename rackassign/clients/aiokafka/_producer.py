@@ -53,7 +53,10 @@ class RackAwareProducer(AIOKafkaProducer):  # type: ignore[misc] # aiokafka is u
         super().__init__(**configs)
         once = WarnOnce(log)
         internals.choose_partitions(self, leaders, once)
-        meter = WriteMeter(rack, partial(internals.rack_of, self.client.cluster))
+        cluster = self.client.cluster
+        meter = WriteMeter(
+            rack, partial(internals.rack_of, cluster), lambda: [broker.rack for broker in cluster.brokers()]
+        )
         set_meter(self, meter)
         internals.count_writes(self, meter, once)
 

@@ -420,7 +420,7 @@ def consumer_view(
     """Return how a consumer is read; what this returns must not refer to it."""
 
     def assigned_locality(_: object) -> Locality:
-        return count_reads(meter.rack, map(meter.broker_of, reader.held), racks.rack_of)
+        return count_reads(meter.locality(), map(meter.broker_of, reader.held), racks.rack_of)
 
     return ConsumerView(group, meter.locality, assigned_locality, attrgetter("_closed"))
 

@@ -329,7 +329,7 @@ class RackAwareProducer(Producer):
             properties["client.id"] = client_id_with_zone(zone_hint, properties.get("client.id") or CLIENT_ID, rack)
         shared = {name: value for name, value in properties.items() if name not in _PRODUCER_ONLY}
         self._watch = watch = LeaderWatch(Settings(shared), settings.refresh_s)
-        meter = WriteMeter(rack, watch.rack_of)
+        meter = WriteMeter(rack, watch.rack_of, lambda: [node.rack for node in watch.leaders.nodes.values()])
         if settings.counts:
             properties["stats_cb"] = WriteStatistics(meter, properties.get("stats_cb"))
         super().__init__(dict(properties))

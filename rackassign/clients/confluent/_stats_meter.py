@@ -68,7 +68,10 @@ class StatsMeter:
         if not (callable(racks) or isinstance(racks, Mapping)):
             raise ConfigError(f"racks: expected a dict of racks by broker, got {type(racks).__name__}")
         self._rack_of: Callable[[int], str | None] = racks if callable(racks) else racks.get
-        self._meter = FetchMeter(rack or None, self._rack_of)
+        # All brokers are in the statistics.
+        self._meter = FetchMeter(
+            rack or None, self._rack_of, racks=lambda: [self._rack_of(broker) for broker, _ in self._received.values()]
+        )
         self._once = WarnOnce(log)
         self._last: dict[TopicPartition, _Counted] = {}
         self._received: dict[tuple[int, str], tuple[int, int]] = {}

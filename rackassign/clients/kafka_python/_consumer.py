@@ -142,6 +142,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
         consumer.config["client_rack"] or None,
         racks.rack_of,
         lambda topic, rack: metrics.add_topic_rack_metric(meter, topic, rack),
+        lambda: racks.racks().values(),
     )
     metrics.publish(meter)
     cluster = internals.cluster_of(consumer)
@@ -174,7 +175,7 @@ def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: Wa
 
     def assigned_locality(consumer: KafkaConsumer) -> Locality:
         owned = [TopicPartition(*tp) for tp in consumer.assignment()]
-        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
+        return count_reads(meter.locality(), internals.read_brokers(consumer, owned).values(), racks.rack_of)
 
     return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 

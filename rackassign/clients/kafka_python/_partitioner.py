@@ -128,7 +128,7 @@ class RackAwareProducer(KafkaProducer):  # type: ignore[misc] # kafka-python is 
         # The rack is resolved: without one, the partitioner must not look for it again.
         partitioner = RackAwarePartitioner(rack or "", batch_size=size, max_share=max_share)
         super().__init__(partitioner=partitioner, **configs)
-        meter = WriteMeter(rack, racks_of(self))
+        meter = WriteMeter(rack, *racks_of(self))
         set_meter(self, meter)
         once = WarnOnce(log)
         count_writes(self, meter, once)

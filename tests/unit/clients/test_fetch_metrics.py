@@ -13,9 +13,10 @@ from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from rackassign.assignor.assignment_log import format_assignment
-from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
+from rackassign.clients.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_reads, count_records
 from rackassign.clients.kafka_python.internals.joins import warn_on_join_response
 from rackassign.clients.kafka_python.internals.traffic import LocalityMetrics
+from rackassign.locality import Locality
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
 from rackassign.text import WarnOnce
 
@@ -75,6 +76,28 @@ def test_what_is_read_is_known_by_topic_and_rack() -> None:
     # Where a broker stood when it sent counts, and not where it stands now.
     racks[1] = "z"
     assert meter.locality().local() == Traffic(230, 21)
+
+
+def test_all_is_unknown_in_a_rack_without_brokers_as_long_as_none_was_seen_there() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "b", 3: None}
+    meter = FetchMeter("d", racks.get, racks=racks.values)
+    meter(1, [fetched("t", 100, 10)])
+    read = meter.locality()
+    assert (read.rack, read.unknown(), read.cross(), read.local_share()) == ("d", Traffic(100, 10), Traffic(), None)
+    assert count_reads(read, [1, 2, None], racks.get) == Locality(0, 0, 3)
+    racks[4] = "d"
+    meter(4, [fetched("t", 5, 1)])
+    # A broker that is offline is in no metadata.
+    del racks[4]
+    read = meter.locality()
+    assert (read.local(), read.cross(), read.unknown()) == (Traffic(5, 1), Traffic(100, 10), Traffic())
+    assert count_reads(read, [1, 2, None], racks.get) == Locality(0, 2, 1)
+
+
+def test_without_racks_of_brokers_no_rack_is_foreign() -> None:
+    meter = FetchMeter("d", {1: None}.get, racks={1: None}.values)
+    meter(1, [fetched("t", 100, 10)])
+    assert not meter.locality().foreign
 
 
 def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:

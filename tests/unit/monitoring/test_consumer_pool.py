@@ -38,10 +38,11 @@ class Counting:
 
 
 class Consumer:
-    """An attached consumer in rack b; `read` counts bytes of one partition from rack a."""
+    """An attached consumer; `read` counts bytes of one partition from rack a. Brokers are in the racks a and b."""
 
-    def __init__(self, group: str | None = "g") -> None:
-        self.meter = FetchMeter("b", {1: "a", 2: "b"}.get)
+    def __init__(self, group: str | None = "g", rack: str = "b") -> None:
+        racks = {1: "a", 2: "b"}
+        self.meter = FetchMeter(rack, racks.get, racks=racks.values)
         self.closed = False
         self.error: Exception | None = None
 
@@ -85,6 +86,15 @@ def test_a_consumer_is_scraped_by_the_names_of_a_report() -> None:
     assert len(found) == 2
     assert of(found, BYTES, group="g", rack="b", from_rack="a", locality="cross") == 10.0
     assert of(found, BYTES, group="g", rack="b", from_rack="unknown", locality="unknown") == 1.0
+
+
+def test_what_a_consumer_in_a_rack_without_brokers_reads_is_unknown() -> None:
+    known, foreign = Consumer().read(1), Consumer(rack="d").read(10)
+    metrics = ConsumerMetrics(known)
+    metrics.add(foreign)
+    found = scraped(metrics)
+    assert of(found, BYTES, group="g", rack="d", from_rack="a", locality="unknown") == 10.0
+    assert crossed(found) == 1.0
 
 
 def test_a_consumer_must_count_and_have_a_group() -> None:

@@ -24,7 +24,8 @@ class Producer:
     """A producer with a meter; brokers 1 and 2 are in the racks a and b."""
 
     def __init__(self, rack: str | None = "b") -> None:
-        set_meter(self, WriteMeter(rack, {1: "a", 2: "b"}.get))
+        racks = {1: "a", 2: "b"}
+        set_meter(self, WriteMeter(rack, racks.get, racks.values))
 
     def write(self, broker: int, size: int, partition: int = 0, topic: str = "t") -> None:
         meter_of(self)(broker, [(TopicPartition(topic, partition), Traffic(size, 1))])
@@ -56,6 +57,19 @@ def test_producers_are_summed_up_by_topic_and_racks() -> None:
         ("unknown", "b", "unknown", "t"): 9,
         ("unknown", "unknown", "a", "t"): 2,
     }
+
+
+@pytest.mark.parametrize("rack", ["d", "A"])
+def test_what_a_producer_in_a_rack_without_brokers_writes_is_unknown_also_after_it_was_released(rack: str) -> None:
+    producer: Producer | None = Producer(rack)
+    metrics = ProducerMetrics(producer)
+    assert producer is not None
+    producer.write(1, 10)
+    assert meter_of(producer).locality().unknown() == Traffic(10, 1)
+    for _ in range(2):
+        assert written(metrics) == {("unknown", rack, "a", "t"): 10}
+        producer = None
+        gc.collect()
 
 
 def test_partitions_are_series_of_their_own_if_asked_for() -> None:

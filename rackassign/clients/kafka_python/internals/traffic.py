@@ -166,12 +166,13 @@ def _fetched(response: Any) -> list[FetchedPartition]:
     ]
 
 
-def racks_of(producer: Any) -> Callable[[int], str | None]:
-    """Return a function that returns the rack of a broker in a producer's metadata; reads `_metadata`.
+def racks_of(producer: Any) -> tuple[Callable[[int], str | None], Callable[[], list[str | None]]]:
+    """Return functions that return the rack of a broker, and those of all, in a producer's metadata; reads `_metadata`.
 
-    It does not refer to the producer: the sender's thread sends what is left of one that was garbage-collected.
+    They do not refer to the producer: the sender's thread sends what is left of one that was garbage-collected.
     """
-    return partial(rack_of, getattr(producer, "_metadata", None))
+    metadata = getattr(producer, "_metadata", None)
+    return partial(rack_of, metadata), lambda: [] if metadata is None else [each.rack for each in metadata.brokers()]
 
 
 def queue_lengths(producer: Any, once: WarnOnce) -> Callable[[TopicPartition], int] | None:

@@ -15,8 +15,10 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.metadata import MetadataResponse_v1 as MetadataResponse
 
 from rackassign.clients.aiokafka import RackAwareProducer, internals
-from rackassign.clients.write_metrics import WriteMeter
+from rackassign.clients.fetch_metrics import Traffic
+from rackassign.clients.write_metrics import WriteMeter, meter_of
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from rackassign.text import WarnOnce
 
 LEADERS = [1, 1, 2, 3, -1]
@@ -149,3 +151,11 @@ def test_requests_are_counted_once_a_broker_has_responded(request_: Any, counted
 
     asyncio.run(send())
     assert meter.locality().cross().bytes == counted
+
+
+def test_what_a_producer_in_a_rack_without_brokers_writes_is_unknown() -> None:
+    def look(producer: Any) -> None:
+        meter_of(producer)(1, [(TopicPartition("t", 0), Traffic(10, 1))])
+        assert (producer.locality().unknown(), producer.locality().cross()) == (Traffic(10, 1), Traffic())
+
+    with_producer(look, client_rack="d")

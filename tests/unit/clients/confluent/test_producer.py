@@ -18,8 +18,9 @@ from rackassign.clients.confluent import RackAwareProducer, _producer
 from rackassign.clients.confluent._config import ProducerConfig
 from rackassign.clients.confluent._producer import Broker, Leaders, LeaderWatch, WriteStatistics, read_leaders
 from rackassign.clients.fetch_metrics import Traffic
-from rackassign.clients.write_metrics import WriteMeter
+from rackassign.clients.write_metrics import WriteMeter, meter_of
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
@@ -433,6 +434,12 @@ def test_statistics_that_cannot_be_read_are_reported_once_and_passed_on(warnings
     for _ in range(2):
         statistics("no JSON")
     assert (len(warnings.records), seen) == (1, ["no JSON"] * 2)
+
+
+def test_what_a_producer_in_a_rack_without_brokers_writes_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch, {"client.rack": "d", "statistics.interval.ms": 100})
+    meter_of(sent.producer)(1, [(TopicPartition("t", 0), Traffic(10, 1))])
+    assert (sent.producer.locality().unknown(), sent.producer.locality().cross()) == (Traffic(10, 1), Traffic())
 
 
 def test_without_statistics_nothing_is_counted_and_that_is_an_error() -> None:

@@ -38,6 +38,12 @@ def test_what_came_since_the_last_time_is_counted_by_rack() -> None:
     assert meter.bytes_by_rack() == {"a": 300, "b": 500, None: 7}
 
 
+def test_in_a_rack_without_brokers_all_is_unknown() -> None:
+    meter = StatsMeter("d", RACKS.get)
+    meter(statistics((0, 1, 100, 1), brokers={1: 7, 2: 8, -1: 9}))
+    assert (meter.locality().unknown(), meter.locality().cross()) == (Traffic(100, 1), Traffic())
+
+
 def test_topics_are_told_apart() -> None:
     meter = StatsMeter("a", RACKS)
     meter(statistics((0, 1, 100, 1)))

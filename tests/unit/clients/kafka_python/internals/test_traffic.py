@@ -50,9 +50,11 @@ def test_a_request_is_counted_by_topic_and_rack_and_passed_on() -> None:
 
 
 def test_the_racks_of_a_producer_outlive_it() -> None:
-    metadata = SimpleNamespace(broker_metadata={1: SimpleNamespace(rack="a")}.get)
-    racks = racks_of(SimpleNamespace(_metadata=metadata))
-    assert (racks(1), racks(2)) == ("a", None)
+    brokers = {1: SimpleNamespace(rack="a")}
+    metadata = SimpleNamespace(broker_metadata=brokers.get, brokers=brokers.values)
+    rack_of, racks = racks_of(SimpleNamespace(_metadata=metadata))
+    assert (rack_of(1), rack_of(2), racks()) == ("a", None, ["a"])
+    assert racks_of(SimpleNamespace())[1]() == []
 
 
 def test_a_request_that_cannot_be_counted_is_sent(warnings: pytest.LogCaptureFixture) -> None:
