@@ -23,10 +23,11 @@ from rackassign.clients.aiokafka import RackAwareRangeAssignor as AiokafkaRangeA
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.model import TopicPartition
 from rackassign.monitoring import Finding, examine
-from rackassign.monitoring.consumer_pool import ConsumerPool
+from rackassign.monitoring.prometheus import ConsumerMetrics
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.exposition import of, scraped
 from tests.helpers.java.group_member import JavaMember, java_command
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER
@@ -384,11 +385,11 @@ def test_statistics_and_metrics_of_confluent_members_show_local_reads(
     group: Group, rack_cluster: Cluster, topic: str
 ) -> None:
     racks = broker_racks({"bootstrap.servers": rack_cluster.bootstrap})
-    meters, pool = {rack: StatsMeter(rack, racks) for rack in RACKS}, ConsumerPool()
+    meters, metrics = {rack: StatsMeter(rack, racks) for rack in RACKS}, ConsumerMetrics()
     for rack, meter in meters.items():
         # librdkafka calls it in poll().
         group.confluent(rack, more={"stats_cb": meter, "statistics.interval.ms": 100})
-        pool.add(meter, group.name)
+        metrics.add(meter, group.name)
     group.settle_locally()
     with closing(KafkaProducer(**rack_cluster.client_config())) as producer:
         for number in range(PARTITIONS):
@@ -400,7 +401,11 @@ def test_statistics_and_metrics_of_confluent_members_show_local_reads(
 
     wait_until(all_read, "everything is read")
     assert {rack: meter.locality().local_share() for rack, meter in meters.items()} == dict.fromkeys(RACKS, 1.0)
-    assert pool.totals().read == {(group.name, rack, rack, "local"): 4000 for rack in RACKS}
+    found = scraped(metrics)
+    assert len(found) == len(RACKS)
+    for rack in RACKS:
+        labels = {"group": group.name, "rack": rack, "from_rack": rack, "locality": "local"}
+        assert of(found, "rackassign_read_bytes_total", **labels) == 4000
 
 
 @pytest.mark.long

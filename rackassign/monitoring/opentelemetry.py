@@ -8,18 +8,20 @@ application configures. OpenTelemetry's exporters to Prometheus turn the names o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from functools import partial
 
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.monitoring.consumer_pool import (
+from rackassign.monitoring.pool import (
     PARTITIONS,
-    PARTITIONS_LABELS,
     READ_BYTES,
-    READ_BYTES_LABELS,
-    ConsumerPool,
+    WRITTEN_BYTES,
+    WRITTEN_BYTES_BY_PARTITION,
+    ExportedConsumer,
+    ExportedProducer,
     Metered,
+    Metric,
+    Pool,
 )
-from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
@@ -31,7 +33,29 @@ METER = "rackassign"
 _ATTRIBUTE = "_rackassign_metrics"
 
 
-class OpenTelemetryMetrics:
+class PoolInstruments:
+    """The instruments of a meter for a pool; of a meter that has them already, the pool of the first object."""
+
+    def __init__(self, pool: Pool, meter: Meter | None) -> None:
+        self._pool = pool
+        meter = get_meter(METER) if meter is None else meter
+        for metric in pool.metrics:
+            create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+            instrument = create(
+                metric.instrument, [partial(self._observe, metric)], unit=metric.unit, description=metric.text
+            )
+            # The SDK returns an equal instrument that exists, and drops the callbacks without a word.
+            self._pool = vars(instrument).setdefault(_ATTRIBUTE, self._pool)
+
+    def _observe(self, metric: Metric, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the current values of a metric; called by the SDK, on a thread of its own."""
+        return [
+            Observation(int(value), dict(zip(metric.labels, labels, strict=True)))
+            for labels, value in self._pool.figures()[metric].items()
+        ]
+
+
+class OpenTelemetryMetrics(PoolInstruments):
     """Metrics of any number of consumers of a process: one object, and `add` for each consumer.
 
     The consumers of a group are summed up. It may be used from any thread. It does not keep a consumer alive, and
@@ -44,14 +68,7 @@ class OpenTelemetryMetrics:
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
-        self._pool = ConsumerPool()
-        meter = get_meter(METER) if meter is None else meter
-        counter = meter.create_observable_counter("rackassign.read", [self._read], unit="By", description=READ_BYTES)
-        meter.create_observable_gauge(
-            "rackassign.partitions", [self._partitions], unit="{partition}", description=PARTITIONS
-        )
-        # The SDK returns an equal instrument that exists, and drops the callbacks without a word.
-        self._pool = vars(counter).setdefault(_ATTRIBUTE, self._pool)
+        super().__init__(Pool(READ_BYTES, PARTITIONS, keeps=False), meter)
 
     def add(self, consumer: Metered, group: str | None = None) -> None:
         """Export a consumer until it is closed or garbage-collected; a second time has no effect.
@@ -63,25 +80,10 @@ class OpenTelemetryMetrics:
         Raises:
             ConfigError: It meters nothing, or its group is not known.
         """
-        self._pool.add(consumer, group)
-
-    def _read(self, _: CallbackOptions) -> Iterable[Observation]:
-        """Return the bytes read; called by the SDK, on a thread of its own."""
-        return [
-            Observation(int(total), dict(zip(READ_BYTES_LABELS, labels, strict=True)))
-            for labels, total in self._pool.totals().read.items()
-        ]
-
-    def _partitions(self, _: CallbackOptions) -> Iterable[Observation]:
-        """Return the partitions owned, as above."""
-        return [
-            Observation(count, dict(zip(PARTITIONS_LABELS, (group, locality), strict=True)))
-            for group, counted in self._pool.totals().owned.items()
-            for locality, count in asdict(counted).items()
-        ]
+        self._pool.add(ExportedConsumer(consumer, group))
 
 
-class OpenTelemetryProducerMetrics:
+class OpenTelemetryProducerMetrics(PoolInstruments):
     """Metrics of any number of producers of a process: one object, and `add` for each producer.
 
     It exports `rackassign.written`, which never sinks: what a closed producer has written stays in the sum. Otherwise
@@ -97,14 +99,11 @@ class OpenTelemetryProducerMetrics:
     """
 
     def __init__(self, meter: Meter | None = None, *, by_partition: bool = False) -> None:
-        self._pool = ProducerPool(by_partition=by_partition)
-        meter = get_meter(METER) if meter is None else meter
-        counter = meter.create_observable_counter(
-            "rackassign.written", [self._written], unit="By", description=WRITTEN_BYTES
-        )
-        labels, self._pool = self._pool.labels, vars(counter).setdefault(_ATTRIBUTE, self._pool)
-        if self._pool.labels != labels:
-            raise ConfigError(f"by_partition: this meter exports the labels {', '.join(self._pool.labels)} already")
+        metric = WRITTEN_BYTES_BY_PARTITION if by_partition else WRITTEN_BYTES
+        super().__init__(Pool(metric, keeps=True), meter)
+        if self._pool.metrics != (metric,):
+            labels = ", ".join(self._pool.metrics[0].labels)
+            raise ConfigError(f"by_partition: this meter exports the labels {labels} already")
 
     def add(self, producer: object) -> None:
         """Export what a `RackAwareProducer` of any client library writes; a second time has no effect.
@@ -112,11 +111,4 @@ class OpenTelemetryProducerMetrics:
         Raises:
             ConfigError: What it writes is not counted.
         """
-        self._pool.add(producer)
-
-    def _written(self, _: CallbackOptions) -> Iterable[Observation]:
-        """Return the bytes written; called by the SDK, on a thread of its own."""
-        return [
-            Observation(total, dict(zip(self._pool.labels, labels, strict=True)))
-            for labels, total in self._pool.written().items()
-        ]
+        self._pool.add(ExportedProducer(producer, *self._pool.metrics))

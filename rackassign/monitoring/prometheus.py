@@ -1,31 +1,45 @@
-"""Prometheus metrics of the consumers and producers of a process, and the metrics that they share with reports."""
+"""Prometheus metrics of the consumers and producers of a process, and of any pool."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 
 from rackassign.errors import MissingExtraError
-from rackassign.locality import Locality
-from rackassign.monitoring.consumer_pool import (
+from rackassign.monitoring.pool import (
     PARTITIONS,
-    PARTITIONS_LABELS,
     READ_BYTES,
-    READ_BYTES_LABELS,
-    ConsumerPool,
+    WRITTEN_BYTES,
+    WRITTEN_BYTES_BY_PARTITION,
+    ExportedConsumer,
+    ExportedProducer,
     Metered,
-    ReadLabels,
+    Metric,
+    Pool,
 )
-from rackassign.monitoring.producer_pool import WRITTEN_BYTES, ProducerPool
 
 try:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client import core
     from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise MissingExtraError("prometheus-client", "prometheus") from None
 
 
-class ConsumerMetrics(Collector):
+class PoolMetrics(Collector):
+    """The metrics of the clients in a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def describe(self) -> Iterable[core.Metric]:
+        """Return the metrics without samples, by which a registry refuses a second object."""
+        return [samples_of(metric, {}) for metric in self._pool.metrics]
+
+    def collect(self) -> Iterable[core.Metric]:
+        """Return the current metrics; called from the server's thread."""
+        return [samples_of(metric, values) for metric, values in self._pool.figures().items()]
+
+
+class ConsumerMetrics(PoolMetrics):
     """Metrics of any number of consumers: one object in a registry, and `add` for each consumer.
 
     `REGISTRY.register(metrics := ConsumerMetrics(consumer))`, and `metrics.add(consumer)` for further ones. A registry
@@ -42,7 +56,7 @@ class ConsumerMetrics(Collector):
     """
 
     def __init__(self, consumer: Metered | None = None, group: str | None = None) -> None:
-        self._pool = ConsumerPool()
+        super().__init__(Pool(READ_BYTES, PARTITIONS, keeps=False))
         if consumer is not None:
             self.add(consumer, group)
 
@@ -56,23 +70,10 @@ class ConsumerMetrics(Collector):
         Raises:
             ConfigError: It meters nothing, or its group is not known.
         """
-        self._pool.add(consumer, group)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the metrics without samples, by which a registry refuses a second object."""
-        return [read_bytes_metric(), partitions_metric()]
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the current metrics; called from the server's thread."""
-        totals = self._pool.totals()
-        read, partitions = read_bytes_metric(), partitions_metric()
-        add_read_bytes(read, totals.read)
-        for group, counted in totals.owned.items():
-            add_partitions(partitions, group, counted)
-        return [read, partitions]
+        self._pool.add(ExportedConsumer(consumer, group))
 
 
-class ProducerMetrics(Collector):
+class ProducerMetrics(PoolMetrics):
     """Metrics of any number of producers: one object in a registry, and `add` for each producer.
 
     `REGISTRY.register(metrics := ProducerMetrics(producer))`, and `metrics.add(producer)` for further ones. It exports
@@ -89,7 +90,7 @@ class ProducerMetrics(Collector):
     """
 
     def __init__(self, producer: object | None = None, *, by_partition: bool = False) -> None:
-        self._pool = ProducerPool(by_partition=by_partition)
+        super().__init__(Pool(WRITTEN_BYTES_BY_PARTITION if by_partition else WRITTEN_BYTES, keeps=True))
         if producer is not None:
             self.add(producer)
 
@@ -99,40 +100,13 @@ class ProducerMetrics(Collector):
         Raises:
             ConfigError: What it writes is not counted.
         """
-        self._pool.add(producer)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the metric without samples, by which a registry refuses a second object."""
-        return [self._metric()]
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the current metric; called from the server's thread."""
-        written = self._metric()
-        for labels, total in self._pool.written().items():
-            written.add_metric(labels, total)
-        return [written]
-
-    def _metric(self) -> CounterMetricFamily:
-        return CounterMetricFamily("rackassign_written_bytes", WRITTEN_BYTES, labels=self._pool.labels)
+        self._pool.add(ExportedProducer(producer, *self._pool.metrics))
 
 
-def partitions_metric() -> GaugeMetricFamily:
-    """Return `rackassign_partitions`, without samples."""
-    return GaugeMetricFamily("rackassign_partitions", PARTITIONS, labels=PARTITIONS_LABELS)
-
-
-def read_bytes_metric() -> CounterMetricFamily:
-    """Return `rackassign_read_bytes`, without samples."""
-    return CounterMetricFamily("rackassign_read_bytes", READ_BYTES, labels=READ_BYTES_LABELS)
-
-
-def add_partitions(metric: GaugeMetricFamily, group: str, counted: Locality) -> None:
-    """Add the partitions of a group."""
-    for locality, count in asdict(counted).items():
-        metric.add_metric((group, locality), count)
-
-
-def add_read_bytes(metric: CounterMetricFamily, read: Mapping[ReadLabels, float]) -> None:
-    """Add the bytes of groups."""
-    for labels, total in read.items():
-        metric.add_metric(labels, total)
+def samples_of(metric: Metric, values: Mapping[tuple[str, ...], float]) -> core.Metric:
+    """Return a metric with these values by the values of its labels."""
+    made = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
+    samples = made(metric.name, metric.text, labels=metric.labels)
+    for labels, value in values.items():
+        samples.add_metric(labels, value)
+    return samples

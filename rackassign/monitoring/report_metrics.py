@@ -22,9 +22,9 @@ from rackassign.errors import MissingExtraError
 from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.consumer_pool import RackPair, by_labels, rack_label
 from rackassign.monitoring.live_groups import GroupDescription
-from rackassign.monitoring.prometheus import add_partitions, add_read_bytes, partitions_metric, read_bytes_metric
+from rackassign.monitoring.pool import PARTITIONS, READ_BYTES, RackPair, rack_label, read_by_labels
+from rackassign.monitoring.prometheus import samples_of
 from rackassign.monitoring.report import Price, hidden_topics
 from rackassign.monitoring.traffic import traffic_matrix
 
@@ -157,9 +157,7 @@ class ReportMetrics(Collector):
         yield GaugeMetricFamily(
             "rackassign_survey_duration_seconds", "Duration of the last survey, with its interval.", last.duration_s
         )
-        bytes_ = read_bytes_metric()
-        add_read_bytes(bytes_, by_labels(read))
-        yield bytes_
+        yield samples_of(READ_BYTES, read_by_labels(read))
         yield from group_metrics(last, rebalances, self._price)
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
         problems += len({topic for inspected in last.inspections for topic in hidden_topics(inspected)})
@@ -192,19 +190,19 @@ def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _locality(survey: ClusterReport) -> Iterator[Metric]:
-    partitions = partitions_metric()
+    partitions: dict[tuple[str, ...], float] = {}
     reachable = _gauge(
         "reachable_partitions", "What a strategy would make of rackassign_partitions.", "strategy", "locality"
     )
     moves = _gauge("reachable_moves", "Partitions that would change readers for that.", "strategy")
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
-        add_partitions(partitions, name, inspected.partitions)
+        partitions |= {(name, locality): count for locality, count in asdict(inspected.partitions).items()}
         for reach in inspected.reaches:
             for locality, count in asdict(reach.partitions).items():
                 reachable.add_metric((name, reach.strategy, locality), count)
             moves.add_metric((name, reach.strategy), reach.moved)
-    yield from (partitions, reachable, moves)
+    yield from (samples_of(PARTITIONS, partitions), reachable, moves)
 
 
 def _members(survey: ClusterReport, rebalances: Mapping[str, int]) -> Iterator[Metric]:

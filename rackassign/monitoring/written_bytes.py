@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.consumer_pool import UNKNOWN
+from rackassign.monitoring.pool import UNKNOWN
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, total_traffic, traffic_matrix
 from rackassign.text import counted, join_first, parse_digits, short_repr, strip_control_chars, truncate
 

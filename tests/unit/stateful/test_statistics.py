@@ -15,7 +15,7 @@ from rackassign.errors import ConfigError
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful import _changelog_client as changelog
 from rackassign.stateful._statistics import GROUP, StateCounts, StateStatistics
-from rackassign.stateful.prometheus import StateMetrics
+from rackassign.stateful.prometheus import ExportedMember, StateMetrics
 from tests.helpers.fakes.kafka import Kafka, Member, Record
 from tests.helpers.faulty_files import overwrite
 from tests.helpers.stateful_consumers import FIRST, count, drain, give, member, settle, together
@@ -204,14 +204,18 @@ def test_nothing_is_kept_of_each_member_that_is_gone() -> None:
 
     registry, metrics = CollectorRegistry(), StateMetrics()
     registry.register(metrics)
+
+    def series() -> float | None:
+        return registry.get_sample_value("rackassign_state_records_total", {"group": "g"})
+
     for _ in range(100):
         one = Short()
         metrics.add(one)
         generate_latest(registry)
         del one
         gc.collect(0)
-    assert registry.get_sample_value("rackassign_state_records_total", {"group": "g"}) == 100
-    assert metrics._members == []
+    assert series() == 100
+    assert not [each for each in gc.get_objects() if isinstance(each, ExportedMember)]
 
 
 def test_statistics_can_be_read_by_another_thread(kafka: Kafka, tmp_path: Path) -> None:
