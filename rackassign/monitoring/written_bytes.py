@@ -16,7 +16,6 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import NamedTuple
@@ -35,11 +34,7 @@ except ModuleNotFoundError:
 
 NAME = "rackassign_written_bytes_total"
 
-_OVERFLOW = "otel_metric_overflow"
-"""Label of the series that has all bytes beyond the SDK's limit."""
-
 _TIMEOUT_S = 10.0
-_PART = 65_536
 _LARGEST = 256 * 1024**2
 _MOST_BYTES = 2**63
 _MOST_PARTITIONS = 2**31
@@ -107,7 +102,12 @@ def _read(source: str, shown: str) -> str:
     if remote and not source.lower().startswith(("http://", "https://")):
         raise ConfigError(f"{shown}: expected a file, or an address that begins with http:// or https://")
     try:
-        content = _fetched(source) if remote else _content(source)
+        # http or https
+        with urllib.request.urlopen(source, timeout=_TIMEOUT_S) if remote else Path(source).open("rb") as file:  # noqa: S310
+            content: bytes = file.read(_LARGEST + 1)
+            if len(content) <= _LARGEST and getattr(file, "length", None):
+                # A process that ends while it responds; `read` with a size does not raise then.
+                raise IncompleteRead(content)
     except urllib.error.HTTPError as error:
         error.close()
         raise ConfigError(f"{shown}: responded {error.code}, expected 200") from None
@@ -123,32 +123,9 @@ def _read(source: str, shown: str) -> str:
     if len(content) > _LARGEST:
         raise ConfigError(f"{shown}: more than {_LARGEST // 1024**2} MiB; expected the metrics of producers")
     try:
-        # With the mark that editors and shells of Windows put at the begin.
-        return content.decode("utf-8-sig")
+        return content.decode()
     except UnicodeDecodeError:
         raise _no_metrics(shown) from None
-
-
-def _content(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        return file.read(_LARGEST + 1)
-
-
-def _fetched(url: str) -> bytes:
-    request = urllib.request.Request(url, headers={"Accept": "text/plain"})  # noqa: S310 - http or https
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - http or https
-        if response.status != HTTPStatus.OK:
-            raise urllib.error.HTTPError(url, response.status, "", response.headers, None)
-        content, until = bytearray(), time.monotonic() + _TIMEOUT_S
-        # The limit of `urlopen` is that of each wait; a server that sends a byte a second would have no end.
-        while len(content) <= _LARGEST and (part := response.read1(_PART)):
-            content += part
-            if time.monotonic() > until:
-                raise TimeoutError(f"no complete response in {_TIMEOUT_S:.0f} s")
-        if response.length and len(content) <= _LARGEST:
-            # A process that ends while it responds; `read` with a size does not raise then.
-            raise IncompleteRead(bytes(content), response.length)
-        return bytes(content)
 
 
 def _no_metrics(shown: str) -> ConfigError:
@@ -178,11 +155,6 @@ def _samples(text: str, shown: str) -> Iterator[tuple[Mapping[str, str], float]]
 
 
 def _series(labels: Mapping[str, str], shown: str, source: int) -> WrittenSeries:
-    if labels.get(_OVERFLOW):
-        raise ConfigError(
-            f"{shown}: {NAME} has more series than OpenTelemetry exports by default, 2,000, and the others have no"
-            " labels: give the SDK a View with a greater aggregation_cardinality_limit, or use ProducerMetrics"
-        )
     topic, partition = labels.get("topic", ""), labels.get("partition", "")
     number = parse_digits(partition) if partition else None
     if not topic or (partition and (number is None or number >= _MOST_PARTITIONS)):
@@ -250,7 +222,12 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     """Compare what producers have written during a measurement with what groups have read."""
     # Each source has an interval of its own: to read all of them takes a while.
     seconds = [end - begin for begin, end in zip(before.read_at, after.read_at, strict=True)]
-    increases = {series: _increase(before.series.get(series, 0), total) for series, total in after.series.items()}
+    last = before.series
+    increases = {
+        # A counter that has sunk began at 0 again.
+        series: total - last.get(series, 0) if total >= last.get(series, 0) else total
+        for series, total in after.series.items()
+    }
     changed = {series.source for series, size in increases.items() if size}
     by_totals = not changed
     pairs: dict[str, RackPairs] = {}
@@ -274,12 +251,10 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     )
     unchanged = len(seconds) - len(changed) if changed else 0
     homes = {series.rack for series in after.series if series.rack is not None}
-    ranked = tuple(sorted(topics, key=_most_across_racks))
+    ranked = tuple(
+        sorted(topics, key=lambda each: (-(each.written.cross_at_most + each.read.cross_at_most), each.topic))
+    )
     return WrittenTraffic(ranked, max(seconds), by_totals, unchanged, frozenset(homes - racks if racks else ()))
-
-
-def _increase(before: int, after: int) -> int:
-    return after - before if after >= before else after
 
 
 def _scaled(pairs: RackPairs, log_bytes_s: float | None) -> TrafficMatrix:
@@ -299,10 +274,6 @@ def _read_by_topic(report: ClusterReport) -> Mapping[str, TrafficMatrix]:
         for topic, of_topic in reads.items():
             matrices.setdefault(topic, []).append(traffic_matrix(of_topic, inspection.rates.bytes_s))
     return {topic: total_traffic(of_topic) for topic, of_topic in matrices.items()}
-
-
-def _most_across_racks(topic: TopicTraffic) -> tuple[float, str]:
-    return -(topic.written.cross_at_most + topic.read.cross_at_most), topic.topic
 
 
 def written_warnings(written: WrittenTraffic | None, report: ClusterReport) -> Iterator[str]:
