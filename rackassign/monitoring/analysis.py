@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import fsum
 from typing import Literal, get_args
 
 from rackassign.locality import Locality
@@ -436,7 +437,8 @@ class _Analyzer:
             )
 
     def _bytes_s(self, tps: Iterable[TopicPartition]) -> float:
-        return sum(self.rates.bytes_s.get(tp, 0.0) for tp in tps)
+        # The order of a set is another one in each process, and with `sum` so is the last digit.
+        return fsum(self.rates.bytes_s.get(tp, 0.0) for tp in tps)
 
 
 def _gained(change: RecommendedChange, before: _Seen, after: _Seen) -> RecommendedChange:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -650,3 +653,23 @@ def test_json_says_null_for_what_was_not_measured() -> None:
 def test_flows_know_what_stays_and_what_crosses() -> None:
     flows = TrafficMatrix({("a", "a"): 1.0, ("a", "b"): 2.0, (None, "b"): 4.0, ("a", None): 8.0, (None, None): 16.0})
     assert (flows.local, flows.cross, flows.unknown, flows.total) == (1.0, 2.0, 28.0, 31.0)
+
+
+def test_equal_groups_have_equal_savings_in_any_process() -> None:
+    script = """
+from tests.helpers.builders import cluster, group, inspected, member, rates
+there = cluster({"t": [[1], [2], [3]] * 10})
+live = group(member("m1", None, {"t": range(15)}), member("m2", None, {"t": range(15, 30)}))
+print(inspected(live, there, rates({("t", p): 0.1 * 1.7**p for p in range(30)})).savings_bytes_s)
+"""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "0123"
+    }
+    assert len(printed) == 1
