@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign import __version__
 from rackassign.errors import ConfigError
-from rackassign.monitoring.advice import Advice, cluster_advice, describe_change, rack_map_to_fill
+from rackassign.monitoring.advice import cluster_advice, describe_change, rack_map_to_fill
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
-from rackassign.monitoring.collector import ClusterReport, SkippedGroup
+from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.live_groups import MemberDescription, Snapshot
 from rackassign.monitoring.traffic import ObservedCluster, PartitionRead, TrafficMatrix, count_locality
 from rackassign.text import counted, short_repr
@@ -359,10 +359,16 @@ def as_json(
             for b in survey.cluster.brokers
         ],
         "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
-        "advice": [_advice(row, price, measured=bool(survey.measured.seconds)) for row in advice],
+        "advice": [
+            {
+                "groups": [group.snapshot.live.name for group in row.groups],
+                **_action(row.change, row.groups, price, measured=bool(survey.measured.seconds)),
+            }
+            for row in advice
+        ],
         "rack_map": rack_map_to_fill(advice),
         "producers": None if producers is None else _producers(producers, price),
-        "skipped": [_odd(odd) for odd in survey.skipped],
+        "skipped": [{"group": odd.name or None, "problem": odd.problem} for odd in survey.skipped],
         "problems": list(survey.measured.problems),
     }
 
@@ -382,10 +388,6 @@ def _producers(producers: WrittenTraffic, price: Price) -> dict[str, Any]:
             for each in producers.topics
         ],
     }
-
-
-def _odd(odd: SkippedGroup) -> dict[str, Any]:
-    return {"group": odd.name or None, "problem": odd.problem}
 
 
 def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dict[str, Any]:
@@ -482,48 +484,33 @@ def _traffic(flows: TrafficMatrix, price: Price, *, measured: bool) -> dict[str,
         },
         "flows": [
             {"from": source, "to": home, "bytes_per_second": round(rate, 1)}
-            for (source, home), rate in _sorted(flows.pairs)
+            for (source, home), rate in sorted(
+                flows.pairs.items(), key=lambda item: tuple((rack is None, rack or "") for rack in item[0])
+            )
         ],
         "unmeasured": flows.unmeasured,
-    }
-
-
-def _sorted(
-    pairs: Mapping[tuple[str | None, str | None], float],
-) -> list[tuple[tuple[str | None, str | None], float]]:
-    return sorted(pairs.items(), key=lambda item: tuple((rack is None, rack or "") for rack in item[0]))
-
-
-def _at_most(action: RecommendedChange, price: Price, *, measured: bool) -> dict[str, Any]:
-    return {
-        "partitions": action.gain_at_most,
-        "bytes_per_second": action.gain_bytes_s_at_most if measured else None,
-        "usd_per_month": round(price.monthly(action.gain_bytes_s_at_most), 2) if measured else None,
     }
 
 
 def _action(
     action: RecommendedChange, groups: Sequence[GroupAnalysis], price: Price, *, measured: bool
 ) -> dict[str, Any]:
+    def gain(partitions: int, bytes_s: float) -> tuple[int, float | None, float | None]:
+        return partitions, bytes_s if measured else None, round(price.monthly(bytes_s), 2) if measured else None
+
+    # Of an uncertain change the gain is not known, only how much it is at most.
+    sure = (None, None, None) if action.uncertain else gain(action.gain, action.gain_bytes_s)
+    most = gain(action.gain_at_most, action.gain_bytes_s_at_most)
+    amounts = "partitions", "bytes_per_second", "usd_per_month"
     return {
         "kind": action.kind,
         "what": describe_change(action, groups),
-        # Of an uncertain change the gain is not known, only how much it is at most.
-        "gain_partitions": None if action.uncertain else action.gain,
-        "gain_bytes_per_second": action.gain_bytes_s if measured and not action.uncertain else None,
-        "gain_usd_per_month": (
-            round(price.monthly(action.gain_bytes_s), 2) if measured and not action.uncertain else None
-        ),
+        **{f"gain_{amount}": value for amount, value in zip(amounts, sure, strict=True)},
         "uncertain": action.uncertain,
-        "at_most": _at_most(action, price, measured=measured) if action.uncertain else None,
+        "at_most": dict(zip(amounts, most, strict=True)) if action.uncertain else None,
         "rack": action.rack,
         "members": list(action.members),
         "topics": list(action.topics),
         "partitions": {topic: list(ids) for topic, ids in action.partitions.items()},
         "copied_bytes_per_second": round(action.copied_bytes_s, 1) if measured else None,
     }
-
-
-def _advice(row: Advice, price: Price, *, measured: bool) -> dict[str, Any]:
-    groups = [group.snapshot.live.name for group in row.groups]
-    return {"groups": groups, **_action(row.change, row.groups, price, measured=measured)}

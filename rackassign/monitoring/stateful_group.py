@@ -95,13 +95,18 @@ def describe_state(group: GroupDescription, committed: Iterable[TopicPartition] 
             f"group {short_repr(group.name)}: no member sends what StandbyAwareAssignor or Kafka Streams send, so there"
             " are no copies of state"
         )
-    active = {tp: member for member in group.members for tp in _partitions(member)}
+    active = {
+        TopicPartition(topic, i): member
+        for member in group.members
+        for topic, ids in member.assigned.items()
+        for i in ids
+    }
     copies: dict[TopicPartition, list[StateCopy]] = {}
     changelogs: dict[TopicPartition, TopicPartition] = {}
     for member in group.members:
         info, given = sent[member.id], assigned[member.id]
         for task, places in ({} if given is None else given.standby).items():
-            tp = _tp(task)
+            tp = TopicPartition(task.topology or "", task.partition)
             copies.setdefault(tp, []).append(StateCopy(member, _position(info, task)))
             if places:
                 changelogs.setdefault(tp, places[0])
@@ -178,14 +183,6 @@ def lag_of(copy: StateCopy, changelog: TopicPartition | None, ends: Mapping[Topi
 
 def _name(copy: StateCopy) -> tuple[str, str]:
     return copy.member.client_id, copy.member.id
-
-
-def _partitions(member: MemberDescription) -> Iterable[TopicPartition]:
-    return (TopicPartition(topic, i) for topic, ids in member.assigned.items() for i in ids)
-
-
-def _tp(task: TaskId) -> TopicPartition:
-    return TopicPartition(task.topology or "", task.partition)
 
 
 def _position(info: StreamsSubscriptionInfo | None, task: TaskId) -> int | None:

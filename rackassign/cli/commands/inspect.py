@@ -50,7 +50,6 @@ from rackassign.monitoring import (
     GroupAnalysis,
     GroupCollector,
     Price,
-    ReadRates,
     as_json,
     cluster_advice,
     describe_cross,
@@ -304,7 +303,10 @@ def _columns(survey: ClusterReport, price: Price) -> tuple[_Column, ...]:
         _Column("USD a month", lambda found: describe_cross(found.flows, price)[1]),
         _Column("could save", lambda found: _savings(found, price)),
         _Column("cross/s", lambda found: describe_cross(found.flows, price)[0]),
-        _Column("lag", lambda found: _lag(found.rates)),
+        _Column(
+            "lag",
+            lambda found: UNKNOWN if found.rates.total_lag is None else format_count(found.rates.total_lag),
+        ),
     )
     return (
         *(traffic if measured else ()),
@@ -351,10 +353,6 @@ def _savings(inspected: GroupAnalysis, price: Price) -> str:
     if not inspected.reaches:
         return "-"
     return describe_savings(inspected.savings_bytes_s, price, inspected.flows.unmeasured)
-
-
-def _lag(rates: ReadRates) -> str:
-    return UNKNOWN if rates.total_lag is None else format_count(rates.total_lag)
 
 
 def _could(inspected: GroupAnalysis) -> tuple[str, str]:
