@@ -30,34 +30,34 @@ REPLICAS = [[1, 2], [2, 3], [3, 1], [2, 1]]
 
 SIZE = 1000
 
-Make = Callable[[str, str, str], ThreadedMember]
-"""Makes a member, by the address of a broker, the topic and the group."""
+Make = Callable[[str, str, str, str], ThreadedMember]
+"""Makes a member, by the address of a broker, the topic, the group and its rack."""
 
 AIO = {key: CONSUMER[key] for key in CONSUMER if key != "max_poll_interval_ms"}
 
 
-def kafka_python(bootstrap: str, topic: str, group: str) -> ThreadedMember:
-    access = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": "a"}
+def kafka_python(bootstrap: str, topic: str, group: str, rack: str) -> ThreadedMember:
+    access = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": rack}
     return KafkaPythonMember(lambda: RackAwareConsumer(topic, **access, **CONSUMER))
 
 
-def attached(bootstrap: str, topic: str, group: str) -> ThreadedMember:
+def attached(bootstrap: str, topic: str, group: str, rack: str) -> ThreadedMember:
     def make() -> KafkaConsumer:
-        chosen = [RackAwareCooperativeStickyAssignor(rack="a")]
-        access = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": "a"}
+        chosen = [RackAwareCooperativeStickyAssignor(rack=rack)]
+        access = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": rack}
         return attach(KafkaConsumer(topic, **access, **CONSUMER, partition_assignment_strategy=chosen))
 
     return KafkaPythonMember(make)
 
 
-def with_aiokafka(bootstrap: str, topic: str, group: str) -> ThreadedMember:
-    access: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": "a"}
+def with_aiokafka(bootstrap: str, topic: str, group: str, rack: str) -> ThreadedMember:
+    access: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "client_rack": rack}
     return AiokafkaMember(lambda: aiokafka.RackAwareConsumer(topic, **access, **AIO))
 
 
-def with_confluent(bootstrap: str, topic: str, group: str) -> ThreadedMember:
+def with_confluent(bootstrap: str, topic: str, group: str, rack: str) -> ThreadedMember:
     def make() -> confluent.RackAwareConsumer:
-        chosen = {"client.rack": "a", "statistics.interval.ms": 100}
+        chosen = {"client.rack": rack, "statistics.interval.ms": 100}
         consumer = confluent.RackAwareConsumer({**properties(bootstrap, group, "member"), **chosen})
         consumer.subscribe([topic])
         return consumer
@@ -121,7 +121,7 @@ def test_two_groups_in_a_process_and_their_consumers_close(
 
     with ExitStack() as opened:
         first, second, other = (
-            opened.enter_context(make(rack_cluster.bootstrap, topic, group)) for group in (pair, pair, single)
+            opened.enter_context(make(rack_cluster.bootstrap, topic, group, "a")) for group in (pair, pair, single)
         )
         for member in (first, second, other):
             metrics.add(consumer_of(member))
@@ -150,6 +150,25 @@ def test_two_groups_in_a_process_and_their_consumers_close(
         assert not any(("group", pair) in labels for _, labels in exposed(registry))
         assert read(single) >= enough
         assert owned(single) == len(REPLICAS)
+
+
+@pytest.mark.parametrize("make", [kafka_python, attached, with_aiokafka, with_confluent])
+def test_what_a_consumer_in_a_rack_without_brokers_reads_is_unknown(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], make: Make
+) -> None:
+    topic, group = make_topic(replicas=REPLICAS), unique_name()
+    produce_records(rack_cluster.client_config(), topic, len(REPLICAS), records=1, size=SIZE)
+    metrics = ConsumerMetrics()
+    with make(rack_cluster.bootstrap, topic, group, "A") as member:
+        metrics.add(consumer_of(member))
+
+        def found(name: str, locality: str | None = None) -> float:
+            member.poll()
+            return summed(exposed(registry_of(metrics)), f"rackassign_{name}", group, locality)
+
+        wait_until(lambda: found("read_bytes_total") >= len(REPLICAS) * SIZE, "all records")
+        assert found("read_bytes_total", "cross") == 0
+        wait_until(lambda: found("partitions", "unknown") == len(REPLICAS), "the partitions, of unknown rack")
 
 
 def _bytes(member: ThreadedMember) -> int:
