@@ -207,19 +207,6 @@ class Side:
     partitions: Locality
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """A group as the page shows it."""
-
-    found: GroupAnalysis
-    verdict: str
-    sides: tuple[Side, ...]
-    members: tuple[MemberRow, ...]
-    unlisted: int
-    reasons: tuple[tuple[int, str], ...]
-    rates: str
-
-
 def page(
     survey: ClusterReport, price: Price, at: datetime | None = None, *, producers: WrittenTraffic | None = None
 ) -> str:
@@ -240,7 +227,12 @@ def page(
             amount=(lambda n: f"{format_bytes(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
             crossing=lambda flows: describe_cross(flows, price),
             saving=lambda bounds, unmeasured: describe_savings(bounds, price, unmeasured),
-            views=[_view(found, price, measured=measured) for found in survey.inspections],
+            verdict=lambda found: verdict(found, price, measured=measured),
+            sides=lambda found: _sides(found, measured=measured),
+            members=_members,
+            most_members=_MOST_MEMBERS,
+            reasons=_reasons,
+            rates=describe_rates,
             racks=_racks(survey),
             origins=_origins(survey),
             inline=_INLINE,
@@ -281,24 +273,13 @@ def _plain(value: object) -> object:
     return strip_control_chars(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _view(found: GroupAnalysis, price: Price, *, measured: bool) -> GroupView:
+def _members(found: GroupAnalysis) -> list[MemberRow]:
     racks = {member.id: member.rack for member in found.snapshot.group.members}
     members = sorted(found.snapshot.live.members, key=lambda m: (racks[m.id] or "~", m.client_id, m.id))
     of_member: dict[str, list[PartitionRead]] = {}
     for read in found.now:
         of_member.setdefault(read.member, []).append(read)
-    rows = tuple(
-        _row(found, member, racks[member.id], of_member.get(member.id, [])) for member in members[:_MOST_MEMBERS]
-    )
-    return GroupView(
-        found,
-        verdict(found, price, measured=measured),
-        tuple(_sides(found, measured=measured)),
-        rows,
-        len(members) - len(rows),
-        _reasons(found),
-        describe_rates(found),
-    )
+    return [_row(found, member, racks[member.id], of_member.get(member.id, [])) for member in members[:_MOST_MEMBERS]]
 
 
 def _row(found: GroupAnalysis, member: MemberDescription, rack: str | None, reads: list[PartitionRead]) -> MemberRow:
