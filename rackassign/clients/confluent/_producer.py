@@ -202,11 +202,13 @@ class LeaderWatch:
                 # It waits for the broker that was the controller in its first metadata, and never asks for newer ones
                 # (librdkafka 2.16.1). A new client begins with the bootstrap servers.
                 admin = None
-                self._once.warn(
-                    "leaders",
-                    "leaders of topics cannot be read, so records may go to leaders in all racks: %s",
-                    describe_error(error),
-                )
+                # A request may be on its way while the producer is closed.
+                if not self._over:
+                    self._once.warn(
+                        "leaders",
+                        "leaders of topics cannot be read, so records may go to leaders in all racks: %s",
+                        describe_error(error),
+                    )
             else:
                 missed = 0 if seen.topics.keys() >= set(topics) else missed + 1
                 self._patient = True

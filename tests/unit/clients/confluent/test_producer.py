@@ -295,6 +295,21 @@ class Looks:
         return found
 
 
+def test_a_look_that_fails_after_the_producer_was_closed_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close_and_fail(*_: object) -> Leaders:
+        watch.stop()
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    Looks(monkeypatch, LEADERS)
+    monkeypatch.setattr(_producer, "read_leaders", close_and_fail)
+    watch, before = LeaderWatch({}, 600), threads()
+    watch.begin(cast("Producer", Taking()))
+    wait_until(lambda: threads() == before, "the end of the thread")
+    assert not caplog.records
+
+
 def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
