@@ -123,7 +123,8 @@ def _read(source: str, shown: str) -> str:
     if len(content) > _LARGEST:
         raise ConfigError(f"{shown}: more than {_LARGEST // 1024**2} MiB; expected the metrics of producers")
     try:
-        return content.decode()
+        # Without the mark that editors of Windows put at the begin, the name of a first series would be another one.
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _no_metrics(shown) from None
 

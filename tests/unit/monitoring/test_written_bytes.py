@@ -148,6 +148,12 @@ def test_labels_that_are_no_partition_are_refused(metrics: Path, partition: str)
     assert refused(metrics).startswith(f"{metrics}: {NAME} has a series with partition=")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(metrics: Path) -> None:
+    metrics.write_text(line(7) + line(5, topic="u"), "utf-8-sig")
+
+    assert sum(read_written_bytes([str(metrics)]).series.values()) == 12
+
+
 def test_a_label_that_occurs_twice_is_refused_or_counts_once(metrics: Path) -> None:
     metrics.write_text(f'{NAME}{{topic="t",topic="u"}} 5\n')
 
