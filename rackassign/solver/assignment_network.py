@@ -37,7 +37,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from rackassign.solver.network_flow import Bools, Floats, Ints, Network, changes, split_at, stable_order
+from rackassign.solver.network_flow import Bools, Charge, Floats, Ints, Network, changes, split_at, stable_order
 from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem, factorize
 
 
@@ -150,15 +150,23 @@ def _costs_out_of_classes(arcs: int, sticky: Ints, to_hub: Ints) -> Ints:
 
 
 def build_network(
-    grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False, topics: TopicBounds | None = None
+    grouped: CompressedProblem,
+    low: Ints,
+    high: Ints,
+    expect: Charge,
+    *,
+    levels: bool = False,
+    topics: TopicBounds | None = None,
 ) -> NetworkLayout:
     # `low` and `high` bound a member's load, by subscription class. With levels there is an arc for each load between
-    # them, so that even loads can be an objective.
+    # them, so that even loads can be an objective. `expect` gets the number of arcs from classes to hubs, nearly all
+    # that there are of many classes and racks, before arrays of that size are made.
     p = grouped.problem
     racks = p.cost.shape[1]
     # Hubs: a topic class and a rack in which it has readers.
     pair_of, kind = _pairs_of_equals(grouped.edge_subscription_class, grouped.kind_subscription_class)
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
+    expect(int(np.bincount(hubs // racks)[grouped.class_topic_class].sum()))
     class_, to_hub = _pairs_of_equals(grouped.class_topic_class, hubs // racks)
     subscription_class, size = grouped.kind_subscription_class[grouped.member_class_kind], grouped.member_class_size
     step, level_member_class = ranges((high - low)[subscription_class] * levels)

@@ -62,7 +62,8 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     held, pair_of = problem.current()
     pairs = problem.edge_topic_class, problem.edge_subscription_class
     owned = np.bincount(pair_of, minlength=len(pairs[0]))
-    wanted = nearest_flow(problem, np.flatnonzero(problem.owner == NO_MEMBER))
+    # Without owned partitions the flow of the balance is used, which began with the same.
+    wanted = nearest_flow(problem, np.flatnonzero(problem.owner == NO_MEMBER)) if len(held) else owned
     left = stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), owned, wanted=wanted)
     capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
@@ -124,26 +125,31 @@ class _RemainingCapacity:
                 if (subscription_class, rack) not in self._queues:
                     racks_of.setdefault(subscription_class, []).append(rack)
                 self._queues.setdefault((subscription_class, rack), deque()).append(member)
-        self._readers: dict[tuple[int, int], deque[tuple[int, int]]] = {}
-        # For each topic class and row of costs the racks with capacity left, the cheapest first.
-        self._racks: dict[tuple[int, int], deque[int]] = {}
+        # For each topic class and rack the class pairs with capacity left.
+        self._readers: dict[int, dict[int, deque[tuple[int, int]]]] = {}
         # Hundreds of thousands of class pairs may exist; those with partitions left to assign are few.
         for pair in np.flatnonzero(left).tolist():
             topic_class, subscription_class = topic_classes[pair], subscription_classes[pair]
             for rack in racks_of.get(subscription_class, ()):
-                self._readers.setdefault((topic_class, rack), deque()).append((pair, subscription_class))
+                readers = self._readers.setdefault(topic_class, {}).setdefault(rack, deque())
+                readers.append((pair, subscription_class))
+        # For each topic class its racks, ascending, and for each of its rows of costs the cheapest of them.
+        self._racks = {topic_class: np.asarray(sorted(readers)) for topic_class, readers in self._readers.items()}
+        self._nearest: dict[tuple[int, int], int] = {}
 
     def nearest(self, topic_class: int, near: int) -> int:
         """Use the cheapest remaining capacity for a partition, and return its member."""
-        racks = self._racks.get((topic_class, near))
-        if racks is None:
-            racks = deque(np.argsort(self._cost[near], kind="stable").tolist())
-            self._racks[topic_class, near] = racks
-        while racks:
-            readers = self._readers.get((topic_class, racks[0]), deque())
+        open_ = self._readers[topic_class]
+        while open_:
+            rack = self._nearest.get((topic_class, near))
+            if rack is None or rack not in open_:
+                racks = self._racks[topic_class]
+                rack = int(racks[self._cost[near, racks].argmin()])
+                self._nearest[topic_class, near] = rack
+            readers = open_[rack]
             while readers:
                 pair, subscription_class = readers[0]
-                queue = self._queues[subscription_class, racks[0]]
+                queue = self._queues[subscription_class, rack]
                 # Neither ever grows, so what is used up here stays used up.
                 while queue and not self._capacity[queue[0]]:
                     queue.popleft()
@@ -155,5 +161,6 @@ class _RemainingCapacity:
                 self._left[pair] -= 1
                 self._capacity[member] -= 1
                 return member
-            racks.popleft()
+            del open_[rack]
+            self._racks[topic_class] = np.asarray(sorted(open_), np.int64)
         raise AssertionError("flows and capacities add up, so there is a member with capacity")

@@ -85,8 +85,12 @@ class LoadBounds:
     levels: bool = False
     topics: TopicBounds | None = None
 
-    def network(self, grouped: CompressedProblem, work: SolveBudget) -> NetworkLayout:
-        layout = build_network(grouped, self.low, self.high, levels=self.levels, topics=self.topics)
+    def network(self, grouped: CompressedProblem, work: SolveBudget, *, first: bool = False) -> NetworkLayout:
+        def expect(arcs: int) -> None:
+            # The first one is of no use without steps to solve it. A later one has a flow that can be completed.
+            work.check_ahead(_ARCS_OF_A_BUILT_ONE * arcs, steps=first)
+
+        layout = build_network(grouped, self.low, self.high, expect, levels=self.levels, topics=self.topics)
         work.spend(_ARCS_OF_A_BUILT_ONE * len(layout.network.tail))
         return layout
 
@@ -168,7 +172,7 @@ def solve_lexicographic(grouped: CompressedProblem, bounds: LoadBounds, work: So
     A solution of the objectives before them moves nearly everything, and `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
-    small = bounds.network(bare, work)
+    small = bounds.network(bare, work, first=True)
     # What members own is nearly a solution, if it is one of an earlier plan.
     owned = grouped.keep_arc_class, grouped.member_class_kind[grouped.keep_arc_member_class], grouped.keep_arc_size
     flow = flow_of(bare, small, grouped.keep_arc_size[:0], owned)

@@ -366,6 +366,13 @@ class OutOfTimeError(BudgetExhaustedError):
 ARCS_PER_STEP = 1_000
 """Number of arcs that can be looked at in one step of a budget."""
 
+_SECONDS_PER_ARC = 3e-8
+"""The time in which an arc is looked at, at least; for a look ahead at the deadline, and nothing else."""
+
+_LATE = "the time limit of the plan is exceeded"
+
+_USED_UP = "the budget of the plan is used up"
+
 _MOST_RESERVED = 4
 """Part of the steps left, as a divisor, that is reserved at most."""
 
@@ -416,6 +423,15 @@ class SolveBudget:
         """Return whether the steps left suffice to look at so many arcs."""
         return arcs // ARCS_PER_STEP <= self.left
 
+    def check_ahead(self, arcs: int, *, steps: bool) -> None:
+        """Raise an error if the deadline does not leave the time, or if the steps do not suffice, for so many arcs."""
+        if time.monotonic() + arcs * _SECONDS_PER_ARC >= self.until:
+            raise OutOfTimeError(_LATE)
+        if steps and not self.covers(arcs):
+            # As if they had been looked at: what follows would have nothing left either.
+            self.spend(arcs)
+            raise BudgetExhaustedError(_USED_UP)
+
     @contextmanager
     def reserved(self, steps: int) -> Iterator[None]:
         """Withhold steps within a block, for what has to be computed if it ends early; at most a part of what is left.
@@ -433,8 +449,8 @@ class SolveBudget:
     def end(self) -> str:
         """Return why nothing is left, as text for users; empty if something is."""
         if self.late():
-            return "the time limit of the plan is exceeded"
-        return "" if self.left > 0 else "the budget of the plan is used up"
+            return _LATE
+        return "" if self.left > 0 else _USED_UP
 
     def check(self) -> None:
         """Raise an error if nothing is left.

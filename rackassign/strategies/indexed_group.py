@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partition, Partitions, TopicPartition
@@ -117,7 +119,6 @@ class IndexedGroup:
         tie_row, tie_cost = (near, cost) if self.mode == "leader" else tables.of("leader")
         # Racks with equal costs are one for the solver.
         kept, place = _equal_columns(np.concatenate([cost, tie_cost]))
-        cost, tie_cost = cost[:, kept], tie_cost[:, kept]
         return Problem(
             topic_class=np.asarray(class_of_topic, np.int64)[self.topic_of],
             cost_row=near,
@@ -126,8 +127,8 @@ class IndexedGroup:
             rack=place[np.asarray([column[rack] for rack in racks], np.int64)],
             edge_topic_class=np.arange(len(classes)).repeat(list(map(len, classes))),
             edge_subscription_class=np.concatenate([np.empty(0, np.int64), *classes]),
-            cost=cost,
-            ties=None if self.mode == "leader" else TieCosts(tie_row, tie_cost),
+            cost=cost[:, kept].astype(np.int64),
+            ties=None if self.mode == "leader" else TieCosts(tie_row, tie_cost[:, kept].astype(np.int64)),
             topic=self.topic_of,
         )
 
@@ -198,38 +199,50 @@ class IndexedGroup:
         return {**now}, {topic: tuple(ids) for topic, ids in back.items()}
 
 
+_Costs: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
+
 class _CostTables:
     """Costs of reading partitions from the racks of members.
 
-    Costs are computed once for each leader, or for each object where all replicas count: equal ones are usually one.
+    Racks are looked up once for each leader, or for each object where all replicas count: equal ones are usually one.
     """
 
     def __init__(
         self, units: Sequence[Partition | Sequence[Partition]], homes: Sequence[str | None], group: Group
     ) -> None:
-        self._units, self._homes = units, homes
+        self._units = units
         self._racks = RackSets.of(group.topology, "leader")
         table = cost_table(group.costs)
-        # The cost of reading from each rack in each of the homes; nothing without a home.
-        self._prices = [tuple(cross_rack_cost(table, home, (rack,)) for home in homes) for rack in self._racks.bits]
+        # The cost of reading from each rack (row) in each of the homes (column); in the last row from an unknown one.
+        prices = [[cross_rack_cost(table, home, racks) for home in homes] for racks in [*zip(self._racks.bits), ()]]
+        most = max((len(unit) for unit in units if not isinstance(unit, Partition)), default=1)
+        # A row for each partition and a column for each member may be all different: their type is the smallest one.
+        self._prices = np.asarray(prices, np.min_scalar_type(most * max(map(max, prices), default=0) if homes else 0))
 
-    def of(self, mode: LocalityMode) -> tuple[Ints, Ints]:
+    def of(self, mode: LocalityMode) -> tuple[Ints, _Costs]:
         """Return for each unit its row of costs, and the rows: the cost of reading from each of the homes."""
         racks = self._racks._replace(mode=mode)
-        costs: dict[tuple[int, ...], tuple[int, ...]] = {}
-        cost_of: dict[object, tuple[int, ...]] = {}
+        sets: dict[int, int] = {}
+        different: dict[tuple[int, ...], int] = {}
+        number_of: dict[object, int] = {}
         keys = self._keys(mode)
         for key, unit in dict(zip(keys, self._units, strict=True)).items():
-            sets = tuple(map(racks.partition_racks, (unit,) if isinstance(unit, Partition) else unit))
-            if sets not in costs:
-                costs[sets] = tuple(map(sum, zip(*map(self._cheapest, sets), strict=True)))
-            cost_of[key] = costs[sets]
+            parts = map(racks.partition_racks, (unit,) if isinstance(unit, Partition) else unit)
+            numbers = tuple([sets.setdefault(each, len(sets)) for each in parts])
+            number_of[key] = different.setdefault(numbers, len(different))
+        cheapest = _combined(np.minimum, self._prices, [[*bits_of(each)] or [-1] for each in sets])
+        costs = _combined(np.add, cheapest, list(different))
         # In an order of their own, independent of the order of topics.
-        rows = sorted(set(costs.values()))
-        number = {row: i for i, row in enumerate(rows)}
-        number_of = {key: number[row] for key, row in cost_of.items()}
-        row = np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
-        return row, np.asarray(rows, np.int64).reshape(len(rows), len(self._homes))
+        # As bytes that are ordered like the numbers.
+        big_endian = costs.dtype.newbyteorder(">")
+        rows = [row.tobytes() for row in costs.astype(big_endian)]
+        one_of = {row: i for i, row in enumerate(rows)}
+        ordered = sorted(one_of)
+        number = {row: i for i, row in enumerate(ordered)}
+        place = np.asarray([number[row] for row in rows], np.int64)
+        row_of = np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
+        return place[row_of], costs[[one_of[row] for row in ordered]]
 
     def _keys(self, mode: LocalityMode) -> list[object]:
         """Return for each unit a key that only units with equal costs share."""
@@ -241,13 +254,17 @@ class _CostTables:
             for unit in self._units
         ]
 
-    def _cheapest(self, racks: int) -> tuple[int, ...]:
-        """Return the cost of reading from the cheapest of these racks, given as bits, in each of the homes."""
-        prices = [self._prices[i] for i in bits_of(racks)] or [(0,) * len(self._homes)]
-        return prices[0] if len(prices) == 1 else tuple(map(min, *prices))
+
+def _combined(combine: np.ufunc, table: _Costs, rows: Sequence[Sequence[int]]) -> _Costs:
+    """Combine these rows of a table, one or more for each result."""
+    found = table[[each[0] for each in rows]]
+    for i in range(1, max(map(len, rows), default=0)):
+        longer = [place for place, each in enumerate(rows) if len(each) > i]
+        found[longer] = combine(found[longer], table[[rows[place][i] for place in longer]])
+    return found
 
 
-def _equal_columns(table: Ints) -> tuple[Ints, Ints]:
+def _equal_columns(table: _Costs) -> tuple[Ints, Ints]:
     """Return the first of each set of equal columns, in order, and for each column its index among them."""
     if not table.size:
         return np.arange(table.shape[1]), np.arange(table.shape[1])

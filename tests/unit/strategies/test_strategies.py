@@ -34,8 +34,8 @@ from rackassign.clients.aiokafka import RackAwareStickyAssignor
 from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, cross_rack_cost
-from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.solver import NO_MEMBER, lexicographic, network_flow
+from rackassign.model import LOCALITY_MODES, Broker, Group, Member, Partition, Plan, Topology
+from rackassign.solver import NO_MEMBER, assignment_network, lexicographic, network_flow
 from rackassign.solver.network_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
 from rackassign.strategies import (
     BROKER_ASSIGNORS,
@@ -52,6 +52,7 @@ from rackassign.strategies.ownership import SEVERAL, resolve_ownership
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 from tests.helpers.fakes.aiokafka import Coordinator, sends, three_racks
 from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeMembership
+from tests.helpers.reference_solver import reading_cost
 
 _GROUP = """
 import logging, sys, threading
@@ -259,6 +260,45 @@ def test_a_deadline_and_a_budget_that_are_over_are_told_apart() -> None:
     with pytest.raises(BudgetExhaustedError, match="budget"):
         SolveBudget(0).check()
     SolveBudget(1).check()
+    with pytest.raises(OutOfTimeError):
+        SolveBudget(10**9, until=time.monotonic() + 60).check_ahead(10**12, steps=False)
+    with pytest.raises(BudgetExhaustedError, match="budget"):
+        SolveBudget(1).check_ahead(10**12, steps=True)
+    SolveBudget(1).check_ahead(10**12, steps=False)
+
+
+def test_a_network_that_exceeds_the_budget_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hundred racks and replicas at random, it would have millions of arcs."""
+    solves = count_solves(monkeypatch)
+    dice = random.Random(1)
+    brokers = tuple(Broker(i, f"r{i}") for i in range(100))
+    topics = {"t": tuple(Partition(tuple(dice.sample(range(100), 3))) for _ in range(1_000))}
+    members = tuple(Member(f"m{i}", frozenset({"t"}), f"r{i}") for i in range(100))
+    group = Group(Topology(brokers, topics), members)
+    monkeypatch.setattr(assignment_network, "_kinds", None)
+    plan = plan_cooperative(group, Options(work=500))
+    assert not solves
+    assert "budget" in plan.optimality_note
+    assert loads(plan) == [10] * 100
+
+
+def test_costs_are_those_of_the_cheapest_replica_in_any_number_of_racks() -> None:
+    dice = random.Random(1)
+    racks = [f"r{i:02}" for i in range(90)]
+    brokers = (Broker(0, None), *(Broker(i, rack) for i, rack in enumerate(racks, 1)))
+    topics = {
+        name: tuple(Partition(tuple(dice.sample(range(91), dice.randint(1, 5)))) for _ in range(60)) for name in "tu"
+    }
+    prices = {a: {b: float(dice.randint(1, 300)) for b in dice.sample(racks, 40) if b != a} for a in racks}
+    members = tuple(Member(f"m{i}", frozenset("tu"), dice.choice([*racks, "x", None])) for i in range(40))
+    group = Group(Topology(brokers, topics), members, costs=prices)
+    for mode in LOCALITY_MODES:
+        problem = IndexedGroup.of(group, mode).to_problem()
+        found = problem.cost[problem.cost_row][:, problem.rack]
+        units = [partition for name in "tu" for partition in topics[name]]
+        owners = sorted(members, key=lambda member: member.id)
+        expected = np.asarray([[reading_cost(group, mode, member, unit) for member in owners] for unit in units])
+        assert (found * int(expected.max()) == expected * int(found.max())).all()
 
 
 @pytest.mark.parametrize("limit", [-1, "1", float("nan"), True])
