@@ -52,7 +52,7 @@ from rackassign.clients.fetch_metrics import RackTraffic
 from rackassign.integrations import warn_of_version
 from rackassign.locality import validate_locality_mode
 from rackassign.model import Group, LocalityMode, Member, TopicPartition
-from rackassign.strategies import Options, assign_eager_standbys, load, plan_sticky
+from rackassign.strategies import Options, assign_standbys, load, plan_sticky
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.text import WarnOnce, with_version
 from rackassign.wire import Subscription, encode_subscription
@@ -155,7 +155,7 @@ class RackAwarePartitionAssignor(PartitionAssignor):
             copies = {member: theirs.copies(sets) for member, theirs in joined.items()}
             wanted = min(self.replicas, max(0, len(joined) - 1))
             of_standbys = StandbyOptions(num_standby_replicas=wanted, rack_aware_assignment_tags=[_TAG])
-            found = assign_eager_standbys(group, copies, of_standbys, options)
+            found = assign_standbys(group, copies, of_standbys, options, eager=True)
             plan, standbys = found.plan, found.standbys
         else:
             plan, standbys = plan_sticky(group, options), {}

@@ -188,20 +188,11 @@ def assign_standbys(
     copies: Copies,
     options: StandbyOptions | None = None,
     active: Options | None = None,
+    *,
+    eager: bool = False,
 ) -> StandbyPlan:
     """Assign active members and standbys: `rackassign.strategies.standby_assignment.assign_standbys`."""
-    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active)
-    return plan
-
-
-def assign_eager_standbys(
-    group: Group,
-    copies: Copies,
-    options: StandbyOptions | None = None,
-    active: Options | None = None,
-) -> StandbyPlan:
-    """Assign both for the eager protocol: `rackassign.strategies.standby_assignment.assign_eager_standbys`."""
-    plan: StandbyPlan = _imported(_STANDBY).assign_eager_standbys(group, copies, options, active)
+    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active, eager=eager)
     return plan
 
 

@@ -4,8 +4,10 @@
 * A partition moves from a live owner only to a member with a warm copy; until then the new member *warms up*. No move
   may leave a member with more than its share because the moves away from it wait, so halves of exchanges wait too.
 * A warm copy is dropped when another one is warm in its place.
-* Copies are placed optimally (`solver.standby`) or as Kafka Streams places them (`client_tag_aware`). The numbers for
-  both are assigned here, members in order of their IDs, partitions in order of topic and ID.
+* Copies are placed optimally (`solver.standby`). The numbers for it are assigned here, members in order of their IDs,
+  partitions in order of topic and ID.
+* Members of the eager protocol revoke everything and restore before they read. So no move waits for a warm copy, and
+  nothing warms up. A member with a copy still counts as the owner of a partition that no member claims.
 
 The members to which the moves that wait are sent (`warming`) wait for them, and request the next rebalance.
 """
@@ -21,10 +23,10 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from rackassign.model import Explanation, Group, Member, Partitions, Plan, TopicPartition
+from rackassign.model import Explanation, Group, Partitions, Plan, TopicPartition
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
-from rackassign.strategies import Options, client_tag_aware
+from rackassign.strategies import Options
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import non_local_partitions
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
@@ -33,30 +35,31 @@ from rackassign.strategies.sticky import explain_as, plan_units
 
 
 class CaughtUpCopies:
-    """The members with a warm copy of each partition."""
+    """The copies of each partition, and which of them are warm."""
 
     def __init__(self, group: Group, copies: Copies, acceptable: int) -> None:
         # Copies of others do not count, nor of topics that a member does not read. `acceptable` is a lag in records.
-        self._acceptable = acceptable
-        self._lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
+        self.acceptable = acceptable
+        # For each partition the lag of each member's copy.
+        self.lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
         for member in group.members:
             for tp, lag in copies.get(member.id, {}).items():
                 if tp.topic in member.topics:
-                    self._lags[tp][member.id] = lag
+                    self.lags[tp][member.id] = lag
 
     def has(self, member: str, tp: TopicPartition) -> bool:
         """Return whether a member could become active for a partition at once."""
         lag = self.lag(member, tp)
-        return lag is not None and lag <= self._acceptable
+        return lag is not None and lag <= self.acceptable
 
     def lag(self, member: str, tp: TopicPartition) -> int | None:
         """Return the lag of a member's copy in records; None if it has none."""
-        return self._lags.get(tp, {}).get(member)
+        return self.lags.get(tp, {}).get(member)
 
-    def all(self, tp: TopicPartition) -> list[str]:
-        """Return the members that could become active for a partition at once, the one with the smallest lag first."""
-        lags = self._lags.get(tp, {})
-        return sorted((member for member in lags if self.has(member, tp)), key=lambda member: (lags[member], member))
+    def holders(self, tp: TopicPartition) -> list[str]:
+        """Return the members with a copy of a partition, the one with the smallest lag first."""
+        lags = self.lags.get(tp, {})
+        return sorted(lags, key=lambda member: (lags[member], member))
 
 
 class PendingMoves(NamedTuple):
@@ -132,7 +135,7 @@ def retained_copies(
     for tp, theirs in holders.items():
         cold = {member for member in theirs if not warm.has(member, tp)}
         lacking = min(len(cold), standbys - len(theirs - cold))
-        others = [member for member in warm.all(tp) if member not in theirs and member != now[tp]]
+        others = [member for member in warm.holders(tp) if warm.has(member, tp) and member not in {*theirs, now[tp]}]
         if lacking > 0 and others:
             theirs.update(others[:lacking])
             awaited[tp] = cold
@@ -141,96 +144,77 @@ def retained_copies(
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
 
-_MOST_FOR_ANOTHER_START = 10_000_000
-"""Partitions times members up to which Kafka's placement is a start too. Some of its copies take a look at all."""
-
 
 def assign_standbys(
     group: Group,
     copies: Copies,
     options: StandbyOptions | None = None,
     active: Options | None = None,
+    *,
+    eager: bool = False,
 ) -> StandbyPlan:
-    """Assign active members and standbys; every partition has state.
+    """Assign active members and standbys; every partition has state. With `eager` no move waits for a warm copy.
 
     Partitions of one number of co-partitioned topics have one, named by the first topic of the set in alphabetical
     order, and so have their copies.
-    """
-    begun = time.monotonic()
-    merged = MergedGroup.of(group)
-    found = _assign_units(merged, copies, options or StandbyOptions(), active or Options())
-    plan = merged.expand(found.plan)
-    return replace(found, plan=replace(plan, seconds=time.monotonic() - begun))
-
-
-def assign_eager_standbys(
-    group: Group,
-    copies: Copies,
-    options: StandbyOptions | None = None,
-    active: Options | None = None,
-) -> StandbyPlan:
-    """Assign active members and standbys of members that revoke everything and restore before they read.
-
-    No move waits for a warm copy, so nothing warms up: a member that gets a partition without a copy restores it. A
-    member with a copy still counts as the owner of a partition that no member claims.
     """
     begun = time.monotonic()
     options, active = options or StandbyOptions(), active or Options()
     until = begun + (math.inf if active.time_limit_s is None else active.time_limit_s)
     merged = MergedGroup.of(group)
     units = merged.group
-    stand_ins = _failover_candidates(units, copies, options)
+    warm = CaughtUpCopies(units, copies, options.acceptable_recovery_lag)
+    stand_ins = _failover_candidates(units, warm)
     stood_in = _with_failover_claims(units, stand_ins)
-    wanted = plan_units(replace(merged, group=stood_in), active, "sticky")
-    owners = _owners(stood_in)
-    moved = sum(owners.get(p, who) != who and p not in stand_ins for p, who in _each(wanted.target))
-    placed = _place_copies(units, wanted.target, copies, options, until)
-    plan = replace(merged.expand(replace(wanted, moved=moved)), seconds=time.monotonic() - begun)
-    nothing: dict[str, Partitions] = {member.id: {} for member in group.members}
-    holders = _by_member(units, placed.holders)
-    return StandbyPlan(plan, holders, nothing, placed.missing, placed.collisions, placed.proven)
-
-
-def _assign_units(merged: MergedGroup, copies: Copies, options: StandbyOptions, active: Options) -> StandbyPlan:
-    group = merged.group
-    limit = math.inf if active.time_limit_s is None else active.time_limit_s
-    until = time.monotonic() + limit
-    stand_ins = _failover_candidates(group, copies, options)
-    stood_in = _with_failover_claims(group, stand_ins)
-    wanted = plan_units(replace(merged, group=stood_in), active, "cooperative-sticky")
-    owners, last = _owners(stood_in), dict(_each(wanted.target))
-    warm = CaughtUpCopies(group, copies, options.acceptable_recovery_lag)
-    cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
-    stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
-    now = {**last, **stay}
-    # A replacement owns nothing yet: no member has to revoke a partition before another can have it.
-    free = {tp: now[tp] for tp in stand_ins if tp in now}
-    plan = replace(
-        wanted,
-        assignment=_with(wanted.assignment, {**stay, **free}),
-        target=_with(wanted.target, stay),
-        withheld=_without(wanted.withheld, {**stay, **free}),
-        moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
-        optimal=wanted.optimal and not stay,
-        proven=() if stay else wanted.proven,
-        explain_fn=partial(_explain, merged, active, wanted),
-    )
-    placed = _place_copies(group, wanted.target, copies, options, until)
-    holders = {tp: set(placed.holders.get(tp, ())) for tp in now}
-    warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
-    awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
-    for tp, _ in _each({"": plan.withheld}):
-        # A member that waits for another one's revocation keeps its copy, or it would be cold by then.
-        holders[tp].add(now[tp])
-    for tp, who in warming.items():
-        awaited.setdefault(tp, set()).add(who)
+    wanted = plan_units(replace(merged, group=stood_in), active, "sticky" if eager else "cooperative-sticky")
+    indexed = IndexedGroup.of(stood_in, "any-replica")
+    owners, last = indexed.members_by_partition(indexed.claims.owner.tolist()), dict(_each(wanted.target))
+    placed = _place_copies(units, last, warm, options, until)
+    holders = {tp: set(placed.holders.get(tp, ())) for tp in last}
+    now, awaited, plan = last, dict[TopicPartition, set[str]](), wanted
+    if not eager:
+        cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
+        stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
+        now = {**last, **stay}
+        plan = _deferred(merged, wanted, active, stay, {tp: now[tp] for tp in stand_ins if tp in now})
+        warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
+        awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
+        for tp, _ in _each({"": plan.withheld}):
+            # A member that waits for another one's revocation keeps its copy, or it would be cold by then.
+            holders[tp].add(now[tp])
+        for tp, who in warming.items():
+            awaited.setdefault(tp, set()).add(who)
+    moved = sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins)
+    plan = merged.expand(replace(plan, moved=moved))
+    ids = [member.id for member in group.members]
     return StandbyPlan(
-        plan,
-        _by_member(group, holders),
-        _by_member(group, awaited),
+        replace(plan, seconds=time.monotonic() - begun),
+        _by_member(ids, ((tp, who) for tp, theirs in holders.items() for who in theirs)),
+        _by_member(ids, ((tp, who) for tp, theirs in awaited.items() for who in theirs)),
         placed.missing,
         placed.collisions,
         placed.proven,
+    )
+
+
+def _deferred(
+    merged: MergedGroup,
+    wanted: Plan,
+    active: Options,
+    stay: Mapping[TopicPartition, str],
+    free: Mapping[TopicPartition, str],
+) -> Plan:
+    """Return a plan in which some partitions stay for now, and replacements own those that are free."""
+    # A replacement owns nothing yet: no member has to revoke a partition before another can have it.
+    held = {**stay, **free}
+    return replace(
+        wanted,
+        assignment=_by_member(wanted.assignment, {**dict(_each(wanted.assignment)), **held}.items()),
+        target=_by_member(wanted.target, {**dict(_each(wanted.target)), **stay}.items()),
+        withheld=partitions_by_topic(tp for tp, _ in _each({"": wanted.withheld}) if tp not in held),
+        optimal=wanted.optimal and not stay,
+        proven=() if stay else wanted.proven,
+        explain_fn=partial(_explain, merged, active, wanted),
     )
 
 
@@ -240,35 +224,23 @@ def _explain(merged: MergedGroup, active: Options, wanted: Plan, plan: Plan) -> 
     return last._replace(not_local=tuple(non_local_partitions(merged.original, plan)))
 
 
-def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
+def _failover_candidates(group: Group, warm: CaughtUpCopies) -> dict[TopicPartition, str]:
     """Return the member that takes over each unclaimed partition with its copy; it counts as the owner.
 
     Among warm copies whose members have at most one partition more than the least loaded of them, the one that lacks
     least is chosen.
     """
-    claimed = {
-        TopicPartition(topic, partition)
-        for member in group.members
-        for topic, ids in member.owned.items()
-        for partition in ids
-    }
+    claims = _each({member.id: member.owned for member in group.members})
+    claimed, load = {tp for tp, _ in claims}, Counter(member for _, member in claims)
     candidates: dict[TopicPartition, str] = {}
-    load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
-    holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
-    for member in group.members:
-        for tp, lag in copies.get(member.id, {}).items():
-            there = tp.topic in member.topics and 0 <= tp.partition < len(group.topology.topics.get(tp.topic, ()))
-            if there and tp not in claimed:
-                holders[tp].append((lag, member.id))
-    for tp in sorted(holders):
-        least = max(0, min(holders[tp])[0] - options.acceptable_recovery_lag)
+    for tp in sorted(warm.lags):
+        if tp in claimed or not 0 <= tp.partition < len(group.topology.topics.get(tp.topic, ())):
+            continue
+        lags = warm.lags[tp]
         # All warm copies are usable at once, so that load counts. But a file that was left over lacks thousands of
         # records, and balancing is easier than reading those.
-        usable = [
-            (lag, load[member], member)
-            for lag, member in holders[tp]
-            if max(0, lag - options.acceptable_recovery_lag) == least
-        ]
+        least = max(0, min(lags.values()) - warm.acceptable)
+        usable = [(lag, load[member], member) for member, lag in lags.items() if max(0, lag - warm.acceptable) == least]
         most = min(each[1] for each in usable) + 1
         *_, chosen = min(each for each in usable if each[1] <= most)
         candidates[tp] = chosen
@@ -278,22 +250,9 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
 
 def _with_failover_claims(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
     """Return the group with replacements claiming the partitions they would take over."""
-    claims: dict[str, list[TopicPartition]] = defaultdict(list)
-    for tp, member in stand_ins.items():
-        claims[member].append(tp)
-    return replace(group, members=tuple(_claiming(member, claims.get(member.id, ())) for member in group.members))
-
-
-def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
-    owned = {topic: set(ids) for topic, ids in member.owned.items()}
-    for topic, partition in more:
-        owned.setdefault(topic, set()).add(partition)
-    return replace(member, owned={topic: tuple(sorted(ids)) for topic, ids in sorted(owned.items())})
-
-
-def _owners(group: Group) -> dict[TopicPartition, str]:
-    indexed = IndexedGroup.of(group, "any-replica")
-    return indexed.members_by_partition(indexed.claims.owner.tolist())
+    owned = {member.id: member.owned for member in group.members}
+    claimed = _by_member(owned, chain(_each(owned), stand_ins.items()))
+    return replace(group, members=tuple(replace(member, owned=claimed[member.id]) for member in group.members))
 
 
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
@@ -305,28 +264,11 @@ def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
     ]
 
 
-def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) -> dict[str, Partitions]:
-    """Return an assignment in which some partitions have other members."""
-    made: dict[str, list[TopicPartition]] = {member: [] for member in target}
-    for tp, member in _each(target):
-        if tp not in held:
-            made[member].append(tp)
-    for tp, member in held.items():
-        made[member].append(tp)
-    return {member: partitions_by_topic(tps) for member, tps in made.items()}
-
-
-def _without(withheld: Partitions, held: Mapping[TopicPartition, str]) -> Partitions:
-    return partitions_by_topic(
-        tp for topic, ids in withheld.items() for p in ids if (tp := TopicPartition(topic, p)) not in held
-    )
-
-
-def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dict[str, Partitions]:
-    found: dict[str, list[TopicPartition]] = {member.id: [] for member in group.members}
-    for tp, theirs in who.items():
-        for member in theirs:
-            found[member].append(tp)
+def _by_member(members: Iterable[str], pairs: Iterable[tuple[TopicPartition, str]]) -> dict[str, Partitions]:
+    """Return the partitions of each of these members, the inverse of `_each`."""
+    found: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    for tp, member in pairs:
+        found[member].append(tp)
     return {member: partitions_by_topic(tps) for member, tps in found.items()}
 
 
@@ -341,7 +283,7 @@ class _PlacedCopies:
 
 
 def _place_copies(
-    group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
+    group: Group, owner: Mapping[TopicPartition, str], warm: CaughtUpCopies, options: StandbyOptions, until: float
 ) -> _PlacedCopies:
     """Place the copies of all partitions; topics with different subscribers are placed one set after the other.
 
@@ -349,7 +291,6 @@ def _place_copies(
     loads are not proven: those of the first are fixed when the second is placed.
     """
     placed = _PlacedCopies()
-    owner = dict(_each(target))
     readers = _subscribers(group)
     # By topic first: hashing thousands of IDs for each partition would take longer than placing its copies.
     of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -358,25 +299,41 @@ def _place_copies(
     subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
     for topic, tps in of_topic.items():
         subscriber_sets[readers[topic]] += tps
-    lags = _lags_by_partition(copies)
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
     placed.proven = sum(map(len, subscriber_sets)) == len(set(chain.from_iterable(subscriber_sets)))
+    wanted = options.num_standby_replicas
     for ids, tps in sorted(subscriber_sets.items(), key=lambda each: (len(each[0]), each)):
         number = {member: i for i, member in enumerate(ids)}
-        subscribers = _SubscriberSet(
-            [tags[member] for member in ids],
-            [load[member] for member in ids],
-            [number[owner[tp]] for tp in tps],
-            [_previous_holders(lags.get(tp, ()), number) for tp in tps],
-            until,
-        )
-        for tp, holders, missing in zip(tps, *subscribers.solved(options, placed), strict=True):
+        items = [
+            ItemDemand(number[owner[tp]], wanted, tuple(number[each] for each in warm.holders(tp) if each != owner[tp]))
+            for tp in tps
+        ]
+        dimensions = tuple(_dimensions([tags[member] for member in ids], options))
+        where = Topology((1,) * len(ids), tuple(load[member] for member in ids), dimensions)
+        found = place_standbys(items, where, until)
+        placed.collisions += sum(found.collisions)
+        placed.proven &= found.proven
+        for tp, holders, missing in zip(tps, found.nodes, found.missing, strict=True):
             placed.holders[tp] = [ids[holder] for holder in holders]
             load.update(placed.holders[tp])
             if missing:
                 placed.missing[tp] = missing
     return placed
+
+
+def _dimensions(members: Sequence[Mapping[str, str]], options: StandbyOptions) -> Iterable[Dimension]:
+    """Return a dimension for each tag over whose values copies are spread, from the tags of members."""
+    # HDFS has two replicas in two racks; from three on, two of them share one.
+    shared = options.num_standby_replicas > 1
+    most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST if shared else 1}[options.rule]
+    fewer = _HADOOP_FEWER if options.rule == "hadoop" and shared else 0
+    for key in options.rack_aware_assignment_tags:
+        seen = {tags[key] for tags in members if key in tags}
+        number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
+        value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in members)
+        strict = options.rule == "strict" or key in options.forced_tag_values
+        yield Dimension(value, len(number), most, fewer, strict, distinct=options.rule == "even")
 
 
 def _subscribers(group: Group) -> dict[str, tuple[str, ...]]:
@@ -397,68 +354,3 @@ def _subscribers(group: Group) -> dict[str, tuple[str, ...]]:
             known[key] = tuple(sorted(chain.from_iterable(classes[number] for number in key)))
         found[topic] = known[key]
     return found
-
-
-def _lags_by_partition(copies: Copies) -> dict[TopicPartition, list[tuple[int, str]]]:
-    """Return the copies of each partition: their lags and members."""
-    found: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
-    for member, theirs in copies.items():
-        for tp, lag in theirs.items():
-            found[tp].append((lag, member))
-    return found
-
-
-def _previous_holders(lags: Iterable[tuple[int, str]], number: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the members with a copy, the one with the smallest lag first."""
-    return tuple(member for _, member in sorted((lag, number[member]) for lag, member in lags if member in number))
-
-
-@dataclass(frozen=True, slots=True)
-class _SubscriberSet:
-    """Members that subscribe to the same topics, and the partitions of those, as numbers."""
-
-    # The load of a member is its partitions and copies; `held` are members that have had a copy of each partition.
-    tags: Sequence[Mapping[str, str]]
-    load: Sequence[int]
-    owner: Sequence[int]
-    held: Sequence[tuple[int, ...]]
-    # Deadline, on the clock of `time.monotonic`.
-    until: float
-
-    def solved(self, options: StandbyOptions, found: _PlacedCopies) -> tuple[list[tuple[int, ...]], list[int]]:
-        """Return the members that get a copy of each partition, and the number of its copies that cannot be placed."""
-        wanted = options.num_standby_replicas
-        items = [
-            ItemDemand(owner, wanted, tuple(member for member in held if member != owner))
-            for owner, held in zip(self.owner, self.held, strict=True)
-        ]
-        where = Topology((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
-        starts: list[list[tuple[int, ...]]] = []
-        if not where.strict and options.rule == "even" and len(items) * len(self.tags) <= _MOST_FOR_ANOTHER_START:
-            starts = [[tuple(own) for own in self._as_kafka(options)]]
-        placed = place_standbys(items, where, starts, self.until)
-        found.collisions += sum(placed.collisions)
-        found.proven &= placed.proven
-        return list(placed.nodes), list(placed.missing)
-
-    def _as_kafka(self, options: StandbyOptions) -> client_tag_aware.Holders:
-        active: list[set[int]] = [set() for _ in self.tags]
-        for number, owner in enumerate(self.owner):
-            active[owner].add(number)
-        clients = client_tag_aware.Clients((1,) * len(self.tags), tuple(self.tags), tuple(map(frozenset, active)))
-        placed = client_tag_aware.place(
-            clients, range(len(self.owner)), options.num_standby_replicas, options.rack_aware_assignment_tags
-        )
-        return client_tag_aware.balance(clients, placed)
-
-    def _dimensions(self, options: StandbyOptions) -> Iterable[Dimension]:
-        # HDFS has two replicas in two racks; from three on, two of them share one.
-        shared = options.num_standby_replicas > 1
-        most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST if shared else 1}[options.rule]
-        fewer = _HADOOP_FEWER if options.rule == "hadoop" and shared else 0
-        for key in options.rack_aware_assignment_tags:
-            seen = {tags[key] for tags in self.tags if key in tags}
-            number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
-            value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in self.tags)
-            strict = options.rule == "strict" or key in options.forced_tag_values
-            yield Dimension(value, len(number), most, fewer, strict, distinct=options.rule == "even")

@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
-from rackassign.strategies import assign_eager_standbys, client_tag_aware
-from rackassign.strategies.client_tag_aware import Clients, balance, preserves_tags
 from rackassign.strategies.standby import (
     Copies,
     StandbyOptions,
@@ -29,6 +27,8 @@ from rackassign.strategies.standby import (
     assign_standbys,
     validate_client_tags,
 )
+from tests.helpers import client_tag_aware
+from tests.helpers.client_tag_aware import Clients, balance, preserves_tags
 from tests.helpers.examples import examples, seeds
 from tests.helpers.standby_groups import KEYS as BOTH
 from tests.helpers.standby_groups import carried_out, crowdedness, group_of, hash_order, placed_by_kafka
@@ -147,12 +147,13 @@ def test_at_equal_load_the_copy_that_lacks_least_takes_over(lags: tuple[int, int
     assert owner_of(found) == {0: "m1" if lags[0] < lags[1] else "m2"}
 
 
-@pytest.mark.parametrize("assign", [assign_standbys, assign_eager_standbys])
-def test_at_nearly_equal_load_a_file_that_was_left_over_does_not_take_over(assign: Any) -> None:
+@pytest.mark.parametrize("eager", [False, True])
+def test_at_nearly_equal_load_a_file_that_was_left_over_does_not_take_over(*, eager: bool) -> None:
     group = group_of({"m": {}, "n": {}}, 6, m=(0,), n=(1, 2))
     left_over, caught_up = {TopicPartition("t", 3): 5_000}, {TopicPartition("t", 3): 0}
     copies = {"m": left_over | {TopicPartition("t", p): 0 for p in (4, 5)}, "n": caught_up}
-    assert assign(group, copies, StandbyOptions(1)).plan.assignment == {"m": {"t": (0, 4, 5)}, "n": {"t": (1, 2, 3)}}
+    found = assign_standbys(group, copies, StandbyOptions(1), eager=eager)
+    assert found.plan.assignment == {"m": {"t": (0, 4, 5)}, "n": {"t": (1, 2, 3)}}
 
 
 def test_strict_never_has_two_copies_at_one_value() -> None:
@@ -446,12 +447,12 @@ def test_options_that_cannot_be_are_refused() -> None:
 def test_eager_members_get_cold_partitions_at_once_and_warm_ones_where_owners_are_gone() -> None:
     options = StandbyOptions(1, BOTH)
     group = group_of(SIX, 12)
-    first = assign_eager_standbys(group, {}, options)
+    first = assign_standbys(group, {}, options, eager=True)
     assert (first.collisions, first.missing) == (0, {})
     group, copies = carried_out(group, first)
     fresh = {"aw": {"zone": "a", "cluster": "w"}}
     joined = replace(group, members=(*group.members, *group_of(fresh, 12).members))
-    more = assign_eager_standbys(joined, copies, options)
+    more = assign_standbys(joined, copies, options, eager=True)
     # 12 partitions of 7 members: the new one has its share without a copy, and nothing waits.
     assert Counter(owner_of(more).values())["aw"] == 1
     assert (more.plan.withheld, more.plan.moved) == ({}, 1)
@@ -459,7 +460,7 @@ def test_eager_members_get_cold_partitions_at_once_and_warm_ones_where_owners_ar
     assert not any(more.warmups.values())
     dead = "ax"
     left, warm = without(group, copies, {dead})
-    after = assign_eager_standbys(left, warm, options)
+    after = assign_standbys(left, warm, options, eager=True)
     for partition, owner in owner_of(after).items():
         if owner_of(first)[partition] != dead:
             assert owner == owner_of(first)[partition]

@@ -6,7 +6,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -215,20 +214,6 @@ def test_what_is_strict_never_collides(case: tuple[list[ItemDemand], Topology]) 
         assert not own or collisions(item, own, field, strict=True) == 0
 
 
-@given(cases(1) | cases(2) | cases(3), st.data())
-@settings(max_examples=examples(200))
-def test_what_is_begun_with_is_not_better_than_what_comes_out(
-    case: tuple[list[ItemDemand], Topology], data: st.DataObject
-) -> None:
-    items, field = case
-    start = tuple(data.draw(st.sampled_from(choices(item, field))) for item in items)
-    placed = place_standbys(items, field, [start])
-    check_sets(items, field, placed)
-    alone = place_standbys(items, field)
-    ranks = [(uneven(sets, field), -kept(items, sets)) for sets in (placed.nodes, alone.nodes, start)]
-    assert ranks[0] == min(ranks)
-
-
 def exchanges(items: list[ItemDemand], field: Topology, sets: list[set[int]]) -> list[tuple[int, int, int]]:
     """Every item, node it can give up, and node it can take for that."""
     allowed = [choices(item, field) for item in items]
@@ -287,9 +272,6 @@ def test_a_search_that_is_cut_off_is_told() -> None:
     placed = place_standbys(items, field)
     assert [collisions(*each, field) for each in zip(items, placed.nodes, strict=True)] == list(placed.collisions)
     assert [len(own) for own in placed.nodes] == [6, 6]
-    # What another has found is not lost, even if the search does not come that far.
-    poor = replace(rooms.least(items[0]), cost=99)
-    assert rooms.lowered(items[0], poor, [placed.nodes[1], placed.nodes[0]]).cost == placed.collisions[0]
 
 
 class Counted(tuple[int, ...]):  # noqa: SLOT001 - with a counter, for which a tuple has no slot
