@@ -278,12 +278,16 @@ def place_standbys(items: Sequence[ItemDemand], field: Topology, until: float = 
     copies = sum(map(len, there))
     if not proven and found.kept() < copies and all(found.is_feasible(*each) for each in enumerate(there)):
         stays = ExchangeGraph(rooms, items, least, there)
-        between = [
-            replace(item, current=(*item.current, *sorted(own.difference(item.current))))
-            for item, own in zip(items, found.sets, strict=True)
-        ]
-        after, _ = _searched(rooms, between, least, until)
-        if max(found.uneven(), after.uneven()) >= stays.uneven() or after.kept() < copies:
+        uneven, kept = found.uneven(), copies
+        # Past the deadline another search would take as long again.
+        if not rooms.late():
+            between = [
+                replace(item, current=(*item.current, *sorted(own.difference(item.current))))
+                for item, own in zip(items, found.sets, strict=True)
+            ]
+            after, _ = _searched(rooms, between, least, until)
+            uneven, kept = max(uneven, after.uneven()), after.kept()
+        if uneven >= stays.uneven() or kept < copies:
             found = stays
     return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in found.sets),

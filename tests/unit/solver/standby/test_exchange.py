@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -202,6 +203,9 @@ def test_switches_that_are_too_many_or_late_prove_nothing(monkeypatch: pytest.Mo
         check_sets(items, field, placed)
         assert not placed.proven
         assert uneven(placed.nodes, field) > 9 * 9**2
+    # What is there stays past the deadline, where loads do not become more even.
+    there = [replace(item, current=own) for item, own in zip(items, large.nodes, strict=True)]
+    assert place_standbys(there, field, until=time.monotonic()).nodes == large.nodes
 
 
 @given(cases(1, strict=True) | cases(2, strict=True))
