@@ -7,7 +7,6 @@ nodes as possible, evenly with the items that these lead themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -284,7 +283,8 @@ def choose_successors(
     scale = inverse_weights(nodes.weight)[taking]
     centre = np.clip(leads[pair // count] // max(1, count - 1), 0, most)
 
-    def model(centre: Ints) -> tuple[Builder, list[Ints], CostSegments]:
+    idle = (~nodes.leader_eligible[node]).astype(np.int64)
+    for _ in range(_ROUNDS):
         levels = segment_loads(most, centre, leads[taking], scale, _SINGLE)
         builder = Builder()
         class_row = builder.add_rows(len(choices.size), choices.size)
@@ -292,31 +292,15 @@ def choose_successors(
         sink = builder.add_rows(1, np.asarray([-int(choices.size.sum())]))
         builder.add("choice", class_row + class_, pair_row + at.ravel(), choices.size[class_])
         builder.add("pair", pair_row + levels.owner, np.full(len(levels.owner), sink), levels.width)
-        idle = (~nodes.leader_eligible[node]).astype(np.int64)
-        objectives = [builder.values(pair=shift_by_median(levels.cost))]
-        if idle.any():
-            objectives.insert(0, builder.values(choice=idle))
-        if now_.any():
-            objectives.append(builder.values(choice=-now_))
-        return builder, objectives, levels
-
-    flow, note = _settled(model, most, centre, _fair_shares(choices), work)
-    return distribute(choices, flow), note
-
-
-def _settled(
-    model: Callable[[Ints], tuple[Builder, list[Ints], CostSegments]],
-    most: Ints,
-    centre: Ints,
-    shares: Ints,
-    work: SolveBudget,
-) -> tuple[Ints, str]:
-    for _ in range(_ROUNDS):
-        builder, objectives, levels = model(centre)
-        parts, note = solve(builder, objectives, work, builder.values(choice=shares))
+        objectives = [
+            *([builder.values(choice=idle)] if idle.any() else []),
+            builder.values(pair=shift_by_median(levels.cost)),
+            *([builder.values(choice=-now_)] if now_.any() else []),
+        ]
+        parts, note = solve(builder, objectives, work, builder.values(choice=_fair_shares(choices)))
         load = np.bincount(levels.owner, parts["pair"], len(most)).astype(np.int64)
         if on_unit_segments(load, most, centre, _SINGLE).all():
-            return parts["choice"], note
+            return distribute(choices, parts["choice"]), note
         centre = load
     raise SolverError("no segments of pairs are the right ones")
 
