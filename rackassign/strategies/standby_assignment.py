@@ -4,8 +4,8 @@
 * A partition moves from a live owner only to a member with a warm copy; until then the new member *warms up*. No move
   may leave a member with more than its share because the moves away from it wait, so halves of exchanges wait too.
 * A warm copy is dropped when another one is warm in its place.
-* Copies are placed optimally (`solver.standby`). The numbers for it are assigned here, members in order of their IDs,
-  partitions in order of topic and ID.
+* Copies are placed by `solver.standby`, which begins with what Kafka Streams would place too (`client_tag_aware`). The
+  numbers for both are assigned here, members in order of their IDs, partitions in order of topic and ID.
 * Members of the eager protocol revoke everything and restore before they read. So no move waits for a warm copy, and
   nothing warms up. A member with a copy still counts as the owner of a partition that no member claims.
 
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from rackassign.model import Explanation, Group, Partitions, Plan, TopicPartition
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
-from rackassign.strategies import Options
+from rackassign.strategies import Options, client_tag_aware
 from rackassign.strategies.copartition import MergedGroup
 from rackassign.strategies.explain import non_local_partitions
 from rackassign.strategies.indexed_group import IndexedGroup, partitions_by_topic
@@ -143,6 +143,9 @@ def retained_copies(
 
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
+
+_MOST_FOR_ANOTHER_START = 10_000_000
+"""Partitions times members up to which Kafka's placement is a start too. Some of its copies take a look at all."""
 
 
 def assign_standbys(
@@ -311,7 +314,18 @@ def _place_copies(
         ]
         dimensions = tuple(_dimensions([tags[member] for member in ids], options))
         where = Topology((1,) * len(ids), tuple(load[member] for member in ids), dimensions)
-        found = place_standbys(items, where, until)
+        starts: list[list[tuple[int, ...]]] = []
+        if not where.strict and options.rule == "even" and len(items) * len(ids) <= _MOST_FOR_ANOTHER_START:
+            active: list[set[int]] = [set() for _ in ids]
+            for i, item in enumerate(items):
+                active[item.fixed].add(i)
+            clients = client_tag_aware.Clients(
+                where.weight, tuple(tags[member] for member in ids), tuple(map(frozenset, active))
+            )
+            keys = options.rack_aware_assignment_tags
+            theirs = client_tag_aware.balance(clients, client_tag_aware.place(clients, range(len(items)), wanted, keys))
+            starts = [[tuple(own) for own in theirs]]
+        found = place_standbys(items, where, starts, until)
         placed.collisions += sum(found.collisions)
         placed.proven &= found.proven
         for tp, holders, missing in zip(tps, found.nodes, found.missing, strict=True):

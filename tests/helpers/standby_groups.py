@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies.client_tag_aware import Clients, balance, place
 from rackassign.strategies.standby import Copies, StandbyPlan
-from tests.helpers.client_tag_aware import Clients, balance, place
 
 KEYS = ("zone", "cluster")
 

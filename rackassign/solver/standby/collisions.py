@@ -266,6 +266,19 @@ class CollisionIndex:
         swapped = {cell: first, first: cell}
         return replace(best, cells=tuple(sorted(swapped.get(each, each) for each in best.cells)))
 
+    def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
+        """Return the lowest cost of an item, given sets that may be better than the search result."""
+        if least.proven:
+            return least
+        fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
+        copies = (item.copies if self.field.strict else least.copies) + len(fixed)
+        for own in known:
+            cells = sorted(self.of[node] for node in own)
+            cost = self.cost(tuple(sorted(cells + fixed)), copies)
+            if len({*own} - {item.fixed}) == least.copies == len(own) and cost < least.cost:
+                least = replace(least, cost=cost, cells=tuple(cells))
+        return least
+
     def _search(self, item: ItemDemand) -> CollisionBound:
         others = len(self.of) - (item.fixed >= 0)
         most = min(item.copies, others)

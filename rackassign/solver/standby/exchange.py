@@ -269,25 +269,30 @@ class StandbyPlacement:
     proven: bool
 
 
-def place_standbys(items: Sequence[ItemDemand], field: Topology, until: float = math.inf) -> StandbyPlacement:
-    # After `until` (`time.monotonic`) no exchange is made, and hardly anything is searched for.
+def place_standbys(
+    items: Sequence[ItemDemand],
+    field: Topology,
+    starts: Sequence[Sequence[tuple[int, ...]]] = (),
+    until: float = math.inf,
+) -> StandbyPlacement:
+    # `starts` are used if they have as few collisions. After `until` (`time.monotonic`) no exchange is made, and hardly
+    # anything is searched for.
     rooms = CollisionIndex(field, until)
-    least = list(map(rooms.least, items))
-    found, proven = _searched(rooms, items, least, until)
+    least = [
+        rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
+    ]
+    best, proven = _searched(rooms, items, least, starts, until)
+    found = best.graph
     there = [set(item.current) for item in items]
     copies = sum(map(len, there))
     if not proven and found.kept() < copies and all(found.is_feasible(*each) for each in enumerate(there)):
         stays = ExchangeGraph(rooms, items, least, there)
-        uneven, kept = found.uneven(), copies
-        # Past the deadline another search would take as long again.
-        if not rooms.late():
-            between = [
-                replace(item, current=(*item.current, *sorted(own.difference(item.current))))
-                for item, own in zip(items, found.sets, strict=True)
-            ]
-            after, _ = _searched(rooms, between, least, until)
-            uneven, kept = max(uneven, after.uneven()), after.kept()
-        if uneven >= stays.uneven() or kept < copies:
+        between = [
+            replace(item, current=(*item.current, *sorted(own.difference(item.current))))
+            for item, own in zip(items, found.sets, strict=True)
+        ]
+        after = _searched(rooms, between, least, starts, until)[0].graph
+        if max(found.uneven(), after.uneven()) >= stays.uneven() or after.kept() < copies:
             found = stays
     return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in found.sets),
@@ -299,20 +304,43 @@ def place_standbys(items: Sequence[ItemDemand], field: Topology, until: float = 
 
 
 def _searched(
-    rooms: CollisionIndex, items: Sequence[ItemDemand], least: Sequence[CollisionBound], until: float
-) -> tuple[ExchangeGraph, bool]:
+    rooms: CollisionIndex,
+    items: Sequence[ItemDemand],
+    least: Sequence[CollisionBound],
+    starts: Sequence[Sequence[tuple[int, ...]]],
+    until: float,
+) -> tuple[_Exchange, bool]:
     """Return the best placement that is found, and whether it is proven optimal."""
     dimensions = rooms.field.dimensions
-    bounds = all(each.proven for each in least)
+    flow = len(dimensions) <= 1 and not any(dimension.max_unused for dimension in dimensions)
+    known = flow and all(each.proven for each in least)
     best = _Exchange(ExchangeGraph(rooms, items, least), until).improved()
-    if bounds and best.ended and len(dimensions) <= 1 and not any(each.max_unused for each in dimensions):
-        return best.graph, True
-    switches = SetSwitches.of(rooms, items, least)
-    if switches is None:
-        return best.graph, False
-    while (switched := switches.improved(best.graph.sets, until)) is not None:
-        best = _Exchange(ExchangeGraph(rooms, items, least, switched), until).improved()
-    return best.graph, bounds and switches.reaches_bound(best.graph.sets)
+    for start in starts:
+        if (known and best.ended) or time.monotonic() >= until:
+            break
+        begun = ExchangeGraph(rooms, items, least, [set(own) for own in start])
+        if all(begun.is_feasible(number, own) for number, own in enumerate(begun.sets)):
+            best = _better(best, _Exchange(begun, until), items)
+    proven = known and best.ended
+    if not proven:
+        switches = SetSwitches.of(rooms, items, least)
+        if switches is not None:
+            while (switched := switches.improved(best.graph.sets, until)) is not None:
+                best = _Exchange(ExchangeGraph(rooms, items, least, switched), until).improved()
+            proven = all(each.proven for each in least) and switches.reaches_bound(best.graph.sets)
+    return best, proven
+
+
+def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _Exchange:
+    """Return the better of two, of which `other` is only started; it is abandoned if it cannot be better."""
+    other.even()
+    if other.graph.uneven() > best.graph.uneven():
+        return best
+    if other.graph.uneven() == best.graph.uneven():
+        most = sum(min(len(own), len(item.current)) for own, item in zip(best.graph.sets, items, strict=True))
+        if best.graph.kept() >= most:
+            return best
+    return min(best, other.improved(), key=lambda each: each.rank())
 
 
 class _Exchange:
@@ -328,6 +356,10 @@ class _Exchange:
     def ended(self) -> bool:
         """Whether it ended because no exchange was left."""
         return self._left > 0
+
+    def rank(self) -> tuple[float, int]:
+        """Return how uneven loads are, and minus the number of kept copies; less is better."""
+        return self.graph.uneven(), -self.graph.kept()
 
     def improved(self) -> _Exchange:
         self.even()

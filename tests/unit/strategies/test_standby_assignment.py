@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies import client_tag_aware
+from rackassign.strategies.client_tag_aware import Clients, balance, preserves_tags
 from rackassign.strategies.standby import (
     Copies,
     StandbyOptions,
@@ -27,8 +29,6 @@ from rackassign.strategies.standby import (
     assign_standbys,
     validate_client_tags,
 )
-from tests.helpers import client_tag_aware
-from tests.helpers.client_tag_aware import Clients, balance, preserves_tags
 from tests.helpers.examples import examples, seeds
 from tests.helpers.standby_groups import KEYS as BOTH
 from tests.helpers.standby_groups import carried_out, crowdedness, group_of, hash_order, placed_by_kafka

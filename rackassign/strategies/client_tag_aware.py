@@ -19,6 +19,7 @@ and has no second round over the values of a tag. Load is copies divided by capa
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,6 +52,9 @@ class _StandbyState:
     order: list[tuple[float, int]] = field(init=False)
     """Clients with their loads, the least loaded first: with thousands of clients each copy looks at few of them."""
 
+    _having: dict[tuple[str, str], int] = field(init=False)
+    """The clients with each value of a tag, as bits."""
+
     _lowest: float = field(init=False, default=-1.0)
     """The lowest load of a client after one more copy; negative if it has to be computed again."""
 
@@ -62,6 +66,10 @@ class _StandbyState:
                 self.held[client].add(task)
         self.count = [len(tasks) + len(held) for tasks, held in zip(self.clients.active, self.held, strict=True)]
         self.order = sorted((self.load(client), client) for client in range(len(self.clients)))
+        self._having = defaultdict(int)
+        for client, tags in enumerate(self.clients.tags):
+            for tag in tags.items():
+                self._having[tag] |= 1 << client
 
     def load(self, client: int) -> float:
         return self.count[client] / self.clients.capacity[client]
@@ -71,11 +79,14 @@ class _StandbyState:
 
     def least_loaded(self, task: int, blocked: Mapping[str, set[str]] | None = None) -> int | None:
         """Return the least loaded client without a copy of the task, and without a blocked value of a tag."""
-        limits, tags = list((blocked or {}).items()), self.clients.tags
-        for _, client in self.order:
-            if not any(tags[client].get(key) in values for key, values in limits) and not self.holds(client, task):
-                return client
-        return None
+        # As bits: with few values of tags most of the least loaded clients have a blocked one.
+        closed = sum(1 << client for client in self.standbys[task])
+        for key, values in (blocked or {}).items():
+            for value in values:
+                closed |= self._having[key, value]
+        owner = self.owner.get(task)
+        closed |= 0 if owner is None else 1 << owner
+        return next((client for _, client in self.order if not closed >> client & 1), None)
 
     def give(self, client: int, task: int) -> None:
         self.standbys[task].append(client)
