@@ -134,7 +134,14 @@ def mutants(session: nox.Session) -> None:
     """
     minutes, *patterns = session.posargs or ["60", "*__mutmut_*1"]
     # What its tests need, and not all extras: mutmut needs a newer click than one of them.
-    needed = (".[cli,testing,aiokafka,prometheus,spark]", "mutmut~=3.8.1", "highspy", "hypothesis", "jsonschema", "pyyaml")
+    needed = (
+        ".[cli,testing,aiokafka,prometheus,spark]",
+        "mutmut~=3.8.1",
+        "highspy",
+        "hypothesis",
+        "jsonschema",
+        "pyyaml",
+    )
     session.install("--no-compile", "--editable", *needed)
     if not Path("mutants/mutmut-stats.json").exists():
         # A first run that was stopped has left modules that it had written in part.

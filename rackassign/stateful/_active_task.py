@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 
 from rackassign.model import TopicPartition
@@ -11,6 +12,9 @@ from rackassign.stateful._local_state import StateFile
 from rackassign.stateful._processing import TaskRun
 
 log = logging.getLogger(__name__)
+
+_SHORTER_S = 10.0
+"""How long an end before the position has to be confirmed, until the local file is discarded."""
 
 
 class ActiveTask:
@@ -35,6 +39,13 @@ class ActiveTask:
         self._begin = 0
         self._start = store.reached
         self._end: int | None = None
+        # Since when its changelog has been shorter than the file.
+        self._shorter_since: float | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the end of its changelog is not known yet."""
+        return self._end is None
 
     def progress(self) -> tuple[int, int]:
         """Return the number of changelog records read, and the number to be read."""
@@ -47,7 +58,14 @@ class ActiveTask:
             # A former owner could commit while the group was in its generation. All records of such a transaction were
             # written before that, so they are before this end: once it is read, by a reader of committed records, the
             # transaction has ended.
-            self._begin, self._end = self._log.offset_range([self.tp])[self.tp]
+            self._begin, end = self._log.offset_range([self.tp])[self.tp]
+            if self.store.position <= end:
+                self._shorter_since = None
+            elif self._shorter_since is None or time.monotonic() < self._shorter_since + _SHORTER_S:
+                # A leader that stood still, and has not learned that it is none, answers with a former end.
+                self._shorter_since = self._shorter_since or time.monotonic()
+                return
+            self._end = end
             if self.store.position > self._end:
                 log.warning(
                     "%s-%d: its changelog ends at %d, but %d records had been read: discarding the local state",

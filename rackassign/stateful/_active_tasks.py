@@ -18,7 +18,7 @@ from rackassign.clients.kafka_python.internals import membership_of
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful._active_task import ActiveTask
-from rackassign.stateful._changelog_client import ChangelogClient
+from rackassign.stateful._changelog_client import ChangelogClient, ChangelogMissingError
 from rackassign.stateful._inputs import Inputs, in_order
 from rackassign.stateful._local_state import ElapsedTime
 from rackassign.stateful._processing import Processed, TaskRun, Work
@@ -101,6 +101,9 @@ COMMIT_BYTES = 4 << 20
 _AGAIN_S = 1.0
 """Seconds until the next look for changelogs after one that has failed: each needs connections of its own."""
 
+_ASK_AGAIN_S = 5.0
+"""Seconds until the end of a changelog is asked again after it was not known."""
+
 _PAUSE_S = 0.1
 
 
@@ -137,7 +140,7 @@ class ActiveTasks:
         self._generation, self._member = -1, ""
         # Whether this member was out of the group, and nothing has made sure of its changelogs since.
         self._was_absent = False
-        self._look_at = float("-inf")
+        self._look_at = self._ask_at = float("-inf")
         self._committed_at = float("-inf")
         # Tasks whose errors of `process` were raised, in this order: the last one comes after the others.
         self._raised: dict[TopicPartition, int] = {}
@@ -233,10 +236,16 @@ class ActiveTasks:
             if active.reads:
                 continue
             if not active.ready:
+                if active.asks and time.monotonic() < self._ask_at:
+                    continue
                 try:
                     active.continue_restore()
                 except KafkaUnavailableError as error:
                     self._once.warn("again", "%s-%d: its state is not restored yet: %s", *task, error, about=task)
+                    self._was_absent |= isinstance(error, ChangelogMissingError)
+                    # It has taken seconds: other partitions go on, and are asked about first.
+                    self._ask_at = time.monotonic() + _ASK_AGAIN_S
+                    self._active[task] = self._active.pop(task)
                 except StoreError as error:
                     self.store_failed(task, error)
                     continue

@@ -94,8 +94,8 @@ _OFFSETS_MS = 5000
 
 _AT_ONCE = 5000
 
-_HELD_S = 5.0
-"""How long the last record of a commit is waited for: a log may have been cut before it."""
+_HELD_S, _HELD_READS = 5.0, 20
+"""How long, and for how many reads, the last record of a commit is waited for: a log may have been cut before it."""
 
 _LARGEST_COMMIT = 25_000
 """More records than a commit has, unless one call of `process` has changed more keys."""
@@ -115,6 +115,10 @@ def is_clock_error(error: KafkaError) -> bool:
     return InvalidTimestampError.__name__ in text or ("Timestamp" in text and "out of range" in text)
 
 
+class ChangelogMissingError(KafkaUnavailableError):
+    """A changelog does not exist any more."""
+
+
 class ChangelogBatch(NamedTuple):
     """Records that were read from a changelog, in order and without foreign ones."""
 
@@ -128,9 +132,10 @@ class _Held(NamedTuple):
     """The first records of a commit whose last one is not read yet: a copy is as of a commit."""
 
     changes: list[ChangelogRecord]
-    # Offset from which the client continues, and the time at which they were read.
+    # Offset from which the client continues, the time at which they were read, and empty reads since.
     end: int
     since: float
+    empty: int = 0
 
 
 class ChangelogClient:
@@ -176,7 +181,9 @@ class ChangelogClient:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
             # Its ends are those of what is written, whether it is committed or not.
-            self._ends = self._new_reader(isolation_level="read_uncommitted")
+            # With its default a leader that stands still would be asked for 30 s, though there is another one.
+            request_ms = min(_OFFSETS_MS, self._settings.reader.get("request_timeout_ms", _OFFSETS_MS))
+            self._ends = self._new_reader(isolation_level="read_uncommitted", request_timeout_ms=request_ms)
             begun.callback(self._ends.close)
             self._await(wanted.values())
             begun.pop_all()
@@ -236,7 +243,7 @@ class ChangelogClient:
         former, self._reader, self._positions = self._reader, reader, {}
         return former
 
-    def _new_reader(self, **settings: str) -> KafkaConsumer:
+    def _new_reader(self, **settings: Any) -> KafkaConsumer:  # noqa: ANN401 - kafka-python is untyped
         """Return a consumer with follower fetching that survives broker failures."""
         reader = KafkaConsumer(**{**self._reading, **settings})
         install(reader, FETCH_PATCHES, self._once)
@@ -311,9 +318,10 @@ class ChangelogClient:
             first = min(start, end, *(record.offset for record in records[:1]))
             changes = held.changes + self._changes(records)
             whole = max((number for number, each in enumerate(changes, 1) if each.key == PROGRESS), default=0)
-            if first == start and whole < len(changes) <= _LARGEST_COMMIT and time.monotonic() < held.since + _HELD_S:
-                since = time.monotonic() if records else held.since
-                self._held[log_tp] = _Held(changes[whole:], end, since)
+            waited = time.monotonic() > held.since + _HELD_S and held.empty > _HELD_READS
+            if first == start and whole < len(changes) <= _LARGEST_COMMIT and not waited:
+                since, empty = (time.monotonic(), 0) if records else (held.since, held.empty + 1)
+                self._held[log_tp] = _Held(changes[whole:], end, since, empty)
                 changes, end = changes[:whole], changes[whole - 1].offset + 1 if whole else start
             # The end is also behind what is not returned: records that compaction has removed, the end of a
             # transaction, and all of one that was aborted.
@@ -356,16 +364,15 @@ class ChangelogClient:
             ends = self._ends.end_offsets(list(log_tps), timeout_ms=_OFFSETS_MS)
         except (KafkaError, KeyError) as error:
             # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
-            why = self._why(next(iter(log_tps)).topic, error)
-            raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {why}") from None
+            self._check_exists(next(iter(log_tps)).topic)
+            raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {error}") from None
         return {tp: (begins[log_tp], ends[log_tp]) for log_tp, tp in log_tps.items()}
 
-    def _why(self, log: str, error: Exception) -> str:
-        """Return the cause of an error: kafka-python waits for a deleted topic until the timeout."""
+    def _check_exists(self, log: str) -> None:
+        """Find a topic that was deleted: kafka-python waits for it until the timeout."""
         with suppress(KafkaError):
             if log not in self._reader.topics():
-                return f"topic {log} no longer exists"
-        return str(error)
+                raise ChangelogMissingError(f"topic {log} no longer exists")
 
     def close(self) -> None:
         try:

@@ -388,9 +388,13 @@ class TransactionCommits:
 
         def check(written: Sequence[int]) -> None:
             for each in commits:
-                # Between the last commit and this one others may have written what is aborted, but nothing can be gone.
-                if written[each.begin] < each.active.store.position:
+                first, store = written[each.begin], each.active.store
+                if first < store.position:
                     raise _LostRecordsError(each.active.tp)
+                # A leader that stood still, and has not learned that it is none, may have answered with a former end.
+                if first != store.reached:
+                    name = f"{each.active.tp.topic}-{each.active.tp.partition}"
+                    raise KafkaUnavailableError(f"{name}: its changelog has records that were not read")
 
         written = self._producer.commit(changes + output, offsets, membership, check)
         for each in commits:

@@ -25,6 +25,7 @@ from kafka.errors import (
     UnknownError,
 )
 
+from rackassign.stateful import _active_task as active_task
 from rackassign.stateful import _active_tasks as active_tasks
 from rackassign.stateful import _changelog_client as changelog
 from rackassign.stateful import _changelog_topics as changelog_topics
@@ -169,7 +170,7 @@ class Kafka:
         return not committed or record.transaction is None or record.transaction.state == "committed"
 
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
-        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
+        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told(_reader(config), config)))
         patch.setattr(changelog, "install", lambda *_: None)
         patch.setattr(transactions, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
         patch.setattr(transactions, "_RETRY_S", 0.0)
@@ -180,6 +181,8 @@ class Kafka:
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
         patch.setattr(changelog, "_GROW_S", 0.0)
         patch.setattr(active_tasks, "_AGAIN_S", 0.0)
+        patch.setattr(active_tasks, "_ASK_AGAIN_S", 0.0)
+        patch.setattr(active_task, "_SHORTER_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self
@@ -191,6 +194,10 @@ class Kafka:
 
     def _topic_configs(self, _: Admin, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
         return {name: {key: self.topics[name].configs[key] for key in keys} for name in names}
+
+
+def _reader(config: Mapping[str, Any]) -> str:
+    return "reader" if config["isolation_level"] == "read_committed" else "ends"
 
 
 class Client:

@@ -50,6 +50,9 @@ CONNECTION: dict[str, Any] = {
 
 def test_what_belongs_to_a_connection_reaches_all_clients(kafka: Kafka, tmp_path: Path) -> None:
     member(tmp_path, max_poll_records=7, session_timeout_ms=9000, ssl_ciphers="X", **CONNECTION).close()
+    # A leader that stands still is not asked for as long as a request may take.
+    assert kafka.settings["ends"].pop("request_timeout_ms") == 5000
+    assert CONNECTION.items() - kafka.settings.pop("ends").items() == {("request_timeout_ms", 50_000)}
     assert kafka.settings.keys() == {"consumer", "reader", "producer", "admin"}
     for config in kafka.settings.values():
         assert CONNECTION.items() <= config.items()

@@ -601,3 +601,25 @@ def test_a_file_that_its_owner_has_written_last_has_nothing_to_restore(kafka: Ka
             kafka.feed(0, 3)
             drain(one)
     assert set(seen) <= {(0, 0)}
+
+
+def test_a_stale_end_of_the_changelog_is_found_by_the_commit_and_nothing_counts_twice(
+    kafka: Kafka, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a leader that stood still and does not know yet that it is none."""
+    with writer(tmp_path, "former") as former, writer(tmp_path, "next") as successor:
+        give(former, 0)
+        for _ in range(3):
+            kafka.feed(0, 1)
+            drain(former)
+        give(successor, 0)
+        kafka.feed(0, 1)
+        with monkeypatch.context() as patch:
+            for client in (successor._logs._ends, successor._logs._reader):
+                patch.setattr(client, "_end", lambda _: 3)
+            for _ in range(5):
+                successor.poll(0)
+        drain(successor)
+        assert counted(successor) == 4
+        assert has_all_once(kafka, 4)
+    assert coordinator.open == {}
