@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rackassign.clients.kafka_python.patches import PATCHES
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     str(file.relative_to(ROOT))
@@ -67,6 +69,11 @@ def test_the_page_on_monitoring_has_each_alert() -> None:
     alerts = re.findall(r"- alert: (\w+)", read("examples/monitoring/rules.yml"))
     assert alerts
     assert re.findall(r"^\| `(Rackassign\w+)` \|", read("docs/how-to/monitor-groups.md"), re.MULTILINE) == alerts
+
+
+def test_each_patch_has_a_text_for_upstream_and_each_text_is_of_a_patch() -> None:
+    sections = re.findall(r"^## `(\w+)`$", read("rackassign/clients/kafka_python/patches/UPSTREAM.md"), re.MULTILINE)
+    assert sections == [patch.name for patch in PATCHES]
 
 
 DESIGN = read("DESIGN.md")
