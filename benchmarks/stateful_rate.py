@@ -60,7 +60,7 @@ WAYS = (
     Way("Quix Streams, at-least-once", _quix("at-least-once", 0), "5 s: changelog, RocksDB, offsets", quix=True),
     Way("Quix Streams, exactly-once", _quix("exactly-once", 0), "5 s: the same, in a transaction", quix=True),
     Way("Quix Streams, exactly-once, commit_every=500", _quix("exactly-once", 500), "500 records: the same", quix=True),
-    Way("StatefulConsumer", _ours("stateful", 1000), "1 s: changelog, SQLite with offset"),
+    Way("StatefulConsumer", _ours("stateful", 1000), "1 s: changelog, offsets in a transaction; SQLite"),
     Way("StatefulConsumer, commit_interval_ms=5000", _ours("stateful", 5000), "5 s: the same"),
     Way("StatefulConsumer, commit_interval_ms=100", _ours("stateful", 100), "0.1 s: the same"),
     Way("kafka-python and sqlite3", _ours("sqlite", 500), "500 records: SQLite, no changelog"),
