@@ -280,10 +280,6 @@ class TaskRun:
         self.changed = True
         return True
 
-    def offsets(self) -> dict[str, int]:
-        """Return the offset of the next record of each input topic of which a record was processed."""
-        return dict(self._next)
-
     def process(self, records: Iterable[Any], present: Callable[[], bool]) -> Processed | StoreError:
         """Process records, which are in order, up to the first that fails or for which this member is not present."""
         count = 0

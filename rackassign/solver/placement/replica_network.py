@@ -321,10 +321,6 @@ def _candidate_arcs(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
     return CandidateArcs(np.asarray(direct, np.int64).reshape(-1, 4)[mixed], np.asarray(hubs, np.int64).reshape(-1, 3))
 
 
-_HUB = -1
-"""Placeholder for a copy that comes through a hub, until its node is known."""
-
-
 def expand_classes(
     items: PartitionArrays, classes: Classes, nodes: BrokerArrays, flows: ReplicaFlows, *, groups_first: bool
 ) -> list[list[int]]:
