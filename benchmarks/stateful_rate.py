@@ -120,7 +120,7 @@ class Input:
             consumer.close()
 
 
-def write(bootstrap: str, size: int, records: int, keys: int = KEYS) -> Input:
+def write(bootstrap: str, size: int, records: int) -> Input:
     """Write records into a new topic; each key has its own partition, and the keys take turns."""
     topic = f"lines-{size}"
     create_topic(bootstrap, topic, [[1]] * PARTITIONS)
@@ -129,7 +129,7 @@ def write(bootstrap: str, size: int, records: int, keys: int = KEYS) -> Input:
     counts: Counter[str] = Counter()
     for number in range(records):
         # Neighbours have other keys in other partitions, as in a topic of many producers.
-        key = number * 7 % keys
+        key = number * 7 % KEYS
         while True:
             try:
                 producer.produce(topic, value, f"key-{key:03}", key % PARTITIONS)
@@ -200,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quix", type=Path, default=Path(".venv-quix/bin/python"), help="interpreter with quixstreams")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000], help="bytes of a value")
     parser.add_argument("--records", type=int, default=150_000)
-    parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="20,000 records, one round: does it still run?")
     parser.add_argument("--only", default="", help="only ways whose name contains this; the first of them is 1")
@@ -216,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sheets = []
     with LocalCluster(["a"]) as cluster:
         for size in options.sizes:
-            source = write(cluster.bootstrap, size, options.records, options.keys)
+            source = write(cluster.bootstrap, size, options.records)
             sheets.append(sheet(size, rounds(source, ways, options.rounds, options.quix)))
     if options.markdown:
         write_markdown(options.markdown, "stateful-rate", sheets)

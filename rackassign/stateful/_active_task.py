@@ -14,7 +14,7 @@ from rackassign.stateful._processing import TaskRun
 log = logging.getLogger(__name__)
 
 _SHORTER_S = 10.0
-"""How long an end before the position has to be confirmed, until the local file is discarded."""
+"""After this time an end before the position is asked for again, before the local file is discarded."""
 
 
 class ActiveTask:
@@ -39,8 +39,8 @@ class ActiveTask:
         self._begin = 0
         self._start = store.reached
         self._end: int | None = None
-        # Since when its changelog has been shorter than the file.
-        self._shorter_since: float | None = None
+        # When it is asked again, after its changelog was shorter than the file.
+        self._again_at: float | None = None
 
     @property
     def asks(self) -> bool:
@@ -58,20 +58,20 @@ class ActiveTask:
             # A former owner could commit while the group was in its generation. All records of such a transaction were
             # written before that, so they are before this end: once it is read, by a reader of committed records, the
             # transaction has ended.
-            self._begin, end = self._log.offset_range([self.tp])[self.tp]
-            if self.store.position <= end:
-                self._shorter_since = None
-            elif self._shorter_since is None or time.monotonic() < self._shorter_since + _SHORTER_S:
-                # A leader that stood still, and has not learned that it is none, answers with a former end.
-                self._shorter_since = self._shorter_since or time.monotonic()
+            if self._again_at is not None and time.monotonic() < self._again_at:
                 return
-            self._end = end
-            if self.store.position > self._end:
+            begin, end = self._log.offset_range([self.tp])[self.tp]
+            if self.store.position > end:
+                if self._again_at is None:
+                    # A leader that stood still, and has not learned that it is none, answers with a former end.
+                    self._again_at = time.monotonic() + _SHORTER_S
+                    return
                 log.warning(
                     "%s-%d: its changelog ends at %d, but %d records had been read: discarding the local state",
-                    *(*self.tp, self._end, self.store.position),
+                    *(*self.tp, end, self.store.position),
                 )
                 self.store.clear()
+            self._begin, self._end = begin, end
         # The file may be discarded also when its last record is not found.
         self._start = max(self._begin, min(self._start, self.store.reached))
         self.ready = self.store.reached >= self._end and self.store.verified

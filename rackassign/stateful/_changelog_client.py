@@ -317,7 +317,7 @@ class ChangelogClient:
                 end = records[-1].offset + 1 if records else held.end
             first = min(start, end, *(record.offset for record in records[:1]))
             changes = held.changes + self._changes(records)
-            whole = max((number for number, each in enumerate(changes, 1) if each.key == PROGRESS), default=0)
+            whole = next((number for number in range(len(changes), 0, -1) if changes[number - 1].key == PROGRESS), 0)
             waited = time.monotonic() > held.since + _HELD_S and held.empty > _HELD_READS
             if first == start and whole < len(changes) <= _LARGEST_COMMIT and not waited:
                 since, empty = (time.monotonic(), 0) if records else (held.since, held.empty + 1)
