@@ -217,10 +217,6 @@ bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, 
 	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.audit
 
-.PHONY: bench-fleet
-bench-fleet: $(VENV)/dev.stamp ## The audit of a fleet in one process and on Spark; half an hour
-	$(BIN)/python -m benchmarks.fleet
-
 .PHONY: bench-spark
 bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours; half an hour
 	$(SPARK40)/bin/python -m benchmarks.spark_racks

@@ -29,7 +29,7 @@ REASONS: Mapping[str, str] = {
     "faust-streaming": "The framework. Each minor version is tried, hence the upper bound.",
     "quixstreams": "The framework. Each minor version is tried, hence the upper bound.",
     "pyspark": "Spark itself. It needs a Java 17.",
-    "pyarrow": "Batches of rows that go to Spark, and snapshots of a fleet in Parquet.",
+    "pyarrow": "Batches of rows that go to Spark, and snapshots in Parquet.",
     "pandas": "Spark refuses functions on Arrow batches, and Spark Connect, without it.",
     "aws-msk-iam-sasl-signer-python": "Tokens for Amazon MSK with IAM, by AWS.",
     "prometheus-client": "The exporter and metrics of consumers.",

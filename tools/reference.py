@@ -22,11 +22,11 @@ from typer.cli import get_docs_for_click
 
 import rackassign
 from rackassign import errors
+from rackassign.bill import snapshots
+from rackassign.bill.report import BILL_FORMAT
 from rackassign.cli import ExitCode
 from rackassign.cli.app import app
-from rackassign.cli.commands.fleet import FLEET_AUDIT_FORMAT
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
-from rackassign.fleet import schema
 from rackassign.monitoring import ClusterReport, Price
 from rackassign.monitoring.prometheus import ConsumerMetrics
 from rackassign.monitoring.report import INSPECTION_FORMAT
@@ -214,12 +214,12 @@ _UNINSTALLED = {("rackassign.integrations.quix", "RackAwareApplication"): "racka
 """Classes whose framework is not in the environment of the tests, and the files with them."""
 
 _FORMATS = (
-    FLEET_AUDIT_FORMAT,
+    BILL_FORMAT,
     INSPECTION_FORMAT,
     PLAN_FORMAT,
     SCENARIO_FORMAT,
     journal.FORMAT,
-    schema.FORMAT,
+    snapshots.FORMAT,
     state_file.FORMAT,
 )
 
@@ -239,7 +239,7 @@ def stable_names() -> str:
             for path, command, _ in walk_commands()
         },
         "formats": sorted(_FORMATS),
-        "columns of fleet snapshots": {column.name: str(column.type) for column in schema.SCHEMA},
+        "columns of snapshots": {column.name: str(column.type) for column in snapshots.SCHEMA},
         "spark options": sorted(DISPLAY_NAMES.values()),
         "metrics": {
             name: {metric.name: [metric.type, *labels_of(metric)] for metric in of} for name, of in families().items()

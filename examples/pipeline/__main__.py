@@ -22,7 +22,7 @@ from examples.pipeline.page import Saving
 from examples.pipeline.readings import WINDOW_SCHEMA, WINDOWS, read_all
 from examples.pipeline.results import CONFIG, ResultTopic
 from examples.pipeline.savings import bad_records, savings
-from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
+from examples.pipeline.traffic import REPLICAS, SNAPSHOTS, Names, traffic
 from rackassign.errors import RackassignError
 from rackassign.monitoring import Price
 from rackassign.rack_sources import RACK_VARIABLE
@@ -40,7 +40,7 @@ _MARK = ".pipeline"
 def evaluate(spark: SparkSession, names: Names) -> tuple[Path, list[Saving]]:
     """Run both jobs and write the page; return where it is, and what is on it."""
     read_all(spark, names.counters, ResultTopic(names.bootstrap, names.results), names.folder)
-    found = savings(spark, names.folder, names.folder / FLEET, Price())
+    found = savings(spark, names.folder, names.folder / SNAPSHOTS, Price())
     file = names.folder / "page.html"
     file.write_text(page.page(found, bad_records(spark, names.folder)), "utf-8")
     return file, found

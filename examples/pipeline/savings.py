@@ -1,4 +1,4 @@
-"""The second job: what was measured, joined with what the audit of the fleet predicted."""
+"""The second job: what was measured, joined with what the bill of a snapshot predicted."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING
 from examples.pipeline.groups import AFTER, BEFORE
 from examples.pipeline.page import Saving, Sums
 from examples.pipeline.readings import DEAD, WINDOWS
-from rackassign.fleet import AS_IS, FleetAudit
-from rackassign.fleet.spark import audit_on_spark
+from rackassign.bill.snapshots import read_snapshots
+from rackassign.bill.usage import Items, Setting, Usage
 from rackassign.monitoring import Price
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BEST = "racks-reported"
-"""The what-if that rackassign makes true: its consumers tell their racks, and read near."""
 
-
-def savings(spark: SparkSession, folder: Path, fleet: Path, price: Price) -> list[Saving]:
+def savings(spark: SparkSession, folder: Path, snapshots: Path, price: Price) -> list[Saving]:
     """Return what was predicted and what was measured of each group.
 
     Args:
         spark: The session.
         folder: Of the tables.
-        fleet: Of the snapshot of the groups, from before.
+        snapshots: Of the snapshot of the groups, from before.
         price: Of what crosses racks.
     """
-    found = predicted(spark, fleet, price).join(measured(spark, folder), "group").orderBy("group").collect()
+    found = predicted(spark, snapshots).join(measured(spark, folder), "group").orderBy("group").collect()
     return [
         Saving(
             row["group"],
@@ -47,19 +44,26 @@ def bad_records(spark: SparkSession, folder: Path) -> int:
     return spark.read.parquet(str(folder / DEAD)).count()
 
 
-def predicted(spark: SparkSession, fleet: Path, price: Price) -> DataFrame:
-    """Return a row for each group: bytes a second across racks, as it was and with the best strategy."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is heavy
+def predicted(spark: SparkSession, snapshots: Path) -> DataFrame:
+    """Return a row for each group: bytes a second across racks, as it was and with rackassign's best strategy."""
+    taken = read_snapshots(snapshots)[-1]
+    report = taken.report()
+    usage = Usage.of(report)
+    now, best = (_by_group(usage.items(setting)) for setting in (Setting(), Setting(assigned=True)))
+    rows = [
+        (name, now[name], best[name], group.best.strategy)
+        for group in report.inspections
+        if (name := group.snapshot.live.name) in now
+    ]
+    return spark.createDataFrame(rows, "group STRING, cross_now DOUBLE, cross_best DOUBLE, strategy STRING")
 
-    found = audit_on_spark(spark, str(fleet), FleetAudit(price, (AS_IS, BEST)))
-    now = (f.col("what_if") == AS_IS) & (f.col("strategy") == "now")
-    best = (f.col("what_if") == BEST) & f.col("best")
-    across = f.when(f.col("source_rack") != f.col("reader_rack"), f.col("bytes_s")).otherwise(0.0)
-    return found.groupBy("group").agg(
-        f.sum(f.when(now, across)).alias("cross_now"),
-        f.sum(f.when(best, across)).alias("cross_best"),
-        f.max(f.when(best, f.col("strategy"))).alias("strategy"),
-    )
+
+def _by_group(items: Items) -> dict[str, float]:
+    across: dict[str, float] = {}
+    for key, item in items.items():
+        if key.group:
+            across[key.group] = across.get(key.group, 0.0) + item.across.least
+    return across
 
 
 def measured(spark: SparkSession, folder: Path) -> DataFrame:

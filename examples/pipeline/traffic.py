@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from examples.pipeline.groups import AFTER, BEFORE, RACKS, Team, reading, spoil
 from rackassign.errors import ClusterError
 
-FLEET = "fleet"
+SNAPSHOTS = "snapshots"
 """The folder of snapshots of the groups, in the folder of the results."""
 
 TEAMS = (Team("billing", fetches_near=False), Team("search", fetches_near=True))
@@ -103,7 +103,16 @@ def _snapshot(names: Names, interval: float) -> Iterator[subprocess.Popen[bytes]
     )
     words = ["--bootstrap-server", names.bootstrap, "--rack-map", str(racks), "--interval", str(interval)]
     wanted = [word for team in names.teams for word in ("--group", team.group)]
-    command = [sys.executable, "-m", "rackassign", "snapshot", *words, *wanted, "--parquet", str(names.folder / FLEET)]
+    command = [
+        sys.executable,
+        "-m",
+        "rackassign",
+        "snapshot",
+        *words,
+        *wanted,
+        "--parquet",
+        str(names.folder / SNAPSHOTS),
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             yield process

@@ -28,6 +28,7 @@ class _Command(NamedTuple):
 _COMMANDS: Mapping[str, _Command] = {
     "audit": _Command("placement", "Check replica placement."),
     "balance-leaders": _Command("reassign", "Balance partition leaders without copying data.", "leaders_app"),
+    "bill": _Command("bill", "Show what Kafka's traffic between racks costs, who causes it, and what to set."),
     "create-topic": _Command("placement", "Create a topic, also while brokers are offline, if it stays writable."),
     "demo": _Command(
         "cluster",
@@ -40,7 +41,6 @@ _COMMANDS: Mapping[str, _Command] = {
     "exporter": _Command(
         "exporter", "Serve cross-rack reads as Prometheus metrics until stopped; all groups unless some are named."
     ),
-    "fleet": _Command("fleet", "Audit the cross-rack reads of all groups of a cluster from snapshots."),
     "inspect": _Command(
         "inspect", "Report cross-rack reads of consumer groups, their cost and the changes that gain most."
     ),

@@ -146,6 +146,8 @@ class GroupAnalysis:
         unassigned: Partitions of subscribed topics that are assigned to no member.
         missing: Topics that cannot be described, each with the reason; they are not counted anywhere.
         rates: What it reads, and its lag.
+        targets: Partitions of each member with rackassign's best strategy, by its members' ID: with the replica
+            selectors that brokers have, and with one on all brokers.
     """
 
     snapshot: Snapshot
@@ -162,6 +164,7 @@ class GroupAnalysis:
     unassigned: int
     missing: Mapping[str, str]
     rates: ReadRates
+    targets: tuple[Mapping[str, Partitions], Mapping[str, Partitions]]
 
     @property
     def local_share(self) -> float | None:
@@ -239,6 +242,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
         _unassigned(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
         rates,
+        (best.target, settled_plan.target),
     )
 
 

@@ -59,6 +59,7 @@ class Throughput:
         seconds: Time between the samples; the longest, since brokers are sampled one after the other.
         problems: Why some are unknown.
         bytes_written: Bytes of record batches between the samples; unknown for missing partitions.
+        sizes: Bytes of the log of each partition at the end.
     """
 
     bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Throughput:
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
     bytes_written: Mapping[TopicPartition, float] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def sample_logs(
@@ -140,7 +142,8 @@ def compute_throughput(before: LogSamples, after: LogSamples, problems: Iterable
         if grown is not None:
             bytes_s[tp], bytes_written[tp] = grown / seconds, grown
     odd = tuple(dict.fromkeys((*before.problems, *after.problems, *problems)))
-    return Throughput(bytes_s, records_s, longest, odd, bytes_written)
+    sizes = {tp: log.size for tp, log in after.logs.items()}
+    return Throughput(bytes_s, records_s, longest, odd, bytes_written, sizes)
 
 
 def record_size(then: LogSample, now: LogSample) -> float:

@@ -170,6 +170,9 @@ def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartiti
     return TrafficMatrix(pairs, unmeasured)
 
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Kafka's replica selector that knows racks."""
+
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]
 """Which replicas readers are sent to: any local one, the leader, or either of them depending on the leader's broker. If
 no broker reports a selector configuration, leaders are assumed."""
@@ -214,6 +217,11 @@ class ObservedCluster:
         """Return the brokers that serve all readers of the partitions that they lead."""
         silent = [broker.id for broker in self.brokers if broker.problem] if self.read_policy != "any-replica" else []
         return frozenset({*self.without_selector(), *silent})
+
+    def with_selectors(self) -> ObservedCluster:
+        """Return the cluster with a rack-aware replica selector on all brokers."""
+        brokers = (replace(broker, selector=broker.selector or RACK_AWARE, problem="") for broker in self.brokers)
+        return replace(self, brokers=tuple(brokers))
 
     def selectable_replicas(self, topology: Topology) -> Topology:
         """Return a topology with the replicas of each partition to which the leader's broker sends readers."""

@@ -10,32 +10,20 @@ count, of what the logs grow by.
 
 from __future__ import annotations
 
-import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from http.client import HTTPException, IncompleteRead
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.errors import ConfigError
 from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.metrics_text import no_metrics, read_metrics, text_string_to_metric_families
 from rackassign.monitoring.pool import UNKNOWN
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, total_traffic, traffic_matrix
-from rackassign.text import counted, join_first, parse_digits, short_repr, strip_control_chars, truncate
-
-try:
-    from prometheus_client.parser import text_string_to_metric_families
-except ModuleNotFoundError:
-    # Commands that may read metrics are used without them, too.
-    text_string_to_metric_families = None  # type: ignore[assignment]
+from rackassign.text import counted, join_first, parse_digits, short_repr
 
 NAME = "rackassign_written_bytes_total"
 
-_TIMEOUT_S = 10.0
-_LARGEST = 256 * 1024**2
 _MOST_BYTES = 2**63
 _MOST_PARTITIONS = 2**31
 
@@ -72,65 +60,12 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
     """Read `rackassign_written_bytes_total` from Prometheus's text format."""
     # `sources`: files and http or https addresses. Each is another process, and so are series of one text that differ
     # only in other labels, as in what Prometheus federates.
-    if sources and text_string_to_metric_families is None:
-        raise MissingExtraError("prometheus-client", "prometheus")
-    if len(set(sources)) < len(sources):
-        raise ConfigError("metrics of producers: one source is given twice, and would count twice")
-    # All are read before the first one is parsed: that takes seconds if there are many series.
-    texts, read_at = list[str](), list[float]()
-    for source in sources:
-        texts.append(_read(source, _shown(source)))
-        read_at.append(time.monotonic())
+    texts = read_metrics(sources, "metrics of producers")
     series: Counter[WrittenSeries] = Counter()
-    for number, (source, text) in enumerate(zip(sources, texts, strict=True)):
-        shown = _shown(source)
-        for labels, value in _samples(text, shown):
-            series[_series(labels, shown, number)] += _bytes(value, shown)
-    return WrittenBytes(series, tuple(read_at))
-
-
-def _shown(source: str) -> str:
-    """Return a source for messages, without passwords: neither its user information nor its query."""
-    if "://" not in source:
-        return strip_control_chars(source) or '""'
-    start, _, rest = source.partition("://")
-    return truncate(f"{start}://{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}")
-
-
-def _read(source: str, shown: str) -> str:
-    remote = "://" in source
-    if remote and not source.lower().startswith(("http://", "https://")):
-        raise ConfigError(f"{shown}: expected a file, or an address that begins with http:// or https://")
-    try:
-        # http or https
-        with urllib.request.urlopen(source, timeout=_TIMEOUT_S) if remote else Path(source).open("rb") as file:  # noqa: S310
-            content: bytes = file.read(_LARGEST + 1)
-            if len(content) <= _LARGEST and getattr(file, "length", None):
-                # A process that ends while it responds; `read` with a size does not raise then.
-                raise IncompleteRead(content)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ConfigError(f"{shown}: responded {error.code}, expected 200") from None
-    except HTTPException as error:
-        # Its message may contain the address.
-        raise ConfigError(f"{shown}: not a valid address, or no valid response ({type(error).__name__})") from None
-    except OSError as error:
-        # Those of urllib have their cause as the reason.
-        cause = getattr(error, "reason", None) or error
-        raise ConfigError(f"{shown}: {strip_control_chars(getattr(cause, 'strerror', None) or str(cause))}") from None
-    except ValueError:
-        raise ConfigError(f"{shown}: not a valid {'address' if remote else 'name of a file'}") from None
-    if len(content) > _LARGEST:
-        raise ConfigError(f"{shown}: more than {_LARGEST // 1024**2} MiB; expected the metrics of producers")
-    try:
-        # Without the mark that editors of Windows put at the begin, the name of a first series would be another one.
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _no_metrics(shown) from None
-
-
-def _no_metrics(shown: str) -> ConfigError:
-    return ConfigError(f"{shown}: expected metrics in Prometheus's text format")
+    for number, text in enumerate(texts):
+        for labels, value in _samples(text.text, text.shown):
+            series[_series(labels, text.shown, number)] += _bytes(value, text.shown)
+    return WrittenBytes(series, tuple(text.read_at for text in texts))
 
 
 def _samples(text: str, shown: str) -> Iterator[tuple[Mapping[str, str], float]]:
@@ -150,7 +85,7 @@ def _samples(text: str, shown: str) -> Iterator[tuple[Mapping[str, str], float]]
                 if sample.name == NAME:
                     yield sample.labels, sample.value
     except (ValueError, IndexError):
-        raise _no_metrics(shown) from None
+        raise no_metrics(shown) from None
     if not exported:
         raise ConfigError(f"{shown}: has no {NAME}; is it the metrics of a producer with ProducerMetrics?")
 
@@ -205,6 +140,8 @@ class WrittenTraffic:
     unchanged: int = 0
     # Racks of producers that no broker has; what these write is of unknown rack.
     foreign: frozenset[str] = frozenset()
+    # Bytes per second of each series.
+    rates: Mapping[WrittenSeries, float] = field(default_factory=dict)
 
     @property
     def written(self) -> TrafficMatrix:
@@ -231,20 +168,28 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     }
     changed = {series.source for series, size in increases.items() if size}
     by_totals = not changed
-    pairs: dict[str, RackPairs] = {}
     racks = set(report.cluster.topology.broker_racks().values())
-    for series, size in (after.series if by_totals else increases).items():
-        # A rack that no broker has is unknown, as it is of a reader: its name is misspelled, or of another scheme.
-        home = series.rack if series.rack in racks or not racks else None
-        of_topic, pair = pairs.setdefault(series.topic, {}), (home, series.to_rack)
-        of_topic[pair] = of_topic.get(pair, 0.0) + (size if by_totals else size / seconds[series.source])
     logs: dict[str, float] = {}
     for tp, rate in report.measured.bytes_s.items():
         logs[tp.topic] = logs.get(tp.topic, 0.0) + rate
-    written = {
-        topic: _scaled(of_topic, logs.get(topic)) if by_totals else TrafficMatrix(of_topic)
-        for topic, of_topic in pairs.items()
-    }
+    totals: Counter[str] = Counter()
+    for series, size in after.series.items():
+        totals[series.topic] += size
+    rates: dict[WrittenSeries, float] = {}
+    for series, size in (after.series if by_totals else increases).items():
+        # Of totals only the shares of what a log grows by are known.
+        if not by_totals:
+            rates[series] = size / seconds[series.source]
+        elif series.topic in logs and size:
+            rates[series] = logs[series.topic] * size / totals[series.topic]
+    pairs: dict[str, RackPairs] = {series.topic: {} for series in after.series}
+    for series, rate in rates.items():
+        # A rack that no broker has is unknown, as it is of a reader: its name is misspelled, or of another scheme.
+        home = series.rack if series.rack in racks or not racks else None
+        of_topic, pair = pairs[series.topic], (home, series.to_rack)
+        of_topic[pair] = of_topic.get(pair, 0.0) + rate
+    unmeasured = int(by_totals)
+    written = {topic: TrafficMatrix(of_topic, 0 if of_topic else unmeasured) for topic, of_topic in pairs.items()}
     read = _read_by_topic(report)
     topics = (
         TopicTraffic(topic, logs.get(topic), written.get(topic, TrafficMatrix({})), read.get(topic, TrafficMatrix({})))
@@ -255,15 +200,8 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     ranked = tuple(
         sorted(topics, key=lambda each: (-(each.written.cross_at_most + each.read.cross_at_most), each.topic))
     )
-    return WrittenTraffic(ranked, max(seconds), by_totals, unchanged, frozenset(homes - racks if racks else ()))
-
-
-def _scaled(pairs: RackPairs, log_bytes_s: float | None) -> TrafficMatrix:
-    """Return shares of what a log grows by."""
-    total = sum(pairs.values())
-    if log_bytes_s is None or not total:
-        return TrafficMatrix({}, unmeasured=1)
-    return TrafficMatrix({pair: log_bytes_s * size / total for pair, size in pairs.items()})
+    foreign = frozenset(homes - racks if racks else ())
+    return WrittenTraffic(ranked, max(seconds), by_totals, unchanged, foreign, rates)
 
 
 def _read_by_topic(report: ClusterReport) -> Mapping[str, TrafficMatrix]:

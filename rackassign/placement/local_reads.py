@@ -164,6 +164,17 @@ class GroupLocality:
     # Members of unknown rack, or in a rack without brokers.
     unknown: int
 
+    @classmethod
+    def of(cls, inspection: GroupAnalysis, cluster: ObservedCluster) -> GroupLocality:
+        known = sorted(set(cluster.topology.broker_racks().values()))
+        group = inspection.snapshot.group
+        coverage = _counted_in(known, group.members)
+        by_topic = {
+            topic: _counted_in(known, (member for member in group.members if topic in member.topics))
+            for topic in sorted(group.topology.topics)
+        }
+        return cls(cluster, inspection, coverage, by_topic, len(group.members) - sum(coverage.values()))
+
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted(self.inspection.snapshot.group.topology.topics))
@@ -210,20 +221,13 @@ def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None =
             f"group {short_repr(name)}: {shots.skipped[0].problem if shots.skipped else 'it has no members'}"
         )
     (shot,) = shots.snapshots
-    known = sorted(set(shots.cluster.topology.broker_racks().values()))
-    members = shot.group.members
-    coverage = _counted_in(known, members)
-    if not any(coverage.values()):
+    near = GroupLocality.of(inspect(shot, shots.cluster, ReadRates()), shots.cluster)
+    if not any(near.coverage.values()):
         raise ConfigError(
             f"group {short_repr(name)}: no member is in a rack of the brokers"
-            f" ({counted(len(members), 'member')}; racks are {', '.join(known) or 'none'})"
+            f" ({counted(near.unknown, 'member')}; racks are {', '.join(near.coverage) or 'none'})"
         )
-    by_topic = {
-        topic: _counted_in(known, (member for member in members if topic in member.topics))
-        for topic in sorted(shot.group.topology.topics)
-    }
-    inspection = inspect(shot, shots.cluster, ReadRates())
-    return GroupLocality(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
+    return near
 
 
 def _counted_in(racks: Iterable[str], members: Iterable[Member]) -> dict[str, int]:

@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parents[2] / "docs/reference/schemas"
 OF_COMMAND = {
     "audit": "audit",
     "balance-leaders": "balance-leaders",
+    "bill": "bill",
     "cluster kill-rack": "cluster-rack",
     "cluster start-rack": "cluster-rack",
     "cluster up": "cluster-up",
@@ -20,7 +21,6 @@ OF_COMMAND = {
     "detect-rack": "detect-rack",
     "doctor": "doctor",
     "estimate": "estimate",
-    "fleet": "fleet-audit",
     "inspect": "inspection",
     "plan": "plan",
     "reassign abandon": "reassign-status",

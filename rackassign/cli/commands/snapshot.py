@@ -1,4 +1,4 @@
-"""`rackassign snapshot`: live groups of any client, as scenarios or as rows of a fleet audit."""
+"""`rackassign snapshot`: live groups of any client, as scenarios, or with all topics as a file for `bill`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def snapshot(
     group: Groups = None,
     all_: All = False,
     rack_map: RackMapFile = "",
-    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file, which `fleet` reads, instead of JSON.")] = "",
+    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file, which `bill` reads, instead of JSON.")] = "",
     interval: Annotated[
         float, typer.Option(min=0, help="Seconds over which produced bytes are measured, for --parquet.")
     ] = 0.0,
@@ -72,7 +72,11 @@ def snapshot(
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         shots, measured = GroupCollector(admin, racks).measure(
-            names, interval_s=interval, report_progress=progress.on_progress
+            names,
+            interval_s=interval,
+            report_progress=progress.on_progress,
+            # Of all groups all topics count, also those that none of them reads.
+            topics=admin.list_topics() if parquet and names is None else (),
         )
     for odd in shots.skipped:
         warn(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
@@ -87,9 +91,9 @@ def snapshot(
         text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
         sys.stdout.write(f"{text}\n")
     if file is not None:
-        from rackassign.fleet.storage import write_snapshot  # noqa: PLC0415 - imports pyarrow
+        from rackassign.bill.snapshots import write_snapshot  # noqa: PLC0415 - imports pyarrow
 
-        write_snapshot(file, datetime.now(timezone.utc), shots, measured.written)
+        write_snapshot(file, datetime.now(timezone.utc), shots, measured)
         sys.stdout.write(f"{file}\n")
     if names is not None and len(shots.snapshots) < len(names):
         raise KafkaUnavailableError(

@@ -18,7 +18,7 @@ NO_ANSWER = 3
 READING = {
     "audit",
     "doctor",
-    "fleet",
+    "bill",
     "inspect",
     "plan",
     "reassign plan",

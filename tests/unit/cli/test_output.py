@@ -29,12 +29,12 @@ from rich.table import Table
 
 from rackassign import scenario
 from rackassign.admin.describe import DescribedTopic
+from rackassign.bill import snapshots
 from rackassign.cli import ExitCode
 from rackassign.cli.app import _COMMANDS, app, run
 from rackassign.cli.layouts import show_metrics
 from rackassign.cli.terminal import plain_line, plain_lines, warn
 from rackassign.errors import InputError
-from rackassign.fleet import schema as fleet_schema
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.monitoring.live_groups import RackMap
 from rackassign.placement import state_file
@@ -120,8 +120,8 @@ def test_a_plan_has_one_row_for_each_member(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     "words",
     [
-        ["fleet", TOO_LONG],
-        ["fleet", "snapshots", "--html", TOO_LONG],
+        ["bill", TOO_LONG],
+        ["bill", "snapshots", "--html", TOO_LONG],
         ["inspect", "--bootstrap-server", "h:1", "--all-groups", "--html", f"{TOO_LONG}/a.html"],
         ["state", "clean", "--state-dir", TOO_LONG],
         ["cluster", "up", "--name", TOO_LONG],
@@ -259,9 +259,9 @@ def test_what_is_read_is_what_the_schema_accepts(
             read(each)
 
 
-def test_the_columns_of_fleet_snapshots_are_documented() -> None:
+def test_the_columns_of_snapshots_are_documented() -> None:
     sentence = PAGE.split("each group and the columns ")[1].split(".")[0]
-    assert re.findall(r"`(\w+)`", sentence) == fleet_schema.SCHEMA.names
+    assert re.findall(r"`(\w+)`", sentence) == snapshots.SCHEMA.names
 
 
 ROOT = Path(__file__).parents[3]

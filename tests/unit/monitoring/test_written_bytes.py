@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
-from rackassign.monitoring import written_bytes
+from rackassign.monitoring import metrics_text
 from rackassign.monitoring.written_bytes import WrittenSeries, read_written_bytes
 from rackassign.text import strip_control_chars
 
@@ -205,7 +205,7 @@ def test_a_source_that_is_given_twice_would_count_twice(metrics: Path) -> None:
 
 
 def test_text_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written_bytes, "_LARGEST", 1024**2)
+    monkeypatch.setattr(metrics_text, "_LARGEST", 1024**2)
 
     assert refused("/dev/zero") == "/dev/zero: more than 1 MiB; expected the metrics of producers"
 

@@ -1,0 +1,303 @@
+"""Levers: what can be changed, in the order in which it pays, with what each saves and costs.
+
+The order is that of effort: settings first, then elections, then code of producers and of consumers, then copies of
+replicas. Each lever is evaluated twice: alone, from the cluster as it is, and after those before it. One that saves
+nothing beyond those before it is shown as such.
+
+Leaders and replicas are planned by the code of `balance-leaders` and `reassign plan`, assignments by that of the
+assignors. So what a lever is said to save is what its command reaches.
+
+The bound is what no lever goes below. A byte is replicated into each rack that has a replica, but one: durability is
+not for sale. It is written by producers in several racks, of which the leader is in one. Reading costs nothing where
+members and replicas share a rack. Leaders that are to be even, as they are by default, stay above it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from rackassign.admin.describe import DescribedTopic
+from rackassign.bill.usage import ItemKey, Items, Setting, Span, Usage, total
+from rackassign.model import Partition, TopicPartition
+from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
+from rackassign.placement.cluster_state import ClusterState
+from rackassign.placement.constraints import PlacementConstraints
+from rackassign.placement.leader_traffic import LeaderTraffic
+from rackassign.placement.local_reads import GroupLocality
+from rackassign.placement.placer import ReplicaPlacementError
+from rackassign.placement.state_file import PlacementState
+from rackassign.reassignment.plan import ReassignmentPlan, plan_leader_balance, plan_reassignment
+from rackassign.reassignment.request import ReassignmentRequest
+
+LeverKind = Literal["fetching", "leaders", "producers", "members", "replicas"]
+
+LEVERS: tuple[LeverKind, ...] = get_args(LeverKind)
+"""In the order in which they pay."""
+
+_MOST_GROUPS = 3
+"""Groups near which replicas are tried: those that read most across racks."""
+
+_PER_BYTE = 1000
+"""Rates become integers in this unit of a byte per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A lever, and what it saves in bytes per second that are billed.
+
+    Args:
+        kind: What is changed.
+        alone: What it saves from the cluster as it is.
+        beyond: What it saves after those before it.
+        items: All items after it and those before it.
+        groups: For `members`, the groups that gain, with the most first; for `replicas`, the one near which they are.
+        copied: For `replicas`, partitions that are copied, by the number of new replicas in another rack than the
+            leader's.
+        added: For `replicas`, the rack in which partitions get one more replica.
+        skews: For `leaders` and `replicas`, bytes per second that larger skews of leaders save more, by the skew.
+    """
+
+    kind: LeverKind
+    alone: Span
+    beyond: Span
+    items: Items
+    groups: tuple[GroupAnalysis, ...] = ()
+    copied: Mapping[TopicPartition, int] = field(default_factory=dict)
+    added: str = ""
+    skews: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What crosses racks now, after each lever, and at the least.
+
+    Args:
+        now: All items as they are.
+        levers: The levers, in the order in which they pay.
+        floor: Bytes per second of each item across racks that no lever goes below.
+    """
+
+    now: Items
+    levers: tuple[Lever, ...]
+    floor: Mapping[ItemKey, float]
+
+
+def billed(items: Items, price: Price) -> Span:
+    """Return what is billed of all items."""
+    free = {"replicating"} if price.free_replication else set()
+    return total(item.across for key, item in items.items() if key.line not in free)
+
+
+def evaluate(usage: Usage, report: ClusterReport, price: Price, max_skew: int = 0) -> Evaluation:
+    """Evaluate all levers.
+
+    Args:
+        usage: What is written and read.
+        report: The analyses of the groups.
+        price: Price of traffic between racks.
+        max_skew: As the option of `balance-leaders` and `reassign plan`.
+    """
+    return _Evaluator(usage, report, price, max_skew).evaluate()
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A setting with one lever more, and what is to be said of it."""
+
+    setting: Setting
+    groups: tuple[GroupAnalysis, ...] = ()
+    copied: Mapping[TopicPartition, int] = field(default_factory=dict)
+    added: str = ""
+    skews: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluator:
+    usage: Usage
+    report: ClusterReport
+    price: Price
+    max_skew: int
+
+    def evaluate(self) -> Evaluation:
+        now = self.usage.items(Setting())
+        setting, items = Setting(), now
+        levers: list[Lever] = []
+        for kind in LEVERS:
+            alone = self._change(kind, Setting(), now)
+            change = self._change(kind, setting, items)
+            after = self.usage.items(change.setting)
+            beyond = self._billed(items).less(self._billed(after))
+            if beyond.most <= 0 or beyond.least < 0:
+                # It would cost more than it saves, so it is left out.
+                change, after, beyond = _Change(setting), items, Span()
+            saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
+            levers.append(Lever(kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews))
+            setting, items = change.setting, after
+        return Evaluation(now, tuple(levers), self._floor())
+
+    def _billed(self, items: Items) -> Span:
+        return billed(items, self.price)
+
+    def _change(self, kind: LeverKind, setting: Setting, items: Items) -> _Change:
+        if kind == "fetching":
+            return _Change(replace(setting, fetching=True))
+        if kind == "producers":
+            return _Change(replace(setting, local_writes=True))
+        if kind == "leaders":
+            return self._leaders(setting)
+        if kind == "members":
+            return self._members(setting, items)
+        return self._replicas(setting, items)
+
+    def _members(self, setting: Setting, items: Items) -> _Change:
+        changed = replace(setting, assigned=True)
+        before, after = _by_group(items), _by_group(self.usage.items(changed))
+        saved = {
+            group.snapshot.live.name: before[group.snapshot.live.name].less(after[group.snapshot.live.name]).most
+            for group in self.report.inspections
+            if group.snapshot.live.name in before
+        }
+        gaining = (group for group in self.report.inspections if saved.get(group.snapshot.live.name, 0.0) > 0)
+        ranked = sorted(gaining, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
+        return _Change(changed, tuple(ranked))
+
+    def _leaders(self, setting: Setting) -> _Change:
+        clients = self._clients()
+        if not clients.written:
+            return _Change(setting)
+        planned = plan_leader_balance(self._state(setting), PlacementConstraints(), None, clients)
+        return _Change(self._planned(setting, planned), skews=_skews(planned))
+
+    def _replicas(self, setting: Setting, items: Items) -> _Change:
+        """Return the candidate that saves most: replicas near producers, near a group, or one more in a rack."""
+        best = _Change(setting)
+        least = self._billed(items).most
+        for change in self._candidates(setting, items):
+            amount = self._billed(self.usage.items(change.setting)).most
+            if amount < least:
+                best, least = change, amount
+        return best
+
+    def _candidates(self, setting: Setting, items: Items) -> Iterator[_Change]:
+        state, clients = self._state(setting), self._clients()
+        fetching = setting.fetching or self.usage.cluster.read_policy == "any-replica"
+        if clients.written:
+            yield self._reassigned(setting, state, clients=clients)
+        across = _by_group(items)
+        readers = [g for g in self.report.inspections if across.get(g.snapshot.live.name, Span()).least > 0]
+        readers.sort(key=lambda g: (-across[g.snapshot.live.name].least, g.snapshot.live.name))
+        for group in readers[:_MOST_GROUPS] if fetching else ():
+            near = GroupLocality.of(group, self.usage.cluster.with_selectors())
+            if any(near.coverage.values()):
+                yield self._reassigned(setting, state, near=near)
+        for rack in sorted({*self.usage.cluster.topology.broker_racks().values()} if setting.fetching else ()):
+            yield self._with_replicas(setting, rack)
+
+    def _reassigned(
+        self,
+        setting: Setting,
+        state: ClusterState,
+        *,
+        clients: LeaderTraffic | None = None,
+        near: GroupLocality | None = None,
+    ) -> _Change:
+        request = ReassignmentRequest(topics=None if near is None else near.topics)
+        coverage = None if near is None else near.members_per_rack(near.topics)
+        try:
+            planned = plan_reassignment(state, request, PlacementState(), coverage, near, clients=clients)
+        except ReplicaPlacementError:
+            # The command says why.
+            return _Change(setting)
+        changed = self._planned(setting, planned)
+        groups = () if near is None else (near.inspection,)
+        return _Change(changed, groups, self._copies(setting, changed), skews=_skews(planned))
+
+    def _planned(self, setting: Setting, planned: ReassignmentPlan) -> Setting:
+        """Return a setting with the lists of a plan, each led by its first replica."""
+        found = {tp: Partition(move.after, move.after[0]) for tp, move in planned.moves.items() if move.after}
+        return replace(setting, partitions={**setting.partitions, **found})
+
+    def _with_replicas(self, setting: Setting, rack: str) -> _Change:
+        """Return one more replica in a rack of each partition that more bytes are read from there than written to."""
+        racks, usage = self.usage.cluster.topology.broker_racks(), self.usage
+        wanted: dict[TopicPartition, float] = {}
+        for group in usage.groups:
+            for read in usage.reads(group, setting)[0]:
+                if read.kind == "cross" and read.home == rack:
+                    # A group that catches up reads more than is written, and only for a while.
+                    size = min(group.rates.bytes_s.get(read.tp, 0.0), usage.written.get(read.tp, 0.0))
+                    wanted[read.tp] = wanted.get(read.tp, 0.0) + size
+        load = Counter(broker for tp in usage.writers for broker in usage.partition(tp, setting).replicas)
+        added: dict[TopicPartition, Partition] = {}
+        for tp, size in sorted(wanted.items()):
+            partition = usage.partition(tp, setting)
+            there = [broker for broker, of in racks.items() if of == rack and broker not in partition.replicas]
+            if there and size > (0.0 if self.price.free_replication else usage.written.get(tp, 0.0)):
+                broker = min(there, key=lambda broker: (load[broker], broker))
+                load[broker] += 1
+                added[tp] = replace(partition, replicas=(*partition.replicas, broker))
+        changed = replace(setting, partitions={**setting.partitions, **added})
+        return _Change(changed, (), self._copies(setting, changed), rack)
+
+    def _copies(self, before: Setting, after: Setting) -> dict[TopicPartition, int]:
+        racks = self.usage.cluster.topology.broker_racks()
+        found: dict[TopicPartition, int] = {}
+        for tp in after.partitions:
+            old, new = self.usage.partition(tp, before), self.usage.partition(tp, after)
+            home = None if old.leader is None else racks.get(old.leader)
+            if copies := [broker for broker in new.replicas if broker not in old.replicas]:
+                found[tp] = sum(racks.get(broker) != home for broker in copies)
+        return found
+
+    def _state(self, setting: Setting) -> ClusterState:
+        cluster = self.usage.cluster
+        topics = {
+            name: DescribedTopic(
+                tuple(setting.partitions.get(TopicPartition(name, i), p) for i, p in enumerate(row)),
+                tuple(
+                    in_sync
+                    if TopicPartition(name, i) not in setting.partitions
+                    else setting.partitions[TopicPartition(name, i)].replicas
+                    for i, in_sync in enumerate(cluster.in_sync[name])
+                ),
+            )
+            for name, row in cluster.topology.topics.items()
+        }
+        return ClusterState(cluster.topology.brokers, topics)
+
+    def _clients(self) -> LeaderTraffic:
+        """Return what producers of known racks write: of all others it is unknown where their leaders should be."""
+        brokers = self.usage.cluster.topology.brokers
+        written = {
+            tp: {rack: round(rate * _PER_BYTE) for rack, rate in by_rack.items()}
+            for tp, by_rack in self.usage.writers.items()
+            if any(rate for rack, rate in by_rack.items() if rack is not None)
+        }
+        return LeaderTraffic(written, {broker.id: broker.rack for broker in brokers}, max_skew=self.max_skew)
+
+    def _floor(self) -> dict[ItemKey, float]:
+        racks, usage = self.usage.cluster.topology.broker_racks(), self.usage
+        floor: dict[ItemKey, float] = {}
+        for tp, by_rack in usage.writers.items():
+            spread = {racks.get(broker) for broker in usage.partition(tp, Setting()).replicas}
+            known = {rack: rate for rack, rate in by_rack.items() if rack is not None}
+            key = ItemKey("replicating", tp.topic)
+            floor[key] = floor.get(key, 0.0) + sum(by_rack.values()) * max(0, len(spread) - 1)
+            key = ItemKey("producing", tp.topic)
+            floor[key] = floor.get(key, 0.0) + sum(known.values()) - max(known.values(), default=0.0)
+        return floor
+
+
+def _skews(planned: ReassignmentPlan) -> dict[int, float]:
+    return {skew: saved / _PER_BYTE for skew, saved in planned.skews.items()}
+
+
+def _by_group(items: Items) -> dict[str, Span]:
+    found: dict[str, Span] = {}
+    for key, item in items.items():
+        if key.line == "consuming":
+            found[key.group] = found.get(key.group, Span()).plus(item.across)
+    return found

@@ -1,0 +1,330 @@
+"""The bill for people and programs: its first line, its levers as sentences with their commands, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from rackassign import __version__
+from rackassign.bill.levers import Evaluation, Lever
+from rackassign.bill.usage import LINES, Item, ItemKey, Items, Line, Span, Usage, total
+from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, RecommendedChange, describe_change
+from rackassign.monitoring.report import format_bytes, format_range, format_usd
+from rackassign.monitoring.traffic import RACK_AWARE, TrafficMatrix
+from rackassign.text import counted, join_first, join_ids, strip_control_chars
+
+BILL_FORMAT = "rackassign-bill/1"
+
+Source = Literal["protocol", "brokers", "network"]
+"""Where a figure is from: Kafka's protocol, the brokers' own metrics, or the network."""
+
+SOURCES: Mapping[Source, str] = {
+    "protocol": "growth of logs and offsets; of logs that are deleted or compacted meanwhile it is estimated",
+    "brokers": "counters of the brokers, exact by broker; bytes of record batches, without headers",
+    "network": "flows between addresses, with headers of packets",
+}
+
+TITLES = {
+    "fetching": "followers are fetched from",
+    "leaders": "leaders where topics are written",
+    "producers": "producers choose local leaders",
+    "members": "partitions go to members in their rack",
+    "replicas": "replicas where they are read and written",
+}
+
+_DAY_S = 86_400
+_NAMED = 3
+_CENT = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What crosses racks, what levers save, and the price.
+
+    Args:
+        usage: What is written and read.
+        report: The analyses of the groups.
+        evaluation: Its lines now, after each lever, and at the least.
+        price: Price of traffic between racks.
+        measured: Lines that are measured by a better source than the protocol.
+        sources: Where producers' metrics were read, for the commands.
+        bootstrap: Addresses of brokers, for the commands.
+        notes: What is not seen, or not exact.
+    """
+
+    usage: Usage
+    report: ClusterReport
+    evaluation: Evaluation
+    price: Price
+    measured: Mapping[Line, tuple[Source, TrafficMatrix]] = field(default_factory=dict)
+    sources: Sequence[str] = ()
+    bootstrap: str = "BOOTSTRAP"
+    notes: tuple[str, ...] = ()
+
+    def source(self, line: Line) -> Source:
+        """Return where the figure of a line is from."""
+        return self.measured[line][0] if line in self.measured else "protocol"
+
+    def matrix(self, line: Line) -> TrafficMatrix:
+        """Return the traffic of a line by pair of racks."""
+        if line in self.measured:
+            return self.measured[line][1]
+        pairs: dict[tuple[str | None, str | None], float] = {}
+        for key, item in self.evaluation.now.items():
+            for pair, rate in item.traffic.pairs.items() if key.line == line else ():
+                pairs[pair] = pairs.get(pair, 0.0) + rate
+        return TrafficMatrix(pairs)
+
+    def across(self, line: Line, items: Items | None = None) -> Span:
+        """Return bytes per second of a line across racks, now or of other items."""
+        # `items`: of a lever; what it leaves of a line is measured in the shares of what it leaves of the computed one.
+        now = total(item.across for key, item in self.evaluation.now.items() if key.line == line)
+        after = now if items is None else total(item.across for key, item in items.items() if key.line == line)
+        if line not in self.measured:
+            return after
+        matrix = self.measured[line][1]
+        seen = Span(matrix.cross, matrix.cross_at_most)
+        return seen if items is None else after.times(seen.most / now.most) if now.most else Span()
+
+    def usd(self, line: Line, bytes_s: float) -> float:
+        """Return USD a month of a line."""
+        return 0.0 if line == "replicating" and self.price.free_replication else self.price.monthly(bytes_s)
+
+    def money(self, items: Items | None = None) -> tuple[float, float]:
+        """Return USD a month of all lines, now or of the items of a lever: at least, and at most."""
+        spans = [(line, self.across(line, items)) for line in LINES]
+        least, most = (sum(self.usd(line, span[i]) for line, span in spans) for i in (0, 1))
+        return least, most
+
+    @property
+    def floor(self) -> float:
+        """USD a month that no lever goes below."""
+        return sum(self.usd(key.line, rate) for key, rate in self.evaluation.floor.items())
+
+    @property
+    def saving(self) -> tuple[float, float]:
+        """USD a month that all levers save together: at least, and at most."""
+        spans = [lever.beyond for lever in self.evaluation.levers]
+        return self.price.monthly(sum(s.least for s in spans)), self.price.monthly(sum(s.most for s in spans))
+
+
+def usd_range(least: float, most: float) -> str:
+    """Format an amount of money that is between two."""
+    return format_range(least, most if most - least >= _CENT else least, format_usd)
+
+
+def headline(bill: Bill) -> str:
+    """Return what the bill says, in one line."""
+    amount = usd_range(*bill.money())
+    if not bill.price.usd_per_gb:
+        return f"Traffic between racks costs nothing ({bill.price.source}): there is nothing to save."
+    if not bill.report.measured.seconds:
+        return "Bytes were not measured (--interval 0), so there is no bill."
+    parts = ", ".join(
+        f"{line} {usd_range(*(bill.usd(line, amount) for amount in bill.across(line)))}"
+        for line in LINES
+        if bill.across(line).most
+    )
+    costs = f"Kafka's traffic between racks costs {amount} USD a month ({parts or 'nothing crosses'})"
+    least, most = bill.saving
+    if most < _CENT:
+        return f"Nothing is to be gained: {costs[0].lower()}{costs[1:]}, and no lever lowers that."
+    first = next(lever for lever in bill.evaluation.levers if lever.beyond.most > 0)
+    saved = usd_range(*map(bill.price.monthly, first.beyond))
+    return (
+        f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with the first lever: {TITLES[first.kind]}."
+        f" {format_usd(bill.floor)} is the least that is possible."
+    )
+
+
+def once(lever: Lever, bill: Bill) -> str:
+    """Return what a lever costs once: bytes that are copied, and in how many days that is paid back."""
+    if not lever.copied:
+        return "nothing is copied"
+    sizes = bill.report.measured.sizes
+    copied = sum(sizes.get(tp, 0) for tp in lever.copied)
+    price = replace(bill.price, usd_per_gb=0.0) if bill.price.free_replication else bill.price
+    usd = price.of(sum(sizes.get(tp, 0) * count for tp, count in lever.copied.items()))
+    saved = bill.price.monthly(lever.beyond.most) * 12 / 365
+    back = f", paid back in {usd / saved:.1f} days" if usd and saved else ""
+    return f"{format_bytes(copied)} are copied once, {format_usd(usd)} USD across racks{back}"
+
+
+def what(lever: Lever, bill: Bill) -> str:
+    """Return what is to be done for a lever."""
+    cluster = bill.report.cluster
+    bootstrap = f"--bootstrap-server {bill.bootstrap}"
+    near = "".join(f" --near-producers {source}" for source in bill.sources)
+    if lever.kind == "fetching":
+        plain = cluster.serving_all()
+        on = (
+            f"on brokers {join_ids(sorted(plain))}: replica.selector.class={RACK_AWARE}, and a restart" if plain else ""
+        )
+        who = clients_without_rack(bill)
+        rack = f"client.rack on {who}" if who else ""
+        return "; ".join(filter(None, (on, rack))) or "each consumer sets client.rack: check that it does"
+    if lever.kind == "leaders":
+        more = "; ".join(
+            f"--max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
+            for skew, saved in lever.skews.items()
+        )
+        return f"rackassign balance-leaders {bootstrap}{near}" + (f" ({more})" if more else "")
+    if lever.kind == "producers":
+        return (
+            "RackAwareProducer or its partitioner in producers of records without keys (Java: the partitioner of"
+            " KIP-1123); how many of these bytes have keys is not known, so this is at most"
+        )
+    if lever.kind == "members":
+        return "; ".join(_assigned(lever.groups))
+    if lever.added:
+        return (
+            f"one more replica in rack {lever.added} of {counted(len(lever.copied), 'partition')}, with reassign plan"
+        )
+    if lever.groups:
+        name = lever.groups[0].snapshot.live.name
+        return f"rackassign reassign plan {bootstrap} --near-group {name}, then reassign apply"
+    return f"rackassign reassign plan {bootstrap}{near}, then reassign apply"
+
+
+def owners(lever: Lever) -> str:
+    """Return one sentence for whoever owns the clients that a lever is about."""
+    if lever.kind == "fetching":
+        return (
+            "To the owners of consumers: set client.rack to the zone that each consumer runs in, written as the brokers"
+            " write it; assignment, offsets and records stay as they are."
+        )
+    if lever.kind == "producers":
+        return (
+            "To the owners of producers: records without a key may go to any partition, so let them go to one that is"
+            " led in your zone; records with keys stay where they are."
+        )
+    if lever.kind == "members":
+        names = join_first([strip_control_chars(group.snapshot.live.name) for group in lever.groups], _NAMED)
+        return f"To the owners of {names}: one rolling restart with another assignor; what is processed stays."
+    return "To the owners of clients: nothing changes for you but who leads, for which clients look themselves."
+
+
+def _assigned(groups: Sequence[GroupAnalysis]) -> Iterator[str]:
+    """Yield how rackassign is to assign, once for groups alike."""
+    alike: dict[tuple[str, str, bool], list[GroupAnalysis]] = {}
+    for group in groups:
+        live = group.snapshot.live
+        alike.setdefault((live.kind, live.strategy, live.is_stable), []).append(group)
+    for same in alike.values():
+        mapped = tuple(member for group in same for member in sorted(group.snapshot.rack_map_members))
+        names = join_first([strip_control_chars(group.snapshot.live.name) for group in same], _NAMED)
+        yield f"{names}: {describe_change(RecommendedChange('strategy', members=mapped), same)}"
+
+
+def clients_without_rack(bill: Bill) -> str:
+    """Return the groups whose members may be without `client.rack`; empty without any."""
+    names = [
+        strip_control_chars(group.snapshot.live.name)
+        for group in bill.report.inspections
+        if group.snapshot.unknown or group.snapshot.leaders_only
+    ]
+    return join_first(names, _NAMED)
+
+
+def remaining(bill: Bill) -> str:
+    """Return which groups still read across racks after all levers, and what else there is; empty if none does."""
+    last = bill.evaluation.levers[-1].items
+    across: dict[str, float] = {}
+    for key, item in last.items():
+        if key.line == "consuming" and key.group and item.across.least:
+            across[key.group] = across.get(key.group, 0.0) + item.across.least
+    names = sorted(across, key=lambda name: (-across[name], name))
+    if not names:
+        return ""
+    usd = format_usd(bill.price.monthly(sum(across.values())))
+    return (
+        f"{join_first([strip_control_chars(name) for name in names], _NAMED)} still read {usd} USD a month across racks"
+        f" then: `rackassign scale --group {strip_control_chars(names[0])}` shows which numbers of members do not."
+    )
+
+
+def ranked(items: Items) -> list[tuple[ItemKey, Item]]:
+    """Return items that cross racks, the largest first."""
+    across = ((key, item) for key, item in items.items() if item.across.most > 0)
+    return sorted(across, key=lambda row: (-row[1].across.most, row[0]))
+
+
+def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
+    """Return the bill as JSON; `at` is its time, by default now."""
+    evaluation, report = bill.evaluation, bill.report
+    stages = [evaluation.now, *(lever.items for lever in evaluation.levers)]
+    return {
+        "format": BILL_FORMAT,
+        "version": __version__,
+        "time": (at or datetime.now(timezone.utc)).isoformat(timespec="seconds"),
+        "cluster": report.cluster.id or None,
+        "measured_seconds": round(report.measured.seconds, 3),
+        "price": {
+            "usd_per_gb": bill.price.usd_per_gb,
+            "source": bill.price.source,
+            "free_replication": bill.price.free_replication,
+        },
+        "headline": headline(bill),
+        "usd_per_month": _usd(*bill.money()),
+        "saving_usd_per_month": _usd(*bill.saving),
+        "floor_usd_per_month": round(bill.floor, 2),
+        "lines": [
+            {
+                "line": line,
+                "source": bill.source(line),
+                **_amount(bill, line, bill.across(line)),
+                "after": [
+                    {"lever": lever.kind, **_amount(bill, line, bill.across(line, lever.items))}
+                    for lever in evaluation.levers
+                ],
+                "floor_bytes_per_second": round(sum(r for k, r in evaluation.floor.items() if k.line == line), 1),
+                "flows": [
+                    {"from": source, "to": home, "bytes_per_second": round(rate, 1)}
+                    for (source, home), rate in sorted(
+                        bill.matrix(line).pairs.items(),
+                        key=lambda row: tuple((rack is None, rack or "") for rack in row[0]),
+                    )
+                ],
+            }
+            for line in LINES
+        ],
+        "items": [
+            {
+                "line": key.line,
+                "topic": key.topic or None,
+                "group": key.group or None,
+                **_amount(bill, key.line, item.across),
+                "after": [
+                    {"lever": lever.kind, **_amount(bill, key.line, stage[key].across if key in stage else Span())}
+                    for lever, stage in zip(evaluation.levers, stages[1:], strict=True)
+                ],
+                "floor_bytes_per_second": round(evaluation.floor.get(key, 0.0), 1),
+            }
+            for key, item in ranked(evaluation.now)
+        ],
+        "levers": [
+            {
+                "lever": lever.kind,
+                "alone": _usd(*map(bill.price.monthly, lever.alone)),
+                "beyond": _usd(*map(bill.price.monthly, lever.beyond)),
+                "what": what(lever, bill) if lever.beyond.most > 0 or lever.alone.most > 0 else None,
+                "once": once(lever, bill),
+                "owners": owners(lever),
+            }
+            for lever in evaluation.levers
+        ],
+        "notes": list(bill.notes),
+    }
+
+
+def _usd(least: float, most: float) -> dict[str, float]:
+    return {"at_least": round(least, 2), "at_most": round(most, 2)}
+
+
+def _amount(bill: Bill, line: Line, span: Span) -> dict[str, Any]:
+    return {
+        "bytes_per_second": {"at_least": round(span.least, 1), "at_most": round(span.most, 1)},
+        "usd_per_month": _usd(bill.usd(line, span.least), bill.usd(line, span.most)),
+    }

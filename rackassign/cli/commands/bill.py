@@ -1,0 +1,272 @@
+"""`rackassign bill`: what Kafka costs between racks, who causes it, and what to set."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.bill.broker_metrics import BrokerCounters, apply_broker_metrics, read_broker_metrics
+from rackassign.bill.levers import evaluate
+from rackassign.bill.report import (
+    SOURCES,
+    TITLES,
+    Bill,
+    Source,
+    as_json,
+    headline,
+    once,
+    owners,
+    ranked,
+    remaining,
+    usd_range,
+    what,
+)
+from rackassign.bill.usage import LINES, Items, Line, Setting, Usage, total
+from rackassign.cli import ExitCode
+from rackassign.cli.connection import ClientConfig, admin_client
+from rackassign.cli.shared_options import (
+    INTERVAL_S,
+    CloudOption,
+    Interval,
+    PriceOption,
+    RackMapFile,
+    check_interval,
+    read_rack_map,
+    warnings,
+)
+from rackassign.cli.terminal import (
+    HtmlFile,
+    Output,
+    check_output,
+    check_writable,
+    examples,
+    plain_line,
+    progress_display,
+    warn,
+    write_text,
+)
+from rackassign.errors import ConfigError
+from rackassign.monitoring import ClusterReport, GroupCollector, Price
+from rackassign.monitoring.report import format_usd
+from rackassign.monitoring.traffic import TrafficMatrix
+from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes, written_traffic, written_warnings
+from rackassign.text import strip_control_chars
+
+if TYPE_CHECKING:
+    from rackassign.bill.page import HistoryPoint
+
+app = typer.Typer(rich_markup_mode=None)
+
+_MOST_ITEMS = 10
+"""Topics and groups that are shown; all are in the JSON output."""
+
+
+@app.command(
+    epilog=examples(
+        "bill --bootstrap-server localhost:9092 --interval 60",
+        "bill --bootstrap-server localhost:9092 --producers http://app-1:9100/metrics --cloud msk --html bill.html",
+        "bill snapshots/ --html bill.html",
+    )
+)
+def bill(
+    snapshots: Annotated[
+        str, typer.Argument(help="Folder that `snapshot --parquet` wrote, or one file of it, in place of a cluster.")
+    ] = "",
+    *,
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap-server", help="Comma-separated HOST:PORT list of brokers.", show_default=False)
+    ] = "",
+    interval: Interval = INTERVAL_S,
+    producers: Annotated[
+        list[str] | None,
+        typer.Option("--producers", help="File or URL with the metrics of producers (ProducerMetrics); repeatable."),
+    ] = None,
+    broker_metrics: Annotated[
+        list[str] | None,
+        typer.Option("--broker-metrics", help="File or URL with the metrics of a broker (jmx_exporter); repeatable."),
+    ] = None,
+    max_skew: Annotated[int, typer.Option(min=0, help="As that of balance-leaders, for the leaders of a lever.")] = 0,
+    rack_map: RackMapFile = "",
+    price: PriceOption = None,
+    cloud: CloudOption = None,
+    html: HtmlFile = "",
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Show what Kafka's traffic between racks costs, who causes it, and what to set."""
+    check_output(output, "table", "json")
+    check_interval(interval)
+    if not interval and (producers or broker_metrics):
+        raise ConfigError("producers and brokers are measured over an interval, so --interval cannot be 0")
+    check_writable("html", html)
+    racks, cost = read_rack_map(rack_map), Price.from_options(price, cloud)
+    if bool(snapshots) == bool(bootstrap):
+        raise ConfigError("give either --bootstrap-server, or a folder of snapshots")
+    history: list[HistoryPoint] = []
+    if snapshots:
+        if producers or broker_metrics:
+            raise ConfigError("snapshots have no metrics of producers and brokers: they need --bootstrap-server")
+        made, history = _of_snapshots(Path(snapshots), cost, max_skew)
+    else:
+        looks = _Looks(producers or (), broker_metrics or ())
+        looks.check()
+        with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
+            report = GroupCollector(admin, racks).report(
+                None,
+                interval_s=interval,
+                report_progress=progress.on_progress,
+                topics=admin.list_topics(),
+                on_sample=looks.take,
+            )
+            progress.show_step("Evaluating levers")
+            made = looks.bill(report, cost, max_skew, bootstrap, tuple(warnings(report, racks)))
+    for note in made.notes:
+        warn(note)
+    if html:
+        from rackassign.bill.page import page  # noqa: PLC0415 - most bills are no page
+
+        write_text("html", html, page(made, history))
+    if output == "json":
+        sys.stdout.write(json.dumps(as_json(made)) + "\n")
+    else:
+        show(made, Console(highlight=False))
+    return ExitCode.DONE
+
+
+def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[HistoryPoint]]:
+    """Return the bill of the last snapshot, and what crossed racks in all of them."""
+    from rackassign.bill.page import HistoryPoint  # noqa: PLC0415 - as the page
+    from rackassign.bill.snapshots import read_snapshots  # noqa: PLC0415 - imports pyarrow
+
+    found = read_snapshots(path)
+    history = [
+        HistoryPoint(
+            each.taken,
+            {
+                line: total(item.across for key, item in each.usage.items(Setting()).items() if key.line == line)
+                for line in LINES
+            },
+        )
+        for each in found
+    ]
+    report = found[-1].report()
+    usage = Usage.of(report)
+    return Bill(usage, report, evaluate(usage, report, price, max_skew), price), history
+
+
+class _Looks:
+    """What producers and brokers have counted at the begin and at the end of the measurement."""
+
+    def __init__(self, producers: Sequence[str], brokers: Sequence[str]) -> None:
+        self._producers, self._brokers = producers, brokers
+        self._written: list[WrittenBytes] = []
+        self._counted: list[BrokerCounters] = []
+
+    def check(self) -> None:
+        """Raise for sources that cannot be read, before anything is measured."""
+        read_written_bytes(self._producers)
+        read_broker_metrics(self._brokers)
+
+    def take(self) -> None:
+        """Read all of them."""
+        if self._producers:
+            self._written.append(read_written_bytes(self._producers))
+        if self._brokers:
+            self._counted.append(read_broker_metrics(self._brokers))
+
+    def bill(self, report: ClusterReport, price: Price, max_skew: int, bootstrap: str, notes: tuple[str, ...]) -> Bill:
+        """Return the bill."""
+        written = written_traffic(report, *self._written) if self._written else None
+        usage = Usage.of(report, written)
+        measured: dict[Line, tuple[Source, TrafficMatrix]] = {}
+        if self._counted:
+            before, after = self._counted
+            usage, copied = apply_broker_metrics(usage, after.since(before))
+            measured["replicating"] = "brokers", copied
+        return Bill(
+            usage,
+            report,
+            evaluate(usage, report, price, max_skew),
+            price,
+            measured,
+            self._producers,
+            bootstrap,
+            (*notes, *written_warnings(written, report)),
+        )
+
+
+def show(made: Bill, console: Console) -> None:
+    """Print the bill: its first line, its lines, its levers, and who causes most."""
+    console.print(plain_line(headline(made)), soft_wrap=True)
+    if not made.report.measured.seconds or not made.price.usd_per_gb:
+        return
+    levers = [lever for lever in made.evaluation.levers if lever.beyond.most > 0]
+    numbers = [str(number) for number in range(1, len(levers) + 1)]
+    table = _table("USD a month between racks, now, after each lever, and at the least")
+    for column in ("", "now", *numbers, "least"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=not column)
+    for line in LINES:
+        if made.across(line).most:
+            table.add_row(*_line(made, line, [lever.items for lever in levers]))
+    stages: list[Items | None] = [None, *(lever.items for lever in levers)]
+    table.add_section()
+    table.add_row("all", *(usd_range(*made.money(stage)) for stage in stages), format_usd(made.floor))
+    console.print(table)
+    for number, lever in zip(numbers, levers, strict=True):
+        alone, beyond = (usd_range(*map(made.price.monthly, saved)) for saved in (lever.alone, lever.beyond))
+        console.print(
+            plain_line(
+                f"{number}. {TITLES[lever.kind]}: saves {beyond} USD a month (alone {alone}); {once(lever, made)}"
+            ),
+            soft_wrap=True,
+        )
+        for text in (what(lever, made), owners(lever)):
+            console.print(plain_line(f"   {text}"), soft_wrap=True)
+    if rest := remaining(made):
+        console.print(plain_line(rest), soft_wrap=True)
+    console.print(_items(made))
+    for source in dict.fromkeys(made.source(line) for line in LINES if made.across(line).most):
+        of = ", ".join(line for line in LINES if made.across(line).most and made.source(line) == source)
+        console.print(plain_line(f"{of}: from {SOURCES[source]}."), soft_wrap=True)
+
+
+def _table(title: str) -> Table:
+    return Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
+
+
+def _line(made: Bill, line: Line, stages: Sequence[Items]) -> list[str]:
+    def usd(items: Items | None) -> str:
+        span = made.across(line, items)
+        return usd_range(made.usd(line, span.least), made.usd(line, span.most))
+
+    least = sum(made.usd(line, rate) for key, rate in made.evaluation.floor.items() if key.line == line)
+    return [line, usd(None), *map(usd, stages), format_usd(least)]
+
+
+def _items(made: Bill) -> Table:
+    table = _table("Who causes most")
+    for column in ("", "topic", "group", "now", "after all", "least"):
+        table.add_column(column, justify="left" if column in {"", "topic", "group"} else "right", overflow="fold")
+    last: Items = made.evaluation.levers[-1].items
+    rows = ranked(made.evaluation.now)
+    for key, item in rows[:_MOST_ITEMS]:
+        after = last[key].across if key in last else total(())
+        spans = (usd_range(made.usd(key.line, s.least), made.usd(key.line, s.most)) for s in (item.across, after))
+        least = format_usd(made.usd(key.line, made.evaluation.floor.get(key, 0.0)))
+        names = (strip_control_chars(name) for name in (key.topic, key.group or _unnamed(key.line)))
+        table.add_row(*map(plain_line, (key.line, *names, *spans, least)))
+    if len(rows) > _MOST_ITEMS:
+        table.caption = f"{len(rows) - _MOST_ITEMS} more are in --output json"
+    return table
+
+
+def _unnamed(line: Line) -> str:
+    return "(in no group seen)" if line == "consuming" else ""
