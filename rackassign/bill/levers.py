@@ -7,9 +7,10 @@ nothing beyond those before it is shown as such.
 Leaders and replicas are planned by the code of `balance-leaders` and `reassign plan`, assignments by that of the
 assignors. So what a lever is said to save is what its command reaches.
 
-The bound is what no lever goes below. A byte is replicated into each rack that has a replica, but one: durability is
-not for sale. It is written by producers in several racks, of which the leader is in one. Reading costs nothing where
-members and replicas share a rack. Leaders that are to be even, as they are by default, stay above it.
+The bound is what no lever goes below. A partition stays in as many racks as it is, since durability is not for sale, so
+each byte is copied to all of them but one. It is written by producers in several racks, of which the leader is in one.
+Reading costs nothing where members and replicas share a rack. Leaders that are to be even, as they are by default,
+stay above it.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _Evaluator:
             saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
             levers.append(Lever(kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews))
             setting, items = change.setting, after
-        return Evaluation(now, tuple(levers), self._floor())
+        return Evaluation(now, tuple(levers), least(self.usage, self.price))
 
     def _billed(self, items: Items) -> Span:
         return billed(items, self.price)
@@ -278,17 +279,25 @@ class _Evaluator:
         }
         return LeaderTraffic(written, {broker.id: broker.rack for broker in brokers}, max_skew=self.max_skew)
 
-    def _floor(self) -> dict[ItemKey, float]:
-        racks, usage = self.usage.cluster.topology.broker_racks(), self.usage
-        floor: dict[ItemKey, float] = {}
-        for tp, by_rack in usage.writers.items():
-            spread = {racks.get(broker) for broker in usage.partition(tp, Setting()).replicas}
-            known = {rack: rate for rack, rate in by_rack.items() if rack is not None}
-            key = ItemKey("replicating", tp.topic)
-            floor[key] = floor.get(key, 0.0) + sum(by_rack.values()) * max(0, len(spread) - 1)
-            key = ItemKey("producing", tp.topic)
-            floor[key] = floor.get(key, 0.0) + sum(known.values()) - max(known.values(), default=0.0)
-        return floor
+
+def least(usage: Usage, price: Price) -> dict[ItemKey, float]:
+    """Return the least of each partition's bytes across racks, wherever it is led and its replicas are, by item."""
+    racks, free = usage.cluster.topology.broker_racks(), price.free_replication
+    brokers = Counter(racks.values())
+    floor: dict[ItemKey, float] = {}
+    for tp, by_rack in usage.writers.items():
+        replicas = usage.partition(tp, Setting()).replicas
+        others = len({racks.get(broker) for broker in replicas}) - 1
+        size, known = sum(by_rack.values()), sum(rate for rack, rate in by_rack.items() if rack is not None)
+        # By rack of the leader: the followers that do not fit there beside one in each other rack, and producers.
+        led = [
+            (max(others, len(replicas) - count) * size, known - by_rack.get(rack, 0.0))
+            for rack, count in sorted(brokers.items())
+        ] or [(0.0, 0.0)]
+        copied, written = min(led, key=lambda row: ((0.0 if free else row[0]) + row[1], row))
+        for key, rate in ((ItemKey("replicating", tp.topic), copied), (ItemKey("producing", tp.topic), written)):
+            floor[key] = floor.get(key, 0.0) + rate
+    return floor
 
 
 def _skews(planned: ReassignmentPlan) -> dict[int, float]:

@@ -1,0 +1,265 @@
+"""What crosses racks, what each lever saves alone and beyond those before it, and what no lever goes below."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from rackassign.bill.levers import Evaluation, billed, evaluate, least
+from rackassign.bill.usage import ItemKey, Setting, Span, Usage
+from rackassign.model import TopicPartition
+from rackassign.monitoring import ClusterReport, GroupDescription, ObservedCluster, Price, RackMap
+from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries, written_traffic
+from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+from tests.helpers.highs import cheapest_choice
+
+RACKS = "abc"
+TOPIC = "t"
+
+Written = Mapping[int, Mapping[str, float]]
+"""Bytes per second of each partition by rack of the producer."""
+
+
+def usage_of(
+    there: ObservedCluster, groups: Sequence[GroupDescription], written: Written, known: Written | None = None
+) -> tuple[Usage, ClusterReport]:
+    measured = rates({(TOPIC, p): sum(by_rack.values()) for p, by_rack in written.items()})
+    analyses = tuple(inspected(live, there, measured) for live in groups)
+    report = ClusterReport(there, analyses, (), measured)
+    racks = there.topology.broker_racks()
+    series: dict[WrittenSeries, int] = {}
+    for p, by_rack in (written if known is None else known).items():
+        leader = there.topology.topics[TOPIC][p].leader
+        assert leader is not None
+        for rack, rate in by_rack.items():
+            series[WrittenSeries(TOPIC, p, rack, racks[leader])] = round(rate * 10)
+    before = WrittenBytes(dict.fromkeys(series, 0), (0.0,))
+    producers = written_traffic(report, before, WrittenBytes(series, (10.0,))) if series else None
+    return Usage.of(report, producers), report
+
+
+def spread(partitions: int, replicas: int) -> list[list[int]]:
+    """Replicas of which each pair of racks is used equally often."""
+    return [[(p + i * (1 + p // 3 % 2)) % 3 + 1 for i in range(replicas)] for p in range(partitions)]
+
+
+def per_byte(found: Evaluation, written: float) -> list[float]:
+    """Bytes across racks per byte written: now, after each lever, and at the least."""
+    stages = [found.now, *(lever.items for lever in found.levers)]
+    return [round(billed(stage, Price()).most / written, 2) for stage in stages] + [
+        round(sum(found.floor.values()) / written, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "groups", "expected"),
+    [
+        # now, fetching, leaders, producers, members, replicas, least
+        (3, 2, [4.0, 2.67, 2.0, 2.0, 2.0, 2.0, 2.0]),
+        (3, 5, [6.0, 2.67, 2.0, 2.0, 2.0, 2.0, 2.0]),
+        (2, 2, [3.0, 2.33, 2.0, 2.0, 1.33, 1.0, 1.0]),
+        (2, 5, [5.0, 3.33, 3.0, 3.0, 1.33, 1.0, 1.0]),
+    ],
+)
+def test_bytes_across_racks_per_byte_written(replicas: int, groups: int, expected: list[float]) -> None:
+    plain = brokers(RACKS, selector=None)
+    there = cluster({TOPIC: spread(54, replicas)}, plain)
+    # Each partition is written from one rack, and read from one that is neither the leader's nor the writer's more
+    # often than others are.
+    written = {p: {RACKS[p // 6 % 3]: 1000.0} for p in range(54)}
+    readers = [
+        group(
+            *(
+                member(f"{g}{r}", r, {TOPIC: [p for p in range(54) if (p // 18 + i + g) % 3 == 0]})
+                for i, r in enumerate(RACKS)
+            ),
+            name=f"g{g}",
+        )
+        for g in range(groups)
+    ]
+    usage, report = usage_of(there, readers, written)
+    assert per_byte(evaluate(usage, report, Price()), 54_000.0) == expected
+
+
+def test_replication_that_is_not_billed_is_no_part_of_what_levers_save() -> None:
+    there = cluster({TOPIC: spread(9, 3)}, brokers(RACKS, selector=None))
+    usage, report = usage_of(there, [], {p: {RACKS[(p + 1) % 3]: 1000.0} for p in range(9)})
+    price = Price.from_options(None, "msk")
+    found = evaluate(usage, report, price)
+    assert billed(found.now, price) == Span(9000.0, 9000.0)
+    leaders = next(lever for lever in found.levers if lever.kind == "leaders")
+    assert leaders.beyond == leaders.alone == Span(9000.0, 9000.0)
+    assert billed(found.levers[-1].items, price) == Span()
+
+
+def test_each_lever_is_counted_alone_and_beyond_those_before_it() -> None:
+    """RF 3 in three racks: fetching from followers alone makes all local, and so would nothing else."""
+    there = cluster({TOPIC: spread(9, 3)}, brokers(RACKS, selector=None))
+    live = group(*(member(r, r, {TOPIC: [3 * i, 3 * i + 1, 3 * i + 2]}) for i, r in enumerate(RACKS)))
+    usage, report = usage_of(there, [live], {p: {"a": 1000.0} for p in range(9)}, known={})
+    found = {lever.kind: lever for lever in evaluate(usage, report, Price()).levers}
+    assert found["fetching"].alone.least == found["fetching"].beyond.least == 6000.0
+    assert found["members"].alone.least == 6000.0
+    assert found["members"].beyond == Span()
+    assert not found["members"].groups
+    assert found["leaders"].alone == Span()
+
+
+def test_a_cluster_with_nothing_to_gain_has_no_lever() -> None:
+    there = cluster({TOPIC: spread(9, 3)})
+    live = group(*(member(r, r, {TOPIC: [i, i + 3, i + 6]}) for i, r in enumerate(RACKS)))
+    usage, report = usage_of(there, [live], {p: {RACKS[p % 3]: 1000.0} for p in range(9)})
+    found = evaluate(usage, report, Price())
+    assert all(lever.beyond == Span() for lever in found.levers)
+    assert billed(found.now, Price()) == Span(18_000.0, 18_000.0)
+    assert sum(found.floor.values()) == 18_000.0
+
+
+def test_producers_of_unknown_rack_are_between_nothing_and_all_that_they_write() -> None:
+    there = cluster({TOPIC: spread(9, 3)})
+    usage, report = usage_of(there, [], {p: {"a": 1000.0} for p in range(9)}, known={})
+    found = evaluate(usage, report, Price())
+    assert found.now[ItemKey("producing", TOPIC)].across == Span(0.0, 9000.0)
+    producers = next(lever for lever in found.levers if lever.kind == "producers")
+    assert producers.beyond == Span(0.0, 9000.0)
+
+
+def test_readers_of_unknown_rack_are_local_with_client_rack_where_each_rack_has_a_replica() -> None:
+    there = cluster({TOPIC: spread(9, 3)})
+    live = group(*(member(str(i), None, {TOPIC: [i, i + 3, i + 6]}) for i in range(3)))
+    usage, report = usage_of(there, [live], {p: {RACKS[p % 3]: 1000.0} for p in range(9)})
+    found = evaluate(usage, report, Price())
+    assert found.now[ItemKey("consuming", TOPIC, "g")].across == Span(0.0, 9000.0)
+    assert found.levers[0].kind == "fetching"
+    assert found.levers[0].beyond == Span(0.0, 9000.0)
+    assert found.levers[-1].items[ItemKey("consuming", TOPIC, "g")].across == Span()
+
+
+def test_one_more_replica_pays_where_several_groups_read_in_its_rack() -> None:
+    there = cluster({TOPIC: [[1, 2]] * 6})
+    readers = [group(member(f"m{g}", "c", {TOPIC: range(6)}), name=f"g{g}") for g in range(4)]
+    usage, report = usage_of(there, readers, {p: {"a": 1000.0} for p in range(6)})
+    replicas = evaluate(usage, report, Price()).levers[-1]
+    assert replicas.kind == "replicas"
+    # Moving one of the two replicas costs nothing for good; one more would be copied to rack c.
+    assert replicas.beyond == Span(24_000.0, 24_000.0)
+    assert replicas.groups or replicas.added
+    assert set(replicas.copied.values()) == {1}
+
+
+def test_a_lever_that_costs_more_than_it_saves_is_left_out() -> None:
+    there = cluster({TOPIC: [[1, 2]] * 6})
+    # One of two readers is local now; moved to c, the other one would be.
+    readers = [group(member(f"m{r}", r, {TOPIC: range(6)}), name=f"g{r}") for r in "bc"]
+    usage, report = usage_of(there, readers, {p: {"a": 1000.0} for p in range(6)})
+    found = evaluate(usage, report, Price())
+    assert all(lever.beyond.least >= 0 for lever in found.levers)
+    stages = [billed(found.now, Price()).most, *(billed(lever.items, Price()).most for lever in found.levers)]
+    assert stages == sorted(stages, reverse=True)
+
+
+def test_members_whose_racks_are_only_in_the_rack_map_count_as_there() -> None:
+    there = cluster({TOPIC: spread(6, 1)})
+    live = group(
+        *(member(r, None, {TOPIC: [(i + 1) % 3, (i + 1) % 3 + 3]}, client_id=f"c-{r}") for i, r in enumerate(RACKS))
+    )
+    measured = rates({(TOPIC, p): 1000.0 for p in range(6)})
+    analysis = inspected(live, there, measured, RackMap(client_ids={f"c-{r}": r for r in RACKS}))
+    report = ClusterReport(there, (analysis,), (), measured)
+    usage = Usage.of(report)
+    members = next(lever for lever in evaluate(usage, report, Price()).levers if lever.kind == "members")
+    assert members.beyond == Span(6000.0, 6000.0)
+    assert [found.snapshot.live.name for found in members.groups] == ["g"]
+
+
+def random_usage(seed: int) -> tuple[Usage, ClusterReport, Written]:
+    dice = random.Random(seed)
+    racks = [dice.choice(RACKS[: dice.randint(2, 3)]) for _ in range(dice.randint(2, 5))]
+    known = brokers(racks, selector=dice.choice([None, "x.RackAwareReplicaSelector"]))
+    factor = dice.randint(1, min(3, len(racks)))
+    partitions = dice.randint(1, 6)
+    there = cluster({TOPIC: [dice.sample(range(1, len(racks) + 1), factor) for _ in range(partitions)]}, known)
+    written = {p: {r: float(dice.randint(0, 3) * 100) for r in set(racks)} for p in range(partitions)}
+    written = {p: by_rack if sum(by_rack.values()) else {racks[0]: 100.0} for p, by_rack in written.items()}
+    members = [f"m{i}" for i in range(dice.randint(1, 3))]
+    owned: dict[str, list[int]] = {name: [] for name in members}
+    for p in range(partitions):
+        owned[dice.choice(members)].append(p)
+    live = group(*(member(name, dice.choice(racks), {TOPIC: ids}) for name, ids in owned.items()))
+    usage, report = usage_of(there, [live], written)
+    return usage, report, written
+
+
+def least_of(usage: Usage, written: Written) -> int | None:
+    """Return the fewest bytes across racks of an integer program: leaders, and replicas in no fewer racks than now."""
+    racks = usage.cluster.topology.broker_racks()
+    costs: list[dict[int, int]] = []
+    for p, partition in enumerate(usage.cluster.topology.topics[TOPIC]):
+        size, distinct = sum(written[p].values()), len({racks[b] for b in partition.replicas})
+        of: dict[int, int] = {}
+        for leader in racks:
+            others = product([b for b in racks if b != leader], repeat=len(partition.replicas) - 1)
+            placed = (row for row in others if len(set(row)) == len(row))
+            across = [
+                sum(racks[b] != racks[leader] for b in row)
+                for row in placed
+                if len({racks[leader], *(racks[b] for b in row)}) >= distinct
+            ]
+            if across:
+                of[leader - 1] = round(
+                    min(across) * size + sum(r for rack, r in written[p].items() if rack != racks[leader])
+                )
+        costs.append(of)
+    return (
+        cheapest_choice(costs, [0] * len(racks), [len(costs)] * len(racks))
+        if min(map(len, costs)) == len(racks)
+        else None
+    )
+
+
+def test_the_least_is_that_of_an_integer_program() -> None:
+    compared = 0
+    for seed in range(300):
+        usage, _, written = random_usage(seed)
+        best = least_of(usage, written)
+        if best is not None:
+            assert sum(least(usage, Price()).values()) == pytest.approx(best), seed
+            compared += 1
+    assert compared > 250
+
+
+def test_no_lever_goes_below_the_least() -> None:
+    for seed in range(30):
+        usage, report, _ = random_usage(seed)
+        found = evaluate(usage, report, Price())
+        for lever in found.levers:
+            assert billed(lever.items, Price()).least >= sum(found.floor.values()) - 1e-6, seed
+
+
+def test_the_order_of_groups_changes_nothing() -> None:
+    there = cluster({TOPIC: spread(9, 2)}, brokers(RACKS, selector=None))
+    readers = [group(member(f"m{r}", r, {TOPIC: range(9)}), name=f"g{r}") for r in RACKS]
+    usage, report = usage_of(there, readers, {p: {"a": 1000.0} for p in range(9)})
+    turned = replace(report, inspections=report.inspections[::-1])
+    found, again = evaluate(usage, report, Price()), evaluate(Usage.of(turned), turned, Price())
+    known, unknown = ({k: i.across for k, i in e.levers[-1].items.items() if k.group} for e in (found, again))
+    assert known.keys() == unknown.keys()
+    assert _replicating(found) == _replicating(again)
+
+
+def _replicating(found: Evaluation) -> list[Span]:
+    return [lever.items[ItemKey("replicating", TOPIC)].across for lever in found.levers[:1]]
+
+
+def test_replicas_out_of_sync_serve_no_reader_now() -> None:
+    there = cluster({TOPIC: [[1, 2]]}, in_sync={TOPIC: ((1,),)})
+    live = group(member("m", "b", {TOPIC: [0]}))
+    usage, _ = usage_of(there, [live], {0: {"a": 1000.0}})
+    assert usage.items(Setting())[ItemKey("consuming", TOPIC, "g")].across == Span(1000.0, 1000.0)
+    moved = replace(there.topology.topics[TOPIC][0], replicas=(1, 2, 3))
+    after = usage.items(Setting({TopicPartition(TOPIC, 0): moved}))
+    assert after[ItemKey("consuming", TOPIC, "g")].across == Span()
