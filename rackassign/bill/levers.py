@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from rackassign.admin.describe import DescribedTopic
-from rackassign.bill.usage import ItemKey, Items, Setting, Span, Usage, total
+from rackassign.bill.usage import BROKERS_OWN, ItemKey, Items, Setting, Span, Usage, total
 from rackassign.model import Partition, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
 from rackassign.placement.cluster_state import ClusterState
@@ -133,7 +133,7 @@ class _Evaluator:
             beyond = self._billed(items).less(self._billed(after))
             if beyond.most <= 0 or beyond.least < 0:
                 # It would cost more than it saves, so it is left out.
-                change, after, beyond = _Change(setting), items, Span()
+                change, after, beyond = _Change(setting, skews=change.skews), items, Span()
             saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
             levers.append(Lever(kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews))
             setting, items = change.setting, after
@@ -275,7 +275,7 @@ class _Evaluator:
         written = {
             tp: {rack: round(rate * _PER_BYTE) for rack, rate in by_rack.items()}
             for tp, by_rack in self.usage.writers.items()
-            if any(rate for rack, rate in by_rack.items() if rack is not None)
+            if tp.topic not in BROKERS_OWN and any(rate for rack, rate in by_rack.items() if rack is not None)
         }
         return LeaderTraffic(written, {broker.id: broker.rack for broker in brokers}, max_skew=self.max_skew)
 

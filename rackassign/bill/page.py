@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from rackassign import __version__
-from rackassign.bill.report import SOURCES, TITLES, Bill, headline, once, owners, ranked, remaining, usd_range, what
+from rackassign.bill.report import SOURCES, TITLES, Bill, further, headline, once, owners, ranked, usd_range, what
 from rackassign.bill.usage import LINES, Items, Line, Span
 from rackassign.monitoring.html_page import environment
 from rackassign.monitoring.report import format_bytes, format_range
@@ -68,13 +68,13 @@ def page(bill: Bill, history: Sequence[HistoryPoint] = (), at: datetime | None =
             lines=[line for line in LINES if bill.across(line).most],
             of_line=of_line,
             size=lambda line: format_range(*bill.across(line), format_bytes),
-            least=lambda line: bill.usd(line, sum(r for key, r in evaluation.floor.items() if key.line == line)),
+            least=lambda line: bill.usd(line, bill.least(line)),
             saved=lambda span: usd_range(*map(bill.price.monthly, span)),
             total=lambda items: usd_range(*bill.money(items)),
             what=lambda lever: what(lever, bill),
             once=lambda lever: once(lever, bill),
             owners=owners,
-            remaining=remaining(bill),
+            further=further(bill),
             sources=SOURCES,
             items=rows[:_MOST_ITEMS],
             unlisted=max(0, len(rows) - _MOST_ITEMS),

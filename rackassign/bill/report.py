@@ -98,10 +98,16 @@ class Bill:
         least, most = (sum(self.usd(line, span[i]) for line, span in spans) for i in (0, 1))
         return least, most
 
+    def least(self, line: Line) -> float:
+        """Return bytes per second of a line that no lever goes below."""
+        rate = sum(rate for key, rate in self.evaluation.floor.items() if key.line == line)
+        now = total(item.across for key, item in self.evaluation.now.items() if key.line == line).most
+        return rate * self.across(line).most / now if now else 0.0
+
     @property
     def floor(self) -> float:
         """USD a month that no lever goes below."""
-        return sum(self.usd(key.line, rate) for key, rate in self.evaluation.floor.items())
+        return sum(self.usd(line, self.least(line)) for line in LINES)
 
     @property
     def saving(self) -> tuple[float, float]:
@@ -130,7 +136,7 @@ def headline(bill: Bill) -> str:
     costs = f"Kafka's traffic between racks costs {amount} USD a month ({parts or 'nothing crosses'})"
     least, most = bill.saving
     if most < _CENT:
-        return f"Nothing is to be gained: {costs[0].lower()}{costs[1:]}, and no lever lowers that."
+        return f"Nothing is to be gained: {costs}, and no lever lowers that."
     first = next(lever for lever in bill.evaluation.levers if lever.beyond.most > 0)
     saved = usd_range(*map(bill.price.monthly, first.beyond))
     return (
@@ -228,21 +234,28 @@ def clients_without_rack(bill: Bill) -> str:
     return join_first(names, _NAMED)
 
 
-def remaining(bill: Bill) -> str:
-    """Return which groups still read across racks after all levers, and what else there is; empty if none does."""
-    last = bill.evaluation.levers[-1].items
+def further(bill: Bill) -> list[str]:
+    """Return what is left after all levers: what even leaders cost, and groups that still read across racks."""
+    lines = []
+    leaders = next(lever for lever in bill.evaluation.levers if lever.kind == "leaders")
+    if leaders.skews and leaders.beyond.most <= 0:
+        skew, saved = next(iter(leaders.skews.items()))
+        usd = format_usd(bill.price.monthly(saved))
+        lines.append(
+            f"Leaders are near producers as far as even leaders can be: --max-skew {skew} saves {usd} USD a month."
+        )
     across: dict[str, float] = {}
-    for key, item in last.items():
+    for key, item in bill.evaluation.levers[-1].items.items():
         if key.line == "consuming" and key.group and item.across.least:
             across[key.group] = across.get(key.group, 0.0) + item.across.least
-    names = sorted(across, key=lambda name: (-across[name], name))
-    if not names:
-        return ""
-    usd = format_usd(bill.price.monthly(sum(across.values())))
-    return (
-        f"{join_first([strip_control_chars(name) for name in names], _NAMED)} still read {usd} USD a month across racks"
-        f" then: `rackassign scale --group {strip_control_chars(names[0])}` shows which numbers of members do not."
-    )
+    names = [strip_control_chars(name) for name in sorted(across, key=lambda name: (-across[name], name))]
+    if names:
+        usd = format_usd(bill.price.monthly(sum(across.values())))
+        lines.append(
+            f"{join_first(names, _NAMED)} still read {usd} USD a month across racks then:"
+            f" `rackassign scale --group {names[0]}` shows which numbers of members do not."
+        )
+    return lines
 
 
 def ranked(items: Items) -> list[tuple[ItemKey, Item]]:
@@ -279,7 +292,7 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
                     {"lever": lever.kind, **_amount(bill, line, bill.across(line, lever.items))}
                     for lever in evaluation.levers
                 ],
-                "floor_bytes_per_second": round(sum(r for k, r in evaluation.floor.items() if k.line == line), 1),
+                "floor_bytes_per_second": round(bill.least(line), 1),
                 "flows": [
                     {"from": source, "to": home, "bytes_per_second": round(rate, 1)}
                     for (source, home), rate in sorted(

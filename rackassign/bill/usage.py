@@ -249,6 +249,13 @@ _PLAN_S = 30.0
 """Time limit of each plan; the best result until then is used."""
 
 
+_SAME = 0.03
+"""Differences of that share are none: logs and producers are not read at the same moment."""
+
+BROKERS_OWN = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+"""Topics that coordinators write to."""
+
+
 def writers_of(cluster: ObservedCluster, measured: Throughput, producers: WrittenTraffic | None = None) -> Writers:
     """Return what is written to each partition: what producers export, and of what logs grow by the rest.
 
@@ -273,10 +280,9 @@ def writers_of(cluster: ObservedCluster, measured: Throughput, producers: Writte
             by_rack[home] = by_rack.get(home, 0.0) + rate * (grown.get(tp, 0.0) / whole if whole else 1 / len(to))
     for tp, rate in grown.items():
         rest = rate - sum(found[tp].values())
-        # The two are not measured at the very same time.
         if rest > _SAME * rate:
-            found[tp][None] = found[tp].get(None, 0.0) + rest
+            leader = topics[tp.topic][tp.partition].leader
+            # Brokers themselves write to Kafka's own topics, to partitions that they lead.
+            home = racks.get(leader) if tp.topic in BROKERS_OWN and leader is not None else None
+            found[tp][home] = found[tp].get(home, 0.0) + rest
     return {tp: found[tp] for tp in sorted(found) if tp.partition < len(topics.get(tp.topic, ()))}
-
-
-_SAME = 0.03

@@ -229,7 +229,7 @@ class GroupCollector:
         measured = self._meter.measure(shots.cluster, names_seen, interval_s, report_progress, on_sample)
         try:
             # The analysis uses the state after the measurement.
-            return self.snapshot(names, report_progress), measured
+            return self.snapshot(names, report_progress, topics=topics), measured
         except BaseException:
             # The next measurement contains this one, or its bytes would be in no report.
             self._meter.last = before

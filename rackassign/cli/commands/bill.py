@@ -21,11 +21,11 @@ from rackassign.bill.report import (
     Bill,
     Source,
     as_json,
+    further,
     headline,
     once,
     owners,
     ranked,
-    remaining,
     usd_range,
     what,
 )
@@ -230,8 +230,8 @@ def show(made: Bill, console: Console) -> None:
         )
         for text in (what(lever, made), owners(lever)):
             console.print(plain_line(f"   {text}"), soft_wrap=True)
-    if rest := remaining(made):
-        console.print(plain_line(rest), soft_wrap=True)
+    for text in further(made):
+        console.print(plain_line(text), soft_wrap=True)
     console.print(_items(made))
     for source in dict.fromkeys(made.source(line) for line in LINES if made.across(line).most):
         of = ", ".join(line for line in LINES if made.across(line).most and made.source(line) == source)
@@ -247,8 +247,7 @@ def _line(made: Bill, line: Line, stages: Sequence[Items]) -> list[str]:
         span = made.across(line, items)
         return usd_range(made.usd(line, span.least), made.usd(line, span.most))
 
-    least = sum(made.usd(line, rate) for key, rate in made.evaluation.floor.items() if key.line == line)
-    return [line, usd(None), *map(usd, stages), format_usd(least)]
+    return [line, usd(None), *map(usd, stages), format_usd(made.usd(line, made.least(line)))]
 
 
 def _items(made: Bill) -> Table:

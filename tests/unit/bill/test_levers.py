@@ -128,6 +128,15 @@ def test_producers_of_unknown_rack_are_between_nothing_and_all_that_they_write()
     assert producers.beyond == Span(0.0, 9000.0)
 
 
+def test_brokers_write_to_topics_of_their_own() -> None:
+    there = cluster({"__consumer_offsets": [[1, 2, 3]]})
+    measured = rates({("__consumer_offsets", 0): 1000.0})
+    usage = Usage.of(ClusterReport(there, (), (), measured))
+    found = usage.items(Setting())
+    assert found[ItemKey("producing", "__consumer_offsets")].across == Span()
+    assert found[ItemKey("replicating", "__consumer_offsets")].across == Span(2000.0, 2000.0)
+
+
 def test_readers_of_unknown_rack_are_local_with_client_rack_where_each_rack_has_a_replica() -> None:
     there = cluster({TOPIC: spread(9, 3)})
     live = group(*(member(str(i), None, {TOPIC: [i, i + 3, i + 6]}) for i in range(3)))

@@ -207,7 +207,7 @@ def test_a_source_that_is_given_twice_would_count_twice(metrics: Path) -> None:
 def test_text_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_text, "_LARGEST", 1024**2)
 
-    assert refused("/dev/zero") == "/dev/zero: more than 1 MiB; expected the metrics of producers"
+    assert refused("/dev/zero") == "/dev/zero: more than 1 MiB; expected metrics"
 
 
 @given(st.lists(st.sampled_from([NAME, *'{}=,"\\# \n', "topic", "partition", "1", "e", ".", "-", "\u2028", "\0"])))

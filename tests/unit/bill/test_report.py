@@ -1,0 +1,199 @@
+"""The bill as people and programs get it: its first line, sentences with commands, JSON and the page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+from rich.console import Console
+
+from rackassign.bill.levers import evaluate
+from rackassign.bill.page import HistoryPoint, page
+from rackassign.bill.report import Bill, as_json, further, headline, once, what
+from rackassign.bill.usage import LINES, Span, Usage
+from rackassign.cli.commands.bill import show
+from rackassign.model import TopicPartition
+from rackassign.monitoring import ClusterReport, Price, RackMap
+from rackassign.monitoring.traffic import TrafficMatrix
+from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries, written_traffic
+from tests.helpers import json_schemas
+from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+
+GB_MONTH = 1e9 / (730 * 3600)
+"""Bytes per second that are a GB in a month."""
+
+AT = datetime(2026, 11, 29, 12, tzinfo=timezone.utc)
+HOSTILE = "</td><script>alert(1)</script>\x1b[31m"
+
+
+def bill(
+    *,
+    replicas: Sequence[Sequence[int]] = ((1, 2, 3), (2, 3, 1), (3, 1, 2)),
+    selector: str | None = None,
+    price: Price | None = None,
+    writer: str | None = "next",
+    name: str = "billing",
+    measured: dict[str, tuple[str, TrafficMatrix]] | None = None,
+) -> Bill:
+    """A topic of which 100 GB are written in a month to each partition, and read once by a group of three."""
+    there = cluster({"t": replicas}, brokers("abc", selector=selector))
+    rate = 100 * GB_MONTH
+    written = rates({("t", p): rate for p in range(len(replicas))})
+    owned = {rack: [p for p in range(len(replicas)) if p % 3 == (i + 1) % 3] for i, rack in enumerate("abc")}
+    live = group(*(member(rack, rack, {"t": ids}) for rack, ids in owned.items()), name=name)
+    report = ClusterReport(there, (inspected(live, there, written),), (), written)
+    producers = None
+    if writer is not None:
+        series = {
+            # By default each partition is written from another rack than that of its leader.
+            WrittenSeries("t", p, "abc"[row[0] % 3] if writer == "next" else writer, "abc"[row[0] - 1]): round(
+                rate * 1000
+            )
+            for p, row in enumerate(replicas)
+        }
+        producers = written_traffic(
+            report, WrittenBytes(dict.fromkeys(series, 0), (0.0,)), WrittenBytes(series, (1000.0,))
+        )
+    usage, cost = Usage.of(report, producers), price or Price()
+    sources = ("http://app:9100/metrics",) if writer else ()
+    return Bill(usage, report, evaluate(usage, report, cost), cost, measured or {}, sources, "broker:9092")  # type: ignore[arg-type]
+
+
+def shown(made: Bill) -> str:
+    file = io.StringIO()
+    show(made, Console(file=file, width=100, force_terminal=False, highlight=False))
+    return file.getvalue()
+
+
+def test_the_first_line_has_the_sum_the_saving_and_the_first_lever() -> None:
+    made = bill()
+    # Of 300 GB all are replicated twice, and written and read across, since leaders serve.
+    assert headline(made) == (
+        "Kafka's traffic between racks costs 24.00 USD a month (replicating 12.00, producing 6.00, consuming 6.00)."
+        " 12.00 of it can be saved, 6.00 with the first lever: followers are fetched from."
+        " 12.00 is the least that is possible."
+    )
+    assert json_schemas.schema("bill")
+    json_schemas.check("bill", as_json(made))
+    found = as_json(made)
+    assert found["usd_per_month"] == {"at_least": 24.0, "at_most": 24.0}
+    assert [line["floor_bytes_per_second"] for line in found["lines"]][1:] == [0.0, 0.0, 0]
+
+
+def test_a_cluster_with_nothing_to_gain_says_so_first() -> None:
+    there = cluster({"t": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]})
+    written = rates({("t", p): 100 * GB_MONTH for p in range(3)})
+    live = group(*(member(rack, rack, {"t": [i]}) for i, rack in enumerate("abc")))
+    report = ClusterReport(there, (inspected(live, there, written),), (), written)
+    series = {WrittenSeries("t", p, "abc"[p], "abc"[p]): round(100_000 * GB_MONTH) for p in range(3)}
+    producers = written_traffic(report, WrittenBytes(dict.fromkeys(series, 0), (0.0,)), WrittenBytes(series, (1000.0,)))
+    usage = Usage.of(report, producers)
+    made = Bill(usage, report, evaluate(usage, report, Price()), Price())
+    assert headline(made) == (
+        "Nothing is to be gained: Kafka's traffic between racks costs 12.00 USD a month (replicating 12.00), and no"
+        " lever lowers that."
+    )
+    assert shown(made).startswith("Nothing is to be gained: Kafka's")
+
+
+@pytest.mark.parametrize("cloud", ["azure"])
+def test_where_nothing_is_billed_there_is_nothing_to_save(cloud: str) -> None:
+    text = shown(bill(price=Price.from_options(None, cloud)))
+    assert text.startswith("Traffic between racks costs nothing (Azure between availability zones of a region: free)")
+    assert text.count("\n") == 1
+
+
+def test_replication_that_msk_does_not_bill_costs_nothing() -> None:
+    made = bill(price=Price.from_options(None, "msk"))
+    assert "costs 12.00 USD a month (replicating 0.00, producing 6.00, consuming 6.00)" in headline(made)
+    assert made.floor == 0.0
+
+
+def test_without_a_measurement_there_is_no_bill() -> None:
+    there = cluster({"t": [[1]]})
+    report = ClusterReport(there, (), (), rates({}).__class__())
+    usage = Usage.of(report)
+    made = Bill(usage, report, evaluate(usage, report, Price()), Price())
+    assert shown(made) == "Bytes were not measured (--interval 0), so there is no bill.\n"
+
+
+def test_each_lever_has_its_command() -> None:
+    levers = {lever.kind: lever for lever in bill().evaluation.levers}
+    made = bill()
+    assert what(levers["fetching"], made) == (
+        "on brokers 1, 2, 3: replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector, and a"
+        " restart"
+    )
+    assert what(levers["leaders"], made).startswith(
+        "rackassign balance-leaders --bootstrap-server broker:9092 --near-producers http://app:9100/metrics"
+    )
+    assert once(levers["leaders"], made) == "nothing is copied"
+
+
+def test_members_are_moved_by_an_assignor_and_replicas_by_a_plan() -> None:
+    made = bill(replicas=[[1], [2], [3]] * 2, selector="x.RackAwareReplicaSelector", writer=None)
+    levers = {lever.kind: lever for lever in made.evaluation.levers}
+    assert what(levers["members"], made) == "billing: switch to cooperative-sticky of rackassign from range"
+    made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector")
+    replicas = made.evaluation.levers[-1]
+    assert "rackassign reassign plan --bootstrap-server broker:9092 --near-" in what(replicas, made)
+    assert made.usage.measured.sizes == {}
+
+
+def test_copies_are_paid_back_in_days() -> None:
+    made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector", writer=None)
+    lever = made.evaluation.levers[-1]
+    assert lever.copied
+    made.report.measured.sizes.update({TopicPartition("t", p): 10**12 for p in range(3)})  # type: ignore[attr-defined]
+    assert once(lever, made).startswith(
+        f"{len(lever.copied)} TB are copied once, {20 * len(lever.copied)}.00 USD across racks"
+    )
+
+
+def test_what_groups_still_read_across_racks_is_a_matter_of_their_members() -> None:
+    # Two topics of one replica in racks a and c, and members in a and b: no assignment and no even layout is local.
+    there = cluster({"t": [[1], [3]], "u": [[2]]}, brokers("abc", selector="x.RackAwareReplicaSelector"))
+    written = rates({("t", 0): 100 * GB_MONTH, ("t", 1): 100 * GB_MONTH, ("u", 0): 0.0})
+    live = group(member("a", None, {"t": [0, 1]}, host="h"), member("b", "b", {"u": [0]}), name="billing")
+    report = ClusterReport(there, (inspected(live, there, written, RackMap(hosts={"h": "a"})),), (), written)
+    usage = Usage.of(report)
+    now = evaluate(usage, report, Price())
+    made = Bill(
+        usage, report, replace(now, levers=tuple(replace(lever, items=now.now) for lever in now.levers)), Price()
+    )
+    (line,) = further(made)
+    assert line.startswith("billing still read 2.00 USD a month across racks then: `rackassign scale --group billing`")
+
+
+def test_the_price_of_even_leaders_is_shown() -> None:
+    assert further(bill(writer="b")) == [
+        "Leaders are near producers as far as even leaders can be: --max-skew 1 saves 2.00 USD a month."
+    ]
+
+
+def test_a_better_source_takes_the_place_of_an_estimate() -> None:
+    counted = TrafficMatrix({("a", "b"): 1200 * GB_MONTH, ("a", "a"): 5.0})
+    made = bill(measured={"replicating": ("brokers", counted)})
+    assert made.across("replicating") == Span(1200 * GB_MONTH, 1200 * GB_MONTH)
+    text = shown(made)
+    assert "replicating: from counters of the brokers" in text
+    assert "producing, consuming: from growth of logs" in text
+
+
+def test_names_of_others_are_shown_as_they_are() -> None:
+    made = bill(name=HOSTILE)
+    assert "\x1b" not in shown(made)
+    text = page(made, [HistoryPoint(AT, {line: Span(1.0, 2.0) for line in LINES})] * 2, AT)
+    assert "<script>" not in text
+    assert "2026-11-29 12:00 UTC" in text
+
+
+def test_the_page_has_the_bill_its_levers_and_its_history() -> None:
+    history = [HistoryPoint(AT, {line: Span(GB_MONTH * 100, GB_MONTH * 100) for line in LINES})] * 3
+    text = page(bill(), history, AT)
+    for part in ("Kafka&#39;s traffic between racks costs 24.00", 'id="levers"', 'id="history"', "balance-leaders"):
+        assert part in text
+    assert 'id="history"' not in page(bill(), history[:1], AT)
