@@ -23,6 +23,7 @@ from typer.cli import get_docs_for_click
 import rackassign
 from rackassign import errors
 from rackassign.bill import snapshots
+from rackassign.bill.gauges import BillMetrics
 from rackassign.bill.report import BILL_FORMAT
 from rackassign.cli import ExitCode
 from rackassign.cli.app import app
@@ -158,10 +159,12 @@ def families() -> dict[str, list[Metric]]:
     """Return all metrics by who serves them."""
     there, known = cluster({"t": [[1], [2]]}), rates({("t", 0): 100.0, ("t", 1): 50.0})
     live = group(member("m1", "b", {"t": [0]}), member("m2", None, {"t": [1]}))
-    exported = ReportMetrics(Price())
-    exported.take(ClusterReport(there, (inspected(live, there, known),), (), known))
+    exported, bill = ReportMetrics(Price()), BillMetrics(Price())
+    report = ClusterReport(there, (inspected(live, there, known),), (), known)
+    exported.take(report)
+    bill.take(report)
     return {
-        "`rackassign exporter`": list(exported.collect()),
+        "`rackassign exporter`": [*exported.collect(), *bill.collect()],
         "Consumers: `ConsumerMetrics`": list(ConsumerMetrics().describe()),
         "`StatefulConsumer`: `StateMetrics`": list(StateMetrics().describe()),
     }

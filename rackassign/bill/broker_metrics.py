@@ -82,10 +82,10 @@ def read_broker_metrics(sources: Sequence[str]) -> BrokerCounters:
     """Read the metrics of brokers.
 
     Args:
-        sources: Files and http or https addresses; `ID=` before one tells which broker it is.
+        sources: Files and http or https addresses; `ID=` before one is the ID of its broker.
 
     Raises:
-        ConfigError: A source cannot be read, has none of the metrics, or does not tell which broker it is of.
+        ConfigError: A source cannot be read, has none of the metrics, or does not have the ID of its broker.
     """
     given = [_SOURCE.fullmatch(source) for source in sources]
     ids = [None if match is None else parse_digits(match[1]) for match in given]
@@ -132,7 +132,7 @@ def _samples(text: MetricsText, id_: int | None) -> Iterator[tuple[int, Sample]]
     for sample in counters:
         pod = next((match for label in _PODS if (match := _POD.match(sample.labels.get(label, "")))), None)
         if id_ is None and pod is None and len(own) != 1:
-            raise ConfigError(f"{text.shown}: does not tell which broker it is; put its ID before it: 1={text.shown}")
+            raise ConfigError(f"{text.shown}: does not have the ID of its broker; put it before the source: 1={text.shown}")
         yield id_ if id_ is not None else int(pod[1]) if pod is not None else min(own), sample
 
 

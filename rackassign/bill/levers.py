@@ -5,7 +5,7 @@ replicas. Each lever is evaluated twice: alone, from the cluster as it is, and a
 nothing beyond those before it is shown as such.
 
 Leaders and replicas are planned by the code of `balance-leaders` and `reassign plan`, assignments by that of the
-assignors. So what a lever is said to save is what its command reaches.
+assignors. So what a lever saves is what its command reaches.
 
 The bound is what no lever goes below. A partition stays in as many racks as it is, since durability is not for sale, so
 each byte is copied to all of them but one. It is written by producers in several racks, of which the leader is in one.
@@ -106,7 +106,7 @@ def evaluate(usage: Usage, report: ClusterReport, price: Price, max_skew: int = 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A setting with one lever more, and what is to be said of it."""
+    """A setting with one lever more, and what sentences need."""
 
     setting: Setting
     groups: tuple[GroupAnalysis, ...] = ()
@@ -210,7 +210,7 @@ class _Evaluator:
         try:
             planned = plan_reassignment(state, request, PlacementState(), coverage, near, clients=clients)
         except ReplicaPlacementError:
-            # The command says why.
+            # The command has the reason.
             return _Change(setting)
         changed = self._planned(setting, planned)
         groups = () if near is None else (near.inspection,)

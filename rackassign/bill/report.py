@@ -122,7 +122,7 @@ def usd_range(least: float, most: float) -> str:
 
 
 def headline(bill: Bill) -> str:
-    """Return what the bill says, in one line."""
+    """Return the bill in one line."""
     amount = usd_range(*bill.money())
     if not bill.price.usd_per_gb:
         return f"Traffic between racks costs nothing ({bill.price.source}): there is nothing to save."
@@ -195,7 +195,7 @@ def what(lever: Lever, bill: Bill) -> str:
 
 
 def owners(lever: Lever) -> str:
-    """Return one sentence for whoever owns the clients that a lever is about."""
+    """Return one sentence for the owners of the clients that a lever is about."""
     if lever.kind == "fetching":
         return (
             "To the owners of consumers: set client.rack to the zone that each consumer runs in, written as the brokers"

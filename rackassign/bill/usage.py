@@ -208,7 +208,7 @@ class Usage:
             topic: tuple(setting.partitions.get(TopicPartition(topic, i), p) for i, p in enumerate(row))
             for topic, row in shot.group.topology.topics.items()
         }
-        # A replica that is out of sync serves no reader now, and one that is placed anew will be in sync.
+        # A replica that is out of sync serves no reader now, and one that is placed newly will be in sync.
         in_sync = {
             topic: tuple(
                 ids

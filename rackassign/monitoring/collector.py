@@ -133,6 +133,11 @@ class GroupCollector:
         """Use another admin client of the same cluster from now on; what is remembered stays."""
         self._admin = self._meter.admin = admin
 
+    def list_topics(self) -> list[str]:
+        """Return the names of all topics."""
+        found: list[str] = self._admin.list_topics()
+        return found
+
     def snapshot(
         self,
         names: Sequence[str] | None,
@@ -327,6 +332,7 @@ def collect_repeatedly(
     looks: int = 0,
     reconnect: Callable[[], None] | None = None,
     report_progress: ProgressCallback = ignore_progress,
+    all_topics: bool = False,
 ) -> Iterator[ClusterReport | str]:
     """Report groups repeatedly, each time measured since the last report; yield the reason of a report that failed.
 
@@ -340,6 +346,7 @@ def collect_repeatedly(
             login, and never looks the addresses up again from which it was started, so that some outages have no end
             for it.
         report_progress: Called with the progress of each report.
+        all_topics: Whether topics that no group reads are measured as well.
 
     Raises:
         ConfigError: The first report finds that a group does not exist.
@@ -351,7 +358,8 @@ def collect_repeatedly(
     for look in count(1):
         begin = time.monotonic()
         try:
-            yield collector.report(names, interval_s=measured_s, report_progress=report_progress)
+            topics = collector.list_topics() if all_topics and measured_s else ()
+            yield collector.report(names, interval_s=measured_s, report_progress=report_progress, topics=topics)
             failed = 0
         except (ConfigError, KafkaError) as error:
             # A first report that fails is reported at once, as a wrong name or address may be the reason.

@@ -164,10 +164,11 @@ class ReportMetrics(Collector):
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
 
 
-def metrics_registry(metrics: Collector) -> CollectorRegistry:
+def metrics_registry(*metrics: Collector) -> CollectorRegistry:
     """Return a registry with these metrics only; they change with each survey, so none are described in advance."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(metrics)
+    for each in metrics:
+        registry.register(each)
     return registry
 
 

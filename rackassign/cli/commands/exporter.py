@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackassign.admin.admin_client import AuthorizationError
+from rackassign.bill.gauges import BillMetrics
 from rackassign.cli import ExitCode
 from rackassign.cli.connection import Bootstrap, ClientConfig, Reconnection, admin_client, parse_address
 from rackassign.cli.shared_options import (
@@ -64,18 +65,25 @@ def exporter(
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
 
-    metrics = ReportMetrics(Price.from_options(price, cloud), period_s(interval))
+    cost = Price.from_options(price, cloud)
+    metrics, bill = ReportMetrics(cost, period_s(interval)), BillMetrics(cost)
 
     def watch() -> None:
         with admin_client(bootstrap, client_config) as admin:
             collector = GroupCollector(admin, racks)
             with Reconnection(bootstrap, client_config, collector.use) as reconnect:
-                _publish(collect_repeatedly(collector, names, interval_s=interval, reconnect=reconnect), metrics)
+                # The bill is one of a whole cluster.
+                found = collect_repeatedly(
+                    collector, names, interval_s=interval, reconnect=reconnect, all_topics=names is None
+                )
+                _publish(found, metrics, bill if names is None else None)
 
     try:
         with terminate_as_interrupt(), ExitStack() as serving:
             try:
-                at = serving.enter_context(serve_metrics(address, port, metrics_registry(metrics), metrics.not_ready))
+                at = serving.enter_context(
+                    serve_metrics(address, port, metrics_registry(metrics, bill), metrics.not_ready)
+                )
             except UnicodeError:
                 raise ConfigError(f"listen: cannot serve on {listen}: {short_repr(address)} is no host name") from None
             except OSError as error:
@@ -107,9 +115,11 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
         time.sleep(period_s(interval_s))
 
 
-def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> None:
+def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics, bill: BillMetrics | None = None) -> None:
     """Publish reports; if one fails, warn, and not again while the reason stays the same."""
     for survey in surveys:
+        if bill is not None:
+            bill.take(None if isinstance(survey, str) else survey)
         if isinstance(survey, str):
             if survey != metrics.not_ready():
                 warn(survey)

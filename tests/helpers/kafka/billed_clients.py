@@ -20,7 +20,7 @@ from rackassign import RackAwareConsumer, RackAwareProducer
 from rackassign.monitoring.prometheus import ProducerMetrics
 from tests.helpers.kernel_traffic import ConnectionBytes
 
-RECORD_BYTES = 2000
+RECORD_BYTES = 10_000
 
 
 def produce(producer: KafkaProducer, topic: str, key: str | None, rate: float) -> None:

@@ -75,7 +75,7 @@ def test_names_of_strimzi_are_read_and_the_broker_is_given(write: Write) -> None
         {BrokerTopic(1, "t"): 20},
         {BrokerTopic(1, "t"): 30},
     )
-    with pytest.raises(ConfigError, match=f"1: does not tell which broker it is; put its ID before it: 1={text}"):
+    with pytest.raises(ConfigError, match=f"1: does not have the ID of its broker; put it before the source: 1={text}"):
         read_broker_metrics([text])
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 import pytest
 from rich.console import Console
 
+from rackassign.bill.gauges import BillMetrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
 from rackassign.bill.report import Bill, as_json, further, headline, once, what
@@ -197,3 +198,18 @@ def test_the_page_has_the_bill_its_levers_and_its_history() -> None:
     for part in ("Kafka&#39;s traffic between racks costs 24.00", 'id="levers"', 'id="history"', "balance-leaders"):
         assert part in text
     assert 'id="history"' not in page(bill(), history[:1], AT)
+
+
+def test_the_lines_are_metrics_of_the_exporter() -> None:
+    metrics = BillMetrics(Price.from_options(None, "msk"))
+    assert sum(len(metric.samples) for metric in metrics.collect()) == 0
+    metrics.take(bill().report)
+    size, money = ({tuple(s.labels.values()): s.value for s in m.samples} for m in metrics.collect())
+    assert size[("replicating", "at_least")] == pytest.approx(600 * GB_MONTH)
+    assert size[("replicating", "least_possible")] == pytest.approx(600 * GB_MONTH)
+    assert size[("producing", "at_least")] == 0.0
+    assert size[("producing", "at_most")] == pytest.approx(300 * GB_MONTH)
+    assert money[("replicating", "at_most")] == 0.0
+    assert money[("consuming", "at_most")] == pytest.approx(6.0)
+    metrics.take(None)
+    assert sum(len(metric.samples) for metric in metrics.collect()) == 0

@@ -1,0 +1,225 @@
+"""The bill beside what the kernel counts, and its levers pulled one by one with the commands that it prints."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing._broker_config import BrokerSpec, broker_command
+from rackassign.testing._jars import Jar, fetched
+from rackassign.testing.harness import wait_until
+from rackassign.testing.pytest_plugin import MakeCluster
+from tests.helpers.kafka.command import rackassign
+from tests.helpers.kernel_traffic import ConnectionBytes
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+
+AGENT = Jar(
+    "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",
+    2_886_599,
+    "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1",
+)
+RACKS = ("a", "b", "c")
+TOPICS = {"three": 3, "two": 2, "one": 1}
+WRITES = {"a": [["three", True, 80]], "b": [["two", True, 80]], "c": [["one", False, 80]]}
+GROUPS = {"of-three": "three", "of-two": "two", "of-one": "one"}
+SECONDS = 25.0
+REQUESTS = 10_000.0
+"""Bytes per second of requests and responses without records, at the most."""
+
+
+def free_ports(number: int) -> list[int]:
+    with ExitStack() as open_:
+        sockets = [open_.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Look(NamedTuple):
+    """Bytes that the kernel has counted: by rack of clients and port, sent and received; by broker and port."""
+
+    at_s: float
+    clients: Mapping[str, Mapping[str, Mapping[str, int]]]
+    brokers: Mapping[int, Mapping[int, int]]
+
+
+class Rig:
+    """A cluster with traffic, its meters, and the addresses of its metrics."""
+
+    def __init__(self, cluster: Cluster, agents: Sequence[int], folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.clients: dict[str, subprocess.Popen[str]] = {}
+        self.ports = dict(zip(RACKS, free_ports(len(RACKS)), strict=True))
+        self._meters = {broker: ConnectionBytes(pid) for broker, pid in cluster.pids.items()}  # type: ignore[attr-defined]
+        self._rack_of_port = {str(broker.port): broker.rack for broker in cluster.brokers}
+        self.producers = [f"http://127.0.0.1:{port}/metrics" for port in self.ports.values()]
+        self.agents = [f"http://127.0.0.1:{port}/metrics" for port in agents]
+
+    def start(self, *, near: bool, aware: bool) -> None:
+        for rack, port in self.ports.items():
+            consume = [[group, topic, near, aware] for group, topic in GROUPS.items()]
+            options = {"rack": rack, "bootstrap": self.cluster.bootstrap, "port": port, "produce": WRITES[rack]}
+            words = [
+                sys.executable,
+                "-m",
+                "tests.helpers.kafka.billed_clients",
+                json.dumps({**options, "consume": consume}),
+            ]
+            self.clients[rack] = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for client in self.clients.values():
+            assert client.stdout is not None
+            assert client.stdout.readline() == "started\n"
+        fetchers = ["*"] if near else []
+        racks = {"client_ids": {f"*-{rack}": rack for rack in RACKS}, "follower_fetchers": fetchers}
+        (self.folder / "racks.json").write_text(json.dumps(racks), "utf-8")
+        wait_until(self._settled, "three groups of three members that read", timeout_s=120)
+
+    def stop(self) -> None:
+        for client in self.clients.values():
+            assert client.stdin is not None
+            client.stdin.close()
+        for client in self.clients.values():
+            client.wait(60)
+            assert client.stdout is not None
+            client.stdout.close()
+        self.clients = {}
+
+    def close(self) -> None:
+        self.stop()
+        for meter in self._meters.values():
+            meter.close()
+
+    def _settled(self) -> bool:
+        done = rackassign("inspect", self.cluster.bootstrap, "--all-groups", "--output", "json", "--interval", "0")
+        groups = json.loads(done.stdout)["groups"]
+        return len(groups) == len(GROUPS) and all(
+            group["state"] == "Stable" and len(group["members"]) == len(RACKS) and not group["unassigned"]
+            for group in groups
+        )
+
+    def run(self, printed: str, *more: str) -> None:
+        """Run a command as the bill has printed it."""
+        words = printed.split()
+        assert words[0] == "rackassign"
+        done = subprocess.run([sys.executable, "-m", *words, *more], capture_output=True, check=False, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def look(self) -> Look:
+        clients = {}
+        for rack, client in self.clients.items():
+            assert client.stdin is not None
+            assert client.stdout is not None
+            client.stdin.write("\n")
+            client.stdin.flush()
+            clients[rack] = json.loads(client.stdout.readline())
+        return Look(time.monotonic(), clients, {broker: meter.look() for broker, meter in self._meters.items()})
+
+    def across(self, before: Look, after: Look) -> dict[str, float]:
+        """Return bytes per second of each line between racks, as the kernel counts them."""
+        seconds = after.at_s - before.at_s
+        found = dict.fromkeys(("replicating", "producing", "consuming"), 0.0)
+        for port, rack_of_port in self._rack_of_port.items():
+            for rack in RACKS:
+                if rack != rack_of_port:
+                    for line, way in (("producing", "sent"), ("consuming", "received")):
+                        came = after.clients[rack][way].get(port, 0) - before.clients[rack][way].get(port, 0)
+                        found[line] += came / seconds
+            for broker in self.cluster.brokers:
+                if broker.rack != rack_of_port:
+                    came = after.brokers[broker.id].get(int(port), 0) - before.brokers[broker.id].get(int(port), 0)
+                    found["replicating"] += came / seconds
+        return found
+
+    def reads_locally(self) -> bool:
+        before = self.look()
+        time.sleep(2)
+        return self.across(before, self.look())["consuming"] < REQUESTS
+
+    def bill(self) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return a bill, and what the kernel has counted meanwhile."""
+        words = ["--interval", str(SECONDS), "--output", "json", "--rack-map", str(self.folder / "racks.json")]
+        words += [word for url in self.producers for word in ("--producers", url)]
+        words += [word for url in self.agents for word in ("--broker-metrics", url)]
+        before = self.look()
+        done = rackassign("bill", self.cluster.bootstrap, *words)
+        after = self.look()
+        return json.loads(done.stdout), self.across(before, after)
+
+
+@pytest.fixture
+def rig(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
+    (jar,) = fetched([AGENT])
+    rules, ports = tmp_path / "jmx.yml", free_ports(len(RACKS))
+    rules.write_text("rules: [{pattern: '.*'}]\n", "utf-8")
+
+    def with_agent(java: Path, version: str, jars: Sequence[Path], spec: BrokerSpec, *options: str) -> list[str]:
+        return broker_command(java, version, jars, spec, *options, f"-javaagent:{jar}={ports[spec.id - 1]}:{rules}")
+
+    monkeypatch.setattr("rackassign.testing._local_cluster.broker_command", with_agent)
+    cluster = make_cluster(RACKS)
+    for topic, replicas in TOPICS.items():
+        create_topic(cluster.bootstrap, topic, [[(p + i) % 3 + 1 for i in range(replicas)] for p in range(9)])
+    made = Rig(cluster, ports, tmp_path)
+    yield made
+    made.close()
+
+
+def amounts(bill: Mapping[str, Any], lever: str = "") -> dict[str, float]:
+    """Return bytes per second of each line, now or after a lever."""
+    rows = {
+        line["line"]: line if not lever else next(each for each in line["after"] if each["lever"] == lever)
+        for line in bill["lines"]
+    }
+    assert all(row["bytes_per_second"]["at_least"] == row["bytes_per_second"]["at_most"] for row in rows.values()), rows
+    return {line: row["bytes_per_second"]["at_most"] for line, row in rows.items()}
+
+
+def check(found: Mapping[str, float], expected: Mapping[str, float], share: float) -> None:
+    """Fail unless each line is what is expected; of lines that are nothing, requests and responses are left."""
+    for line, size in expected.items():
+        assert found[line] == pytest.approx(size, rel=share, abs=REQUESTS), (line, found, expected)
+
+
+def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: Rig) -> None:
+    rig.start(near=False, aware=False)
+    bill, counted = rig.bill()
+    check(amounts(bill), counted, 0.03)
+    levers = {lever["lever"]: lever for lever in bill["levers"] if lever["beyond"]["at_most"] > 0}
+    assert [*levers] == ["fetching", "leaders", "members", "replicas"]
+
+    rig.stop()
+    rig.start(near=True, aware=False)
+    found, counted = rig.bill()
+    check(amounts(found), amounts(bill, "fetching"), 0.05)
+    check(amounts(found), counted, 0.03)
+
+    rig.run(levers["leaders"]["what"].partition(" (")[0], "--plan-file", str(rig.folder / "leaders.json"))
+    found, counted = rig.bill()
+    check(amounts(found), amounts(bill, "leaders"), 0.05)
+    check(amounts(found), counted, 0.03)
+
+    rig.stop()
+    rig.start(near=True, aware=True)
+    found, counted = rig.bill()
+    check(amounts(found), amounts(bill, "members"), 0.05)
+    check(amounts(found), counted, 0.03)
+
+    plan = str(rig.folder / "plan.json")
+    rig.run(levers["replicas"]["what"].partition(", then")[0], "--plan-file", plan)
+    rackassign("reassign apply", rig.cluster.bootstrap, "--plan-file", plan)
+    wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=300)
+    found, counted = rig.bill()
+    check(amounts(found), amounts(bill, "replicas"), 0.05)
+    check(amounts(found), counted, 0.03)
+    assert found["headline"].startswith("Nothing is to be gained")
