@@ -11,8 +11,9 @@ import re
 import socket
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +79,11 @@ def read_flow_logs(path: str | Path) -> Iterator[pa.RecordBatch]:
     Raises:
         ConfigError: A file is not a flow log, or a record is malformed; the message has the file and the line.
     """
-    for file in list_flow_logs(path):
+    for file in list_files(path):
         yield from read_flow_log(file)
 
 
-def list_flow_logs(path: str | Path) -> list[str]:
+def list_files(path: str | Path) -> list[str]:
     """Return a file, or the files below a folder without those that begin with `_` or `.`; also of `s3://...`."""
     scheme, is_uri, _ = str(path).rpartition("://")
     try:
@@ -101,23 +102,27 @@ def _file_system(path: str) -> tuple[Any, str]:
     return pa_fs.FileSystem.from_uri(path) if "://" in path else (pa_fs.LocalFileSystem(), path)
 
 
-def read_flow_log(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one file; see `read_flow_logs`."""
+@contextmanager
+def open_file(file: str) -> Iterator[tuple[BinaryIO, bool]]:
+    """Open a file, with gzip or not, and return also whether it is Parquet; what cannot be read is a `ConfigError`."""
     try:
         system, name = _file_system(file)
         with system.open_input_file(name) as source:
             magic = source.read(4)
             source.seek(0)
-            if magic == b"PAR1":
-                yield from _read_parquet(file, source)
-            else:
-                is_gzip = magic.startswith(b"\x1f\x8b")
-                yield from _read_text(file, gzip.GzipFile(fileobj=source) if is_gzip else io.BufferedReader(source))
+            is_gzip = magic.startswith(b"\x1f\x8b")
+            yield cast("BinaryIO", gzip.GzipFile(fileobj=source) if is_gzip else source), magic == b"PAR1"
     except READ_ERRORS as error:
         raise ConfigError(f"cannot read {file}: {truncate(str(error))}") from None
 
 
-def _read_parquet(file: str, source: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - a file of pyarrow
+def read_flow_log(file: str) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one file; see `read_flow_logs`."""
+    with open_file(file) as (source, is_parquet):
+        yield from _read_parquet(file, source) if is_parquet else _read_text(file, source)
+
+
+def _read_parquet(file: str, source: BinaryIO) -> Iterator[pa.RecordBatch]:
     names = pq.read_schema(source).names
     _check_fields(file, names)
     columns = [name for name in SCHEMA.names if name in names]
@@ -136,7 +141,9 @@ def _check_fields(at: str, names: Iterable[str]) -> None:
         raise ConfigError(f"{at}: not a flow log, or one without the field {min(missing)}")
 
 
-def _read_text(file: str, stream: BinaryIO | io.BufferedReader | gzip.GzipFile) -> Iterator[pa.RecordBatch]:
+def _read_text(file: str, source: BinaryIO) -> Iterator[pa.RecordBatch]:
+    # pyarrow's own files read no lines.
+    stream = io.BufferedReader(cast("io.RawIOBase", source))
     block = stream.readline(_BLOCK)
     names, line = block.decode("ascii", "replace").replace("-", "_").split(), 1
     if {"bytes", "start"} & {*names}:

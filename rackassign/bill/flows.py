@@ -254,11 +254,11 @@ def _sides(batch: pa.RecordBatch, network: FlowNetwork, has_data: Mask) -> tuple
     values, (source, target, *_) = codes_of(batch, *ADDRESSES)
     interfaces, (interface,) = codes_of(batch, "interface_id")
     code_of = {value: code for code, value in enumerate(values)}
-    # An interface may have an address of each family. -2 is no address.
+    # An interface may have an address of IPv4 and one of IPv6. -2 is no address.
     own = np.full((2, len(interfaces) + 1), -2)
     for index, name in enumerate(interfaces):
-        for family, address in enumerate(network.recorders.interfaces.get(name, ())):
-            own[family, index] = code_of.get(address, -2)
+        for row, address in enumerate(network.recorders.interfaces.get(name, ())):
+            own[row, index] = code_of.get(address, -2)
     sends, receives = ((own[:, interface] == codes).any(axis=0) for codes in (source, target))
     return egress | (silent & sends), ingress | (silent & receives & ~sends)
 
@@ -319,7 +319,7 @@ def flows_on_spark(spark: SparkSession, path: str, network: FlowNetwork) -> Data
     """
     from pyspark.sql import functions  # noqa: PLC0415 - Spark is heavy
 
-    files = flow_logs.list_flow_logs(path)
+    files = flow_logs.list_files(path)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for index in (index for batch in batches for index in batch.column(0).to_pylist()):

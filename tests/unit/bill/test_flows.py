@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.bill.flow_logs import SCHEMA, list_flow_logs, read_flow_logs
+from rackassign.bill.flow_logs import SCHEMA, list_files, read_flow_logs
 from rackassign.bill.flows import (
     FLOWS,
     LINES,
@@ -140,7 +140,7 @@ def test_all_files_below_a_folder_are_read(tmp_path: Path) -> None:
     write_parquet(tmp_path / hive / "d.log.parquet", table.slice(900))
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / ".part.crc").write_bytes(b"crc")
-    assert len(list_flow_logs(tmp_path)) == 4
+    assert len(list_files(tmp_path)) == 4
     assert counted(total(tmp_path, network())) == expected(HOSTS, sent)
 
 

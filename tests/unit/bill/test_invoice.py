@@ -1,0 +1,301 @@
+"""Invoices: rows between zones are found in each format, summed by direction and resource, and explained."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rackassign.bill.invoice import BilledTraffic, Invoice, explain, read_invoice
+from rackassign.errors import ConfigError
+
+AWS_TEXT = "$0.010 per GB - regional data transfer - in/out/between EC2 AZs or using elastic IPs or ELB"
+GOOGLE_TEXT = "Network Inter Zone Data Transfer Out"
+START = datetime(2026, 11, 1, tzinfo=timezone.utc)
+
+FOCUS: dict[str, object] = {
+    "AvailabilityZone": None,
+    "BilledCost": "0.5",
+    "BillingCurrency": "USD",
+    "ChargeCategory": "Usage",
+    "ChargeDescription": AWS_TEXT,
+    "ChargePeriodStart": "2026-11-01T00:00:00Z",
+    "ChargePeriodEnd": "2026-11-01T01:00:00Z",
+    "ConsumedQuantity": "50",
+    "ConsumedUnit": "GB",
+    "PricingQuantity": "50",
+    "PricingUnit": "GB",
+    "ProviderName": "AWS",
+    "ResourceId": "arn:aws:ec2:us-east-1:123456789012:instance/i-1",
+    "ServiceName": "Amazon Elastic Container Service",
+    "SkuId": "7MAPUM",
+    "Tags": '{"team": "a,\nb"}',
+}
+FOCUS_OF_AWS = {**FOCUS, "x_UsageType": "USE2-DataTransfer-Regional-Bytes", "x_Operation": "InterZone-Out"}
+CUR: dict[str, object] = {
+    "line_item_line_item_type": "Usage",
+    "line_item_usage_type": "DataTransfer-Regional-Bytes",
+    "line_item_operation": "InterZone-In",
+    "line_item_usage_amount": "50",
+    "line_item_unblended_cost": "0.5",
+    "line_item_currency_code": "USD",
+    "line_item_resource_id": "i-1",
+    "line_item_usage_start_date": "2026-11-01T00:00:00.000Z",
+    "line_item_usage_end_date": "2026-11-01T01:00:00.000Z",
+    "line_item_line_item_description": AWS_TEXT,
+    "pricing_unit": "GB",
+}
+_LEGACY = {
+    "line_item_line_item_type": "lineItem/LineItemType",
+    "line_item_usage_type": "lineItem/UsageType",
+    "line_item_operation": "lineItem/Operation",
+    "line_item_usage_amount": "lineItem/UsageAmount",
+    "line_item_unblended_cost": "lineItem/UnblendedCost",
+    "line_item_currency_code": "lineItem/CurrencyCode",
+    "line_item_resource_id": "lineItem/ResourceId",
+    "line_item_usage_start_date": "lineItem/UsageStartDate",
+    "line_item_usage_end_date": "lineItem/UsageEndDate",
+    "line_item_line_item_description": "lineItem/LineItemDescription",
+    "pricing_unit": "pricing/unit",
+}
+LEGACY = {_LEGACY[name]: value for name, value in CUR.items()}
+OTHER = {"ChargeDescription": "$0.09 per GB - data transfer out", "x_UsageType": "DataTransfer-Out-Bytes"}
+
+
+def written(file: Path, *rows: Mapping[str, object]) -> Path:
+    """Write rows as CSV, with gzip if the name ends so."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [*rows[0]])
+    writer.writeheader()
+    writer.writerows(rows)
+    content = text.getvalue().encode()
+    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+    return file
+
+
+def changed(row: Mapping[str, object], *changes: Mapping[str, object]) -> list[dict[str, object]]:
+    return [{**row, **change} for change in changes]
+
+
+def test_rows_of_aws_in_focus_are_found_by_usage_type_and_operation(tmp_path: Path) -> None:
+    rows = changed(
+        FOCUS_OF_AWS,
+        {},
+        {"x_Operation": "InterZone-In", "ResourceId": "i-2"},
+        # The same text is that of others.
+        {"x_Operation": "PublicIP-In"},
+        {"x_Operation": "VPCPeering-Out"},
+        {"x_UsageType": "DataTransfer-Out-Bytes"},
+    )
+    found = read_invoice(written(tmp_path / "focus.csv.gz", *rows))
+    assert found == Invoice(
+        2,
+        BilledTraffic(bytes_in=50e9, bytes_out=50e9, cost=1.0),
+        {"i-1": BilledTraffic(bytes_out=50e9, cost=0.5), "i-2": BilledTraffic(bytes_in=50e9, cost=0.5)},
+        START,
+        START + timedelta(hours=1),
+        "USD",
+        (),
+    )
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2", "1.3", "1.4"])
+def test_rows_without_columns_of_aws_are_found_by_their_description(tmp_path: Path, version: str) -> None:
+    row = dict(FOCUS)
+    if version >= "1.2":
+        row |= {"InvoiceId": "7", "PricingCurrency": "USD"}
+    if version >= "1.3":
+        row |= {"ServiceProviderName": "AWS", "HostProviderName": "AWS"}
+    if version >= "1.4":
+        del row["ProviderName"]
+    rows = changed(
+        row, {}, {"ServiceName": "Elastic Load Balancing", "SkuId": "other"}, OTHER, {"ChargeDescription": ""}
+    )
+    found = read_invoice(written(tmp_path / "focus.csv", *({name: one[name] for name in row} for one in rows)))
+    assert found.total == BilledTraffic(bytes_undirected=100e9, cost=1.0)
+    assert [*found.resources] == ["i-1"]
+    (sentence,) = found.sentences
+    assert (
+        "found by their description, which is also that of traffic through elastic IPs and load balancers" in sentence
+    )
+
+
+@pytest.mark.parametrize("row", [CUR, LEGACY, {name: value for name, value in CUR.items() if name != "pricing_unit"}])
+def test_cost_and_usage_reports(tmp_path: Path, row: dict[str, object]) -> None:
+    operation = next(name for name in row if name.lower().endswith("operation"))
+    resource = next(name for name in row if "resource" in name.lower())
+    rows = changed(row, {}, {operation: "InterZone-Out", resource: "i-2"}, {operation: "LoadBalancing-PublicIP-In"})
+    found = read_invoice(written(tmp_path / "cur.csv", *rows))
+    assert found.total == BilledTraffic(bytes_in=50e9, bytes_out=50e9, cost=1.0)
+    assert found.resources["i-2"] == BilledTraffic(bytes_out=50e9, cost=0.5)
+
+
+def test_parquet_with_other_types_and_lower_case(tmp_path: Path) -> None:
+    row = {
+        **FOCUS_OF_AWS,
+        "BilledCost": Decimal("0.5"),
+        "ConsumedQuantity": 50.0,
+        "ChargePeriodStart": START,
+        "ChargePeriodEnd": datetime(2026, 11, 1, 1),  # noqa: DTZ001 - a column without a zone
+    }
+    rows = changed(
+        {name.lower(): value for name, value in row.items()}, {}, {"x_operation": None}, {"x_operation": "Run"}
+    )
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    found = read_invoice(tmp_path / "a.parquet")
+    assert found.total == BilledTraffic(bytes_out=50e9, bytes_undirected=50e9, cost=1.0)
+    assert (found.first, found.last) == (START, START + timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    "text", [GOOGLE_TEXT, "Network Inter Zone Egress", "network inter-zone data transfer out to x"]
+)
+def test_google_bills_the_sender_by_the_gib(tmp_path: Path, text: str) -> None:
+    google = {**FOCUS, "ChargeDescription": text, "ConsumedUnit": "gibibyte", "PricingUnit": "GiB", "ResourceId": ""}
+    google |= {"ChargePeriodStart": "2026-11-01 00:00:00 UTC"}
+    rows = changed(google, {}, {"ChargeDescription": "Network Inter Zone Ingress", "BilledCost": "0"})
+    rows += changed(
+        google, {"ChargeDescription": "Network Inter Region Egress"}, {"ConsumedQuantity": "", "ConsumedUnit": ""}
+    )
+    found = read_invoice(written(tmp_path / "google.csv", *rows))
+    assert found.total == BilledTraffic(bytes_in=50 * 2.0**30, bytes_out=100 * 2.0**30, cost=1.0)
+    assert (found.resources, found.sentences) == ({}, ())
+
+
+def test_corrections_are_summed_and_other_categories_are_named(tmp_path: Path) -> None:
+    rows = changed(
+        FOCUS_OF_AWS,
+        {},
+        {"ConsumedQuantity": "-20", "BilledCost": "-0.2", "ChargePeriodStart": "2026-10-31T23:00:00Z"},
+        {"x_Operation": "InterZone-In", "ConsumedQuantity": "30", "BilledCost": "0.3"},
+        {"ChargeCategory": "Credit", "BilledCost": "-0.25"},
+        {"ChargeCategory": "Tax", "BilledCost": "0.1", "ConsumedUnit": ""},
+    )
+    found = read_invoice(written(tmp_path / "a.csv", *rows))
+    assert (found.rows, found.total.bytes_in, found.total.bytes_out) == (3, 30e9, 30e9)
+    assert found.total.cost == pytest.approx(0.6)
+    assert found.first == START - timedelta(hours=1)
+    assert found.sentences == (
+        "rows of the category Credit with a cost of -0.25 are not in the sums",
+        "rows of the category Tax with a cost of 0.10 are not in the sums",
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "sentence"),
+    [
+        ("50.2", None),
+        ("40", "20.0% of what is billed out is not billed in: the other end is in another account, or is a service"),
+        ("60", "16.7% of what is billed in is not billed out: the other end is in another account, or is a service"),
+        ("0", "100.0% of what is billed out is not billed in: the other end is in another account, or is a service"),
+    ],
+)
+def test_both_directions_must_be_equal(tmp_path: Path, amount: str, sentence: str | None) -> None:
+    rows = changed(FOCUS_OF_AWS, {}, {"x_Operation": "InterZone-In", "ConsumedQuantity": amount})
+    assert read_invoice(written(tmp_path / "a.csv", *rows)).sentences == ((sentence,) if sentence else ())
+
+
+def test_an_invoice_without_such_rows_states_what_was_looked_for(tmp_path: Path) -> None:
+    found = read_invoice(written(tmp_path / "azure.csv", {**FOCUS, "ChargeDescription": "Bandwidth Inter-Region - 1"}))
+    assert (found.rows, found.total, found.first, found.last) == (0, BilledTraffic(), None, None)
+    (sentence,) = found.sentences
+    for word in ("DataTransfer-Regional-Bytes", "InterZone", "between EC2 AZs", "egress"):
+        assert word in sentence
+    assert explain(found, {"producing": 5.0}).sentences == (sentence,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ([{}, {"ConsumedUnit": "Hours"}], 'row 2: unknown unit "Hours"'),
+        ([{}, OTHER, {"ConsumedUnit": ""}], "row 3: unknown unit null"),
+        ([{"ConsumedQuantity": "many"}], 'row 1: amount must be a number, got "many"'),
+        ([{"BilledCost": "nan"}], "row 1: cost must be a number"),
+        ([{"BilledCost": "inf"}], 'row 1: cost must be a number, got "inf"'),
+        ([{}, {"BillingCurrency": "EUR"}], 'row 2: another currency, "EUR"'),
+        ([{"ChargePeriodStart": "yesterday"}], "row 1: Invalid isoformat string"),
+    ],
+)
+def test_a_row_that_cannot_be_summed_is_an_error_with_its_number(
+    tmp_path: Path, changes: Sequence[Mapping[str, object]], problem: str
+) -> None:
+    file = written(tmp_path / "a.csv", *changed(FOCUS_OF_AWS, *changes))
+    with pytest.raises(ConfigError) as caught:
+        read_invoice(file)
+    assert str(caught.value).startswith(f"{file}, {problem}")
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", bytes(range(256)) * 3, b"PAR1", gzip.compress(b"a\n1")[:-9]])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "other"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        read_invoice(file)
+
+
+def test_a_folder_and_the_order_of_rows_play_no_part(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    rows = [
+        {**FOCUS_OF_AWS, "ConsumedQuantity": str(rng.randrange(1000)), "BilledCost": str(rng.randrange(64) / 64)}
+        | {"x_Operation": rng.choice(["InterZone-In", "InterZone-Out", "RunInstances"]), "ResourceId": f"i-{i % 7}"}
+        for i in range(3000)
+    ]
+    one = read_invoice(written(tmp_path / "one.csv", *rows))
+    rng.shuffle(rows)
+    for part in range(3):
+        written(tmp_path / "many" / f"{part}.csv.gz", *rows[part::3])
+    many = read_invoice(tmp_path / "many")
+    assert (many.rows, many.total, many.resources) == (one.rows, one.total, dict(one.resources))
+    assert sum(traffic.bytes_ for traffic in many.resources.values()) == many.total.bytes_
+
+
+def invoice(in_: float, out: float, undirected: float = 0.0, **resources: float) -> Invoice:
+    by = {name.replace("_", "-"): BilledTraffic(bytes_in=bytes_) for name, bytes_ in resources.items()}
+    return Invoice(9, BilledTraffic(in_, out, undirected, 1.0), by, START, START + timedelta(seconds=100), "USD", ())
+
+
+def test_what_kafka_explains_of_an_invoice() -> None:
+    rates = {"replicating": 6.0, "producing": 2.0, "consuming": 2.0}
+    # Both ends are billed, so 1,000 bytes are 2,000 of the invoice.
+    found = explain(invoice(1500.0, 1500.0, i_1=300.0), rates, mtu=1500, instances={1: "i-1", 2: "i-2", 3: "i-3"})
+    assert (found.billed, found.payload) == (3000.0, 2000.0)
+    assert found.headers == pytest.approx(2000 * 2 * 0.036, rel=0.01)
+    assert found.billed == pytest.approx(found.payload + found.headers + found.rest)
+    assert found.brokers == {1: BilledTraffic(bytes_in=300.0), 2: BilledTraffic(), 3: BilledTraffic()}
+    assert found.sentences == ("the invoice has no traffic between zones of the instances of brokers 2, 3",)
+    large = explain(invoice(1500.0, 1500.0), rates)
+    assert large.headers == pytest.approx(2000 * 2 * 0.0058, rel=0.01)
+    assert explain(invoice(0.0, 0.0, 3000.0), rates).payload == 2000.0
+    # Google bills the sender.
+    assert explain(invoice(0.0, 1500.0), rates).payload == 1000.0
+
+
+def test_more_than_the_invoice_is_reported() -> None:
+    found = explain(invoice(500.0, 500.0), {"producing": 10.0}, mtu=1500)
+    assert found.rest < -1000
+    assert found.sentences[0].startswith("Kafka explains 114% more than the invoice has: rates of the interval")
+    (none,) = explain(invoice(0.0, -5.0), {"producing": 10.0}).sentences
+    assert none == "the invoice has no bytes between zones, or corrections took them back"
+    with pytest.raises(ConfigError, match="mtu must be larger than 52, got 52"):
+        explain(invoice(1.0, 1.0), {}, mtu=52)
+
+
+def test_shares_of_random_invoices_sum_up() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        of = invoice(rng.random() * 1e9, rng.random() * 1e9)
+        rates: dict[str, Any] = {line: rng.random() * 1e7 for line in ("replicating", "producing", "consuming")}
+        found = explain(of, rates, mtu=rng.randrange(100, 9001))
+        assert found.payload + found.headers + found.rest == pytest.approx(found.billed)
+        assert bool(found.sentences) == (found.rest < 0)
