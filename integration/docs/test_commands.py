@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -99,6 +100,34 @@ def test_permissions(open_page: OpenPage) -> None:
 def test_fetching_locally(open_page: OpenPage) -> None:
     with open_page("docs/how-to/fetch-locally.md") as page:
         assert "Only what consumers read is counted" in page.run()
+        assert "Kafka's traffic between racks" in page.run()
+
+
+def test_the_bill(
+    open_page: OpenPage,
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    topic, group = make_topic(replicas=[[1, 2], [2, 3], [3, 1]]), unique_name()
+    config: dict[str, Any] = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "client_rack": "a"}
+    columns = (
+        "ChargeDescription,BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ConsumedQuantity,ConsumedUnit"
+    )
+    row = "$0.010 per GB - regional data transfer - in/out/between EC2 AZs or using elastic IPs or ELB,0.2,USD"
+    hours = "2026-11-01T00:00:00Z,2026-11-01T01:00:00Z,20,GB"
+    (tmp_path / "focus.csv.gz").write_bytes(gzip.compress(f"{columns}\n{row},{hours}\n".encode()))
+    with (
+        closing(RackAwareConsumer(topic, **config)) as consumer,
+        Traffic(rack_cluster.client_config(), [topic]),
+        open_page("docs/how-to/bill.md") as page,
+    ):
+        wait_until(lambda: consumer.poll(50) is not None and len(consumer.assignment()) == 3, "an assignment")
+        assert "replicating" in page.run()
+        assert "The invoice has 20 GB between zones" in page.run()
+        page.run()
+        assert topic in (tmp_path / "bill.html").read_text("utf-8")
 
 
 def test_inspecting_a_cluster(

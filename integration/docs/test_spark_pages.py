@@ -1,19 +1,16 @@
-"""Pages about Spark and about fleets, with a Spark of this process."""
+"""Pages about Spark, with a Spark of this process."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration.docs.conftest import OpenPage
-from rackassign import RackAwareConsumer
 from rackassign.testing import Cluster
-from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.documented_page import INSTALLED
 from tests.helpers.kafka.spark_harness import create_coordinator, fill, session
@@ -69,30 +66,3 @@ def test_tokens(open_page: OpenPage, spark: Any) -> None:
         token, end_s = page.execute(request_token=lambda config: (config, 60))["get"]("t")
         assert token == "t"  # noqa: S105 - no password
         assert end_s > time.time()
-
-
-def test_auditing_a_fleet(
-    open_page: OpenPage,
-    rack_cluster: Cluster,
-    make_topic: MakeTopic,
-    unique_name: Callable[[], str],
-    spark: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    topic, group = make_topic(replicas=SPREAD), unique_name()
-    config: dict[str, Any] = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "client_rack": "a"}
-    # The JVM was started in another folder.
-    names = {f'"{name}"': f'"{tmp_path}/{name}"' for name in ("snapshots", "results-of-spark")}
-    with (
-        closing(RackAwareConsumer(topic, **config)) as consumer,
-        open_page("docs/how-to/audit-a-fleet.md", **names) as page,
-    ):
-        wait_until(lambda: consumer.poll(50) == {} and len(consumer.assignment()) == len(SPREAD), "an assignment")
-        page.leave(INSTALLED)
-        page.run()
-        assert group in page.run()
-        monkeypatch.chdir(tmp_path)
-        page.execute(spark=spark)
-        assert group in (tmp_path / "fleet.html").read_text("utf-8")
-        assert spark.read.parquet(str(tmp_path / "results-of-spark")).count()

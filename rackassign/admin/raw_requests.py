@@ -50,6 +50,12 @@ def list_brokers(admin: Any) -> tuple[Broker, ...]:
     return tuple(sorted(map(_broker, found), key=lambda broker: broker.id))
 
 
+def broker_addresses(admin: Any) -> list[tuple[int, str, int]]:
+    """Return ID, host and port of each broker."""
+    found = admin.describe_cluster()["brokers"]
+    return [(_broker(broker).id, broker["host"], broker["port"]) for broker in found if broker["port"] > 0]
+
+
 def cluster_id(admin: Any) -> str:
     """Return the ID of a cluster; empty if it has none (see `list_brokers` for the KeyError)."""
     try:

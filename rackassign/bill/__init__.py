@@ -6,3 +6,12 @@ Invariants of this package:
 * What is known of a figure is a range, from what crosses for certain to what may cross; no figure is a guess between.
 * Nothing here connects to Kafka. Figures are from reports of `monitoring` and from texts of others.
 """
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Line = Literal["replicating", "producing", "consuming", "other"]
+"""A line of the bill; `other` is traffic between zones that is not Kafka's, where the network is measured."""
+
+LINES: tuple[Line, ...] = get_args(Line)

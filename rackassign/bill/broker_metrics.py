@@ -132,7 +132,9 @@ def _samples(text: MetricsText, id_: int | None) -> Iterator[tuple[int, Sample]]
     for sample in counters:
         pod = next((match for label in _PODS if (match := _POD.match(sample.labels.get(label, "")))), None)
         if id_ is None and pod is None and len(own) != 1:
-            raise ConfigError(f"{text.shown}: does not have the ID of its broker; put it before the source: 1={text.shown}")
+            raise ConfigError(
+                f"{text.shown}: does not have the ID of its broker; put it before the source: 1={text.shown}"
+            )
         yield id_ if id_ is not None else int(pod[1]) if pod is not None else min(own), sample
 
 

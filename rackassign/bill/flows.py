@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rackassign.bill import flow_logs
+from rackassign.bill import LINES, flow_logs
 from rackassign.bill.flow_logs import ADDRESSES, Mask, codes_of, is_null, is_value, numbers_of, packed_address
 from rackassign.errors import ConfigError
 from rackassign.text import counted, short_repr, truncate
@@ -32,9 +32,6 @@ import pyarrow.dataset as pa_dataset  # isort: skip
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LINES = ("replicating", "producing", "consuming", "other")
-"""What is counted. TCP's acknowledgements are in the line of their own direction: those of fetches in producing."""
-
 NOT_COUNTED = {
     "skip_data": "stand for flows that AWS did not log (SKIPDATA): all sums are lower bounds",
     "rejected": "were rejected",
@@ -45,6 +42,7 @@ NOT_COUNTED = {
 }
 """Lines of records that are not traffic between zones, or not known to be; the first that applies."""
 
+# TCP's acknowledgements are in the line of their own direction: those of fetches in producing.
 _ALL_LINES = (*LINES, *NOT_COUNTED)
 _KEYS = ("hour", "from_zone", "to_zone", "line", "who")
 _SUMS = ("bytes", "packets", "records", "one_sided")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rackassign.bill import LINES, Line
 from rackassign.bill.levers import least
-from rackassign.bill.usage import LINES, Line, Setting, Span, Usage, total
+from rackassign.bill.usage import Setting, Span, Usage, total
 from rackassign.errors import MissingExtraError
 from rackassign.monitoring import ClusterReport, Price
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from rackassign import __version__
+from rackassign.bill import LINES, Line
 from rackassign.bill.report import SOURCES, TITLES, Bill, further, headline, once, owners, ranked, usd_range, what
-from rackassign.bill.usage import LINES, Items, Line, Span
+from rackassign.bill.usage import Items, Span
 from rackassign.monitoring.html_page import environment
 from rackassign.monitoring.report import format_bytes, format_range
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rackassign import __version__
+from rackassign.bill import LINES, Line
 from rackassign.bill.levers import Evaluation, Lever
-from rackassign.bill.usage import LINES, Item, ItemKey, Items, Line, Span, Usage, total
+from rackassign.bill.usage import Item, ItemKey, Items, Span, Usage, total
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, RecommendedChange, describe_change
 from rackassign.monitoring.report import format_bytes, format_range, format_usd
 from rackassign.monitoring.traffic import RACK_AWARE, TrafficMatrix
 from rackassign.text import counted, join_first, join_ids, strip_control_chars
+
+if TYPE_CHECKING:
+    from rackassign.bill.invoice import Explanation, Invoice
+
+KAFKA: tuple[Line, ...] = ("replicating", "producing", "consuming")
+"""Lines that are Kafka's."""
 
 BILL_FORMAT = "rackassign-bill/1"
 
@@ -52,6 +59,7 @@ class Bill:
         sources: Where producers' metrics were read, for the commands.
         bootstrap: Addresses of brokers, for the commands.
         notes: What is not seen, or not exact.
+        invoice: What Kafka explains of an invoice; None without one.
     """
 
     usage: Usage
@@ -62,6 +70,14 @@ class Bill:
     sources: Sequence[str] = ()
     bootstrap: str = "BOOTSTRAP"
     notes: tuple[str, ...] = ()
+    invoice: Explanation | None = None
+
+    def explain(self, invoice: Invoice, mtu: int) -> Explanation:
+        """Return what Kafka explains of an invoice, if all of it was like the interval."""
+        from rackassign.bill.invoice import explain  # noqa: PLC0415 - imports pyarrow
+
+        free = {"replicating"} if self.price.free_replication else set()
+        return explain(invoice, {line: self.across(line).least for line in KAFKA if line not in free}, mtu=mtu)
 
     def source(self, line: Line) -> Source:
         """Return where the figure of a line is from."""
@@ -93,8 +109,8 @@ class Bill:
         return 0.0 if line == "replicating" and self.price.free_replication else self.price.monthly(bytes_s)
 
     def money(self, items: Items | None = None) -> tuple[float, float]:
-        """Return USD a month of all lines, now or of the items of a lever: at least, and at most."""
-        spans = [(line, self.across(line, items)) for line in LINES]
+        """Return USD a month of Kafka's lines, now or of the items of a lever: at least, and at most."""
+        spans = [(line, self.across(line, items)) for line in KAFKA]
         least, most = (sum(self.usd(line, span[i]) for line, span in spans) for i in (0, 1))
         return least, most
 
@@ -107,7 +123,7 @@ class Bill:
     @property
     def floor(self) -> float:
         """USD a month that no lever goes below."""
-        return sum(self.usd(line, self.least(line)) for line in LINES)
+        return sum(self.usd(line, self.least(line)) for line in KAFKA)
 
     @property
     def saving(self) -> tuple[float, float]:
@@ -130,7 +146,7 @@ def headline(bill: Bill) -> str:
         return "Bytes were not measured (--interval 0), so there is no bill."
     parts = ", ".join(
         f"{line} {usd_range(*(bill.usd(line, amount) for amount in bill.across(line)))}"
-        for line in LINES
+        for line in KAFKA
         if bill.across(line).most
     )
     costs = f"Kafka's traffic between racks costs {amount} USD a month ({parts or 'nothing crosses'})"
@@ -234,6 +250,16 @@ def clients_without_rack(bill: Bill) -> str:
     return join_first(names, _NAMED)
 
 
+def describe_invoice(found: Explanation) -> list[str]:
+    """Return what Kafka explains of an invoice, as sentences."""
+    parts = (("Kafka's records", found.payload), ("headers", found.headers), ("others", found.rest))
+    shares = ", ".join(
+        f"{name} {format_bytes(size)} ({size / found.billed:.0%})" for name, size in parts if found.billed
+    )
+    billed = [f"The invoice has {format_bytes(found.billed)} between zones, both ends counted: {shares}."]
+    return [*(billed if found.billed else ()), *(f"{text[0].upper()}{text[1:]}." for text in found.sentences)]
+
+
 def further(bill: Bill) -> list[str]:
     """Return what is left after all levers: what even leaders cost, and groups that still read across racks."""
     lines = []
@@ -328,6 +354,15 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
             }
             for lever in evaluation.levers
         ],
+        "invoice": None
+        if bill.invoice is None
+        else {
+            "billed_bytes": round(bill.invoice.billed),
+            "payload_bytes": round(bill.invoice.payload),
+            "header_bytes": round(bill.invoice.headers),
+            "other_bytes": round(bill.invoice.rest),
+            "sentences": describe_invoice(bill.invoice),
+        },
         "notes": list(bill.notes),
     }
 

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
+from rackassign.bill import Line
 from rackassign.model import Group, LocalityMode, Partition, Partitions, TopicPartition
 from rackassign.monitoring import ClusterReport, ObservedCluster, ReadRates, Snapshot, Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, in_each_rack, partition_reads, traffic_matrix
 from rackassign.monitoring.written_bytes import WrittenTraffic
 from rackassign.strategies import Options, plan_consumer_protocol, plan_cooperative
-
-Line = Literal["replicating", "producing", "consuming", "other"]
-"""A line of the bill."""
-
-LINES: tuple[Line, ...] = get_args(Line)
 
 Writers = Mapping[TopicPartition, Mapping[str | None, float]]
 """Bytes per second that are written to each partition, by rack of the producer; None for those of unknown rack."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.admin.raw_requests import broker_addresses
+from rackassign.bill import LINES, Line
 from rackassign.bill.broker_metrics import BrokerCounters, apply_broker_metrics, read_broker_metrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.report import (
@@ -21,6 +24,7 @@ from rackassign.bill.report import (
     Bill,
     Source,
     as_json,
+    describe_invoice,
     further,
     headline,
     once,
@@ -29,7 +33,7 @@ from rackassign.bill.report import (
     usd_range,
     what,
 )
-from rackassign.bill.usage import LINES, Items, Line, Setting, Usage, total
+from rackassign.bill.usage import Items, Setting, Usage, total
 from rackassign.cli import ExitCode
 from rackassign.cli.connection import ClientConfig, admin_client
 from rackassign.cli.shared_options import (
@@ -54,13 +58,14 @@ from rackassign.cli.terminal import (
     write_text,
 )
 from rackassign.errors import ConfigError
-from rackassign.monitoring import ClusterReport, GroupCollector, Price
+from rackassign.monitoring import ClusterReport, GroupCollector, Price, RackMap
 from rackassign.monitoring.report import format_usd
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes, written_traffic, written_warnings
 from rackassign.text import strip_control_chars
 
 if TYPE_CHECKING:
+    from rackassign.bill.invoice import Invoice
     from rackassign.bill.page import HistoryPoint
 
 app = typer.Typer(rich_markup_mode=None)
@@ -93,6 +98,16 @@ def bill(
         list[str] | None,
         typer.Option("--broker-metrics", help="File or URL with the metrics of a broker (jmx_exporter); repeatable."),
     ] = None,
+    prometheus: Annotated[
+        str, typer.Option(help="Address of a Prometheus with network metrics of OpenTelemetry's OBI.")
+    ] = "",
+    flow_logs: Annotated[
+        str, typer.Option("--flow-logs", help="File or folder of AWS VPC flow logs; zones are those of --rack-map.")
+    ] = "",
+    invoice: Annotated[
+        str, typer.Option(help="Invoice to explain: FOCUS, or a cost and usage report of AWS; CSV or Parquet.")
+    ] = "",
+    mtu: Annotated[int, typer.Option(help="Largest IP packet in bytes, for the headers in an invoice.")] = 9001,
     max_skew: Annotated[int, typer.Option(min=0, help="As that of balance-leaders, for the leaders of a lever.")] = 0,
     rack_map: RackMapFile = "",
     price: PriceOption = None,
@@ -107,13 +122,19 @@ def bill(
     if not interval and (producers or broker_metrics):
         raise ConfigError("producers and brokers are measured over an interval, so --interval cannot be 0")
     check_writable("html", html)
+    if prometheus and flow_logs:
+        raise ConfigError("give either --prometheus or --flow-logs")
     racks, cost = read_rack_map(rack_map), Price.from_options(price, cloud)
+    billed = _invoice(invoice)
     if bool(snapshots) == bool(bootstrap):
         raise ConfigError("give either --bootstrap-server, or a folder of snapshots")
     history: list[HistoryPoint] = []
     if snapshots:
-        if producers or broker_metrics:
-            raise ConfigError("snapshots have no metrics of producers and brokers: they need --bootstrap-server")
+        if producers or broker_metrics or prometheus or flow_logs:
+            raise ConfigError(
+                "--producers, --broker-metrics, --prometheus and --flow-logs are measured beside a cluster: they need"
+                " --bootstrap-server"
+            )
         made, history = _of_snapshots(Path(snapshots), cost, max_skew)
     else:
         looks = _Looks(producers or (), broker_metrics or ())
@@ -128,6 +149,11 @@ def bill(
             )
             progress.show_step("Evaluating levers")
             made = looks.bill(report, cost, max_skew, bootstrap, tuple(warnings(report, racks)))
+            if prometheus or flow_logs:
+                progress.show_step("Reading what the network has counted")
+                made = _with_network(made, broker_addresses(admin), racks, prometheus, flow_logs)
+    if billed is not None:
+        made = replace(made, invoice=made.explain(billed, mtu))
     for note in made.notes:
         warn(note)
     if html:
@@ -160,6 +186,29 @@ def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[H
     report = found[-1].report()
     usage = Usage.of(report)
     return Bill(usage, report, evaluate(usage, report, price, max_skew), price), history
+
+
+def _invoice(path: str) -> Invoice | None:
+    if not path:
+        return None
+    from rackassign.bill.invoice import read_invoice  # noqa: PLC0415 - imports pyarrow
+
+    return read_invoice(path)
+
+
+def _with_network(
+    made: Bill, addresses: Sequence[tuple[int, str, int]], racks: RackMap, prometheus: str, flow_logs: str
+) -> Bill:
+    """Return the bill with its lines as the network counts them."""
+    from rackassign.bill import network  # noqa: PLC0415 - imports pyarrow
+
+    known = network.flow_network(made.report, addresses, racks)
+    if prometheus:
+        found = network.read_obi_traffic(prometheus, made.report.measured.seconds, known)
+    else:
+        found = network.read_flow_traffic(flow_logs, known)
+    lines: dict[Line, tuple[Source, TrafficMatrix]] = {line: ("network", of) for line, of in found.lines.items()}
+    return replace(made, measured=lines, notes=(*made.notes, *found.notes))
 
 
 class _Looks:
@@ -233,6 +282,9 @@ def show(made: Bill, console: Console) -> None:
     for text in further(made):
         console.print(plain_line(text), soft_wrap=True)
     console.print(_items(made))
+    if made.invoice is not None:
+        for text in describe_invoice(made.invoice):
+            console.print(plain_line(text), soft_wrap=True)
     for source in dict.fromkeys(made.source(line) for line in LINES if made.across(line).most):
         of = ", ".join(line for line in LINES if made.across(line).most and made.source(line) == source)
         console.print(plain_line(f"{of}: from {SOURCES[source]}."), soft_wrap=True)

@@ -22,10 +22,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rackassign.bill import LINES
 from rackassign.bill.flow_logs import SCHEMA, list_files, read_flow_logs
 from rackassign.bill.flows import (
     FLOWS,
-    LINES,
     FlowNetwork,
     Recorders,
     classify,

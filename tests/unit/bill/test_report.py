@@ -10,11 +10,12 @@ from datetime import datetime, timezone
 import pytest
 from rich.console import Console
 
+from rackassign.bill import LINES
 from rackassign.bill.gauges import BillMetrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
 from rackassign.bill.report import Bill, as_json, further, headline, once, what
-from rackassign.bill.usage import LINES, Span, Usage
+from rackassign.bill.usage import Span, Usage
 from rackassign.cli.commands.bill import show
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, RackMap

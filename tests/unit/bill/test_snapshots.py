@@ -82,7 +82,7 @@ def test_the_bill_is_of_the_last_snapshot_and_the_page_has_those_before(
     [
         (["bill"], "give either --bootstrap-server, or a folder of snapshots"),
         (["bill", "x", "--bootstrap-server", "x:1"], "give either --bootstrap-server, or a folder of snapshots"),
-        (["bill", "x", "--producers", "y"], "snapshots have no metrics of producers and brokers"),
+        (["bill", "x", "--producers", "y"], "they need --bootstrap-server"),
         (["bill", "--bootstrap-server", "x:1", "--producers", "y", "--interval", "0"], "--interval cannot be 0"),
         (["bill", "--bootstrap-server", "x:1", "--producers", "/none"], "/none: No such file or directory"),
         (["bill", "--bootstrap-server", "x:1", "--broker-metrics", "/none"], "/none: No such file or directory"),
